@@ -1,0 +1,180 @@
+"""Bytes to messages and back.
+
+The law of this file: **any bytes in give a message or one `Unreadable`**, and nothing that JSON cannot carry
+goes out. One message is one line: the encoder never writes a raw newline.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import msgspec
+
+from .errors import INVALID_REQUEST, PARSE_ERROR, NotSerializable
+from .messages import (
+    Batch,
+    ErrorResponse,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    Unreadable,
+    is_request_id,
+)
+
+__all__ = ["decode", "encode", "encode_value", "frame_error", "frame_notification", "frame_request", "frame_result"]
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+
+_MISSING: Any = object()
+
+
+def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch | Unreadable:
+    """Read one message, or one batch of at most ``max_batch`` members.
+
+    Never raises for anything a peer could send. An `Unreadable` carries the error owed to the peer:
+    -32700 for what is not JSON in UTF-8, -32600 for JSON that is no JSON-RPC 2.0 message, under the
+    request's own id where that could be read and under null where not (JSON-RPC 2.0, section 5).
+    """
+    try:
+        data = _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        return Unreadable(f"not JSON: {reason}", ErrorResponse(None, PARSE_ERROR, "Parse error: the message is not JSON in UTF-8"))
+    if type(data) is dict:
+        return _classify(cast("dict[str, Any]", data), len(line))
+    if type(data) is list:
+        return _classify_batch(cast("list[Any]", data), len(line), max_batch)
+    return _invalid("a message is a JSON object")
+
+
+def _classify(data: dict[str, Any], size: int) -> Message | Unreadable:
+    get = data.get
+    method = get("method", _MISSING)
+    if method is _MISSING:
+        return _classify_reply(data)
+    request_id = get("id", _MISSING)
+    if get("jsonrpc") != "2.0":
+        return _invalid('the member "jsonrpc" must be "2.0"', request_id)
+    if type(method) is not str:
+        return _invalid("the method must be a string", request_id)
+    if "result" in data or "error" in data:
+        return _invalid("a request has neither result nor error", request_id)
+    if request_id is _MISSING:
+        return Notification(method, get("params"))
+    if not is_request_id(request_id):
+        # 2026-07-28 basic, Requests: string or integer, and unlike base JSON-RPC never null.
+        return _invalid("the id must be a string or an integer")
+    return Request(request_id, method, get("params"), size)
+
+
+def _classify_reply(data: dict[str, Any]) -> Message | Unreadable:
+    reply_id = data.get("id")
+    has_result, has_error = "result" in data, "error" in data
+    if not has_result and not has_error:
+        # A broken request or a broken reply, nobody knows. An error under its id could settle one of the
+        # peer's own calls, so the id stays unnamed.
+        return _invalid("a message has a method, a result or an error")
+    if data.get("jsonrpc") != "2.0":
+        return Unreadable('a reply whose member "jsonrpc" is not "2.0"', None)
+    if has_result and has_error:
+        return Unreadable("a reply with both result and error", None)
+    if has_result:
+        if not is_request_id(reply_id):
+            return Unreadable("a result without a usable id", None)
+        return Response(reply_id, data["result"])
+    error = data["error"]
+    if type(error) is not dict:
+        return Unreadable("a reply whose error is no object", None)
+    body = cast("dict[str, Any]", error)
+    code, message = body.get("code"), body.get("message")
+    if type(code) is not int or type(message) is not str:
+        return Unreadable("an error without an integer code and a message", None)
+    if reply_id is not None and not is_request_id(reply_id):
+        return Unreadable("an error without a usable id", None)
+    return ErrorResponse(reply_id, code, message, body.get("data"))
+
+
+def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unreadable:
+    if not data:
+        return _invalid("an empty batch")  # JSON-RPC 2.0, section 6
+    if len(data) > max_batch:
+        return _invalid(f"a batch of more than {max_batch} messages")
+    share = size // len(data)
+    return Batch(
+        tuple(
+            _classify(cast("dict[str, Any]", member), share) if type(member) is dict else _invalid("a message is a JSON object")
+            for member in data
+        )
+    )
+
+
+def _invalid(reason: str, request_id: Any = None) -> Unreadable:
+    known = request_id if is_request_id(request_id) else None
+    return Unreadable(reason, ErrorResponse(known, INVALID_REQUEST, f"Invalid request: {reason}"))
+
+
+def encode_value(value: Any) -> bytes:
+    """Encode any JSON value on one line.
+
+    Raises `NotSerializable` for what JSON cannot carry. msgspec writes NaN and the infinities as ``null``,
+    so a value whose text holds a ``null`` is looked through once more; all others pay nothing for it.
+    """
+    try:
+        text = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise NotSerializable(f"not serializable as JSON: {error}") from None
+    if b"null" in text and _holds_non_finite(msgspec.to_builtins(value)):
+        raise NotSerializable("not serializable as JSON: NaN and infinities have no JSON form")
+    return text
+
+
+def _holds_non_finite(value: Any) -> bool:
+    if type(value) is float:
+        return not math.isfinite(value)
+    if type(value) is dict:
+        return any(map(_holds_non_finite, cast("dict[Any, Any]", value).values()))
+    if type(value) is list:
+        return any(map(_holds_non_finite, cast("list[Any]", value)))
+    return False
+
+
+def encode(message: Message) -> bytes:
+    """Encode one message on one line, without the newline. Raises `NotSerializable`."""
+    match message:
+        case Request():
+            return frame_request(message.id, message.method, message.params)
+        case Notification():
+            return frame_notification(message.method, message.params)
+        case Response():
+            return frame_result(message.id, message.result)
+        case ErrorResponse():
+            return frame_error(message.id, message.code, message.message, message.data)
+
+
+def frame_request(request_id: RequestId, method: str, params: Any) -> bytes:
+    """The line of a request; ``params`` of `None` is left out."""
+    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (encode_value(request_id), encode_value(method))
+    return head + b"}" if params is None else head + b',"params":' + encode_value(params) + b"}"
+
+
+def frame_notification(method: str, params: Any) -> bytes:
+    """The line of a notification; ``params`` of `None` is left out."""
+    head = b'{"jsonrpc":"2.0","method":' + encode_value(method)
+    return head + b"}" if params is None else head + b',"params":' + encode_value(params) + b"}"
+
+
+def frame_result(request_id: RequestId, result: Any) -> bytes:
+    """The line of a result."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(request_id), encode_value(result))
+
+
+def frame_error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
+    """The line of an error; ``data`` of `None` is left out, an id of `None` is written as null."""
+    body = b'{"code":%d,"message":%b' % (code, encode_value(message))
+    if data is not None:
+        body += b',"data":' + encode_value(data)
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}}' % (_encoder.encode(request_id), body)

@@ -1,0 +1,66 @@
+"""Error codes of JSON-RPC 2.0 and the errors this floor raises."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = [
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "PARSE_ERROR",
+    "CodedError",
+    "MCPError",
+    "NotSerializable",
+    "PeerError",
+    "ProtocolViolation",
+]
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+
+
+class MCPError(Exception):
+    """What every error of this package is."""
+
+
+class CodedError(MCPError):
+    """An error that is an answer: it travels as a JSON-RPC error with ``code``, ``message`` and ``data``.
+
+    ``message`` is shown to the peer, so it must hold nothing internal. ``data`` is JSON data or `None`,
+    and `None` is left out on the wire.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(code, message, data)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
+
+
+class PeerError(MCPError):
+    """The peer answered a request with an error: its ``code``, ``message`` and ``data``, as they came."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(code, message, data)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return f"the peer answered: {self.message} ({self.code})"
+
+
+class ProtocolViolation(MCPError):
+    """The peer answered a request with something the specification does not allow."""
+
+
+class NotSerializable(MCPError, ValueError):
+    """A value that JSON cannot carry: NaN, an infinity, a lone surrogate, a foreign object, a cycle."""

@@ -1,0 +1,90 @@
+"""The four messages of JSON-RPC 2.0, as plain values.
+
+``params`` and ``result`` are plain JSON data here; what they mean is the business of `trio_mcp.spec`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import attrs
+
+__all__ = [
+    "Batch",
+    "ErrorResponse",
+    "Message",
+    "Notification",
+    "Request",
+    "RequestId",
+    "Response",
+    "Unreadable",
+    "is_request_id",
+]
+
+RequestId: TypeAlias = int | str
+"""MCP allows strings and integers, never null (2026-07-28 basic, Requests). ``1`` and ``"1"`` differ."""
+
+
+def is_request_id(value: object) -> bool:
+    """Whether ``value`` may be the id of a request: a string or an integer, and `bool` is not an integer."""
+    kind = type(value)
+    return kind is int or kind is str
+
+
+@attrs.frozen
+class Request:
+    """A call that is to be answered exactly once, under ``id``."""
+
+    id: RequestId
+    method: str
+    params: Any = None
+    size: int = attrs.field(default=0, eq=False)
+    """Bytes it took on the wire, 0 when unknown. Bounds are kept with it."""
+
+
+@attrs.frozen
+class Notification:
+    """A one-way message. It is never answered, not even with an error."""
+
+    method: str
+    params: Any = None
+
+
+@attrs.frozen
+class Response:
+    """The successful end of the request ``id``."""
+
+    id: RequestId
+    result: Any
+
+
+@attrs.frozen
+class ErrorResponse:
+    """The failed end of the request ``id``, which is `None` when the request's id could not be read."""
+
+    id: RequestId | None
+    code: int
+    message: str
+    data: Any = None
+
+
+@attrs.frozen
+class Unreadable:
+    """What arrived was no message.
+
+    ``reply`` is the error owed to the peer, or `None` where it was a reply itself: those are reported and
+    ignored, since an answer to an answer could go on for ever.
+    """
+
+    reason: str
+    reply: ErrorResponse | None
+
+
+Message: TypeAlias = Request | Notification | Response | ErrorResponse
+
+
+@attrs.frozen
+class Batch:
+    """Several messages in one JSON array, in their order (JSON-RPC 2.0, section 6)."""
+
+    members: tuple[Message | Unreadable, ...]

@@ -1,0 +1,126 @@
+"""What clients and servers can say they are capable of."""
+
+from __future__ import annotations
+
+import attrs
+
+from .fields import JSONObject, since
+
+__all__ = [
+    "ClientCapabilities",
+    "ClientTasks",
+    "Elicitation",
+    "PromptsCapability",
+    "ResourcesCapability",
+    "Roots",
+    "Sampling",
+    "ServerCapabilities",
+    "ServerTasks",
+    "ToolsCapability",
+]
+
+
+@attrs.frozen
+class Roots:
+    """The client can list its roots; ``list_changed``: it tells when they change (legacy revisions)."""
+
+    list_changed: bool | None = since("2024-11-05", until="2025-11-25")
+
+
+@attrs.frozen
+class Sampling:
+    """The client can sample; ``context`` and ``tools`` are sub-capabilities (an empty object: yes)."""
+
+    context: JSONObject | None = since("2025-11-25")
+    tools: JSONObject | None = since("2025-11-25")
+
+
+@attrs.frozen
+class Elicitation:
+    """The client can ask its user. An empty object means ``form`` only (2025-11-25 elicitation, Capabilities)."""
+
+    form: JSONObject | None = since("2025-11-25")
+    url: JSONObject | None = since("2025-11-25")
+
+
+@attrs.frozen
+class ClientTasks:
+    """Tasks the client can run for the server (2025-11-25 only)."""
+
+    list: JSONObject | None = None
+    cancel: JSONObject | None = None
+    requests: JSONObject | None = None
+
+
+@attrs.frozen
+class ClientCapabilities:
+    """What a client declares, in ``initialize`` or on every modern request."""
+
+    experimental: JSONObject | None = None
+    roots: Roots | None = None
+    sampling: Sampling | None = None
+    elicitation: Elicitation | None = since("2025-06-18")
+    tasks: ClientTasks | None = since("2025-11-25", until="2025-11-25")
+    extensions: JSONObject | None = since("2026-07-28")
+
+    def supports(self, path: str) -> bool:
+        """Whether ``path`` was declared, as in ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"``.
+
+        A bare ``elicitation`` object supports ``elicitation.form`` and nothing else.
+        """
+        name, _, part = path.partition(".")
+        capability = getattr(self, name, None)
+        if capability is None:
+            return False
+        if not part:
+            return True
+        if isinstance(capability, dict):
+            return part in capability
+        if isinstance(capability, Elicitation) and part == "form":
+            return capability.form is not None or capability.url is None
+        return getattr(capability, part, None) not in (None, False)
+
+
+@attrs.frozen
+class PromptsCapability:
+    """The server has prompts; ``list_changed``: it tells when they change."""
+
+    list_changed: bool | None = None
+
+
+@attrs.frozen
+class ResourcesCapability:
+    """The server has resources; ``subscribe``: it tells when one of them changes."""
+
+    subscribe: bool | None = None
+    list_changed: bool | None = None
+
+
+@attrs.frozen
+class ToolsCapability:
+    """The server has tools; ``list_changed``: it tells when they change."""
+
+    list_changed: bool | None = None
+
+
+@attrs.frozen
+class ServerTasks:
+    """Tasks the server can run for the client (2025-11-25 only)."""
+
+    list: JSONObject | None = None
+    cancel: JSONObject | None = None
+    requests: JSONObject | None = None
+
+
+@attrs.frozen
+class ServerCapabilities:
+    """What a server declares, in the results of ``initialize`` and ``server/discover``."""
+
+    experimental: JSONObject | None = None
+    logging: JSONObject | None = None
+    completions: JSONObject | None = since("2025-03-26")
+    prompts: PromptsCapability | None = None
+    resources: ResourcesCapability | None = None
+    tools: ToolsCapability | None = None
+    tasks: ServerTasks | None = since("2025-11-25", until="2025-11-25")
+    extensions: JSONObject | None = since("2026-07-28")

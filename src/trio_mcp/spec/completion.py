@@ -1,0 +1,81 @@
+"""Completion of prompt and resource-template arguments."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from .fields import JSONObject, since
+
+__all__ = [
+    "MAX_COMPLETION_VALUES",
+    "CompleteParams",
+    "CompleteResult",
+    "Completion",
+    "CompletionArgument",
+    "CompletionContext",
+    "PromptReference",
+    "ResourceTemplateReference",
+]
+
+MAX_COMPLETION_VALUES = 100
+"""2025-11-25 completion, Completion Results: maximum 100 items per response."""
+
+
+@attrs.frozen
+class PromptReference:
+    """The argument belongs to this prompt."""
+
+    name: str
+    type: Literal["ref/prompt"] = "ref/prompt"
+    title: str | None = since("2025-06-18")
+
+
+@attrs.frozen
+class ResourceTemplateReference:
+    """The argument belongs to this resource template."""
+
+    uri: str
+    type: Literal["ref/resource"] = "ref/resource"
+
+
+@attrs.frozen
+class CompletionArgument:
+    """The argument's name and what the user typed so far."""
+
+    name: str
+    value: str
+
+
+@attrs.frozen
+class CompletionContext:
+    """Arguments that are already settled."""
+
+    arguments: dict[str, str] | None = None
+
+
+@attrs.frozen
+class CompleteParams:
+    """What to complete."""
+
+    ref: PromptReference | ResourceTemplateReference
+    argument: CompletionArgument
+    context: CompletionContext | None = since("2025-06-18")
+
+
+@attrs.frozen
+class Completion:
+    """Suggestions, best first, at most 100; ``total`` may be more than that."""
+
+    values: list[str]
+    total: int | None = None
+    has_more: bool | None = None
+
+
+@attrs.frozen
+class CompleteResult:
+    """The result of ``completion/complete``."""
+
+    completion: Completion
+    meta: JSONObject | None = None

@@ -1,0 +1,36 @@
+"""How a field says since when, and until when, the specification has it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias, cast
+
+import attrs
+
+__all__ = ["JSONObject", "history_of", "since", "wire_name"]
+
+JSONObject: TypeAlias = dict[str, Any]
+"""A JSON object that is kept verbatim."""
+
+_SINCE: Final = "trio_mcp.since"
+_UNTIL: Final = "trio_mcp.until"
+
+
+def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:
+    """A field that only ``revision`` and later ones can say, up to and including ``until``.
+
+    Converters of other revisions leave it out. It always has a default, since older peers never send it.
+    """
+    return attrs.field(default=default, metadata={_SINCE: revision, _UNTIL: until})
+
+
+def history_of(field: attrs.Attribute[Any]) -> tuple[str | None, str | None]:
+    """The first and the last revision that have ``field``; `None` where there is no such bound."""
+    return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))
+
+
+def wire_name(name: str) -> str:
+    """The JSON member of an attribute: camelCase, and ``_meta`` for ``meta``."""
+    if name == "meta":
+        return "_meta"
+    first, *rest = name.rstrip("_").split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,42 @@
+"""The eight log levels of RFC 5424 and when a message passes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+__all__ = ["DEFAULT_LOG_LEVEL", "LogLevel", "log_level_rank", "should_log"]
+
+
+class LogLevel(StrEnum):
+    """Severity, least first (RFC 5424, section 6.2.1)."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    NOTICE = "notice"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+    ALERT = "alert"
+    EMERGENCY = "emergency"
+
+
+DEFAULT_LOG_LEVEL: Final = LogLevel.INFO
+"""What a legacy connection gets before any ``logging/setLevel``; the specification leaves it to the server."""
+
+_RANKS: Final[dict[str, int]] = {level.value: rank for rank, level in enumerate(LogLevel)}
+
+
+def log_level_rank(level: str) -> int:
+    """0 for debug to 7 for emergency, -1 for a level that RFC 5424 does not know."""
+    return _RANKS.get(level, -1)
+
+
+def should_log(level: str, minimum: str) -> bool:
+    """Whether a message of ``level`` passes ``minimum``.
+
+    Fails open: an unknown level always passes, and an unknown minimum admits everything, so that a custom
+    level is never lost in silence. What arrives from the wire is checked strictly, elsewhere.
+    """
+    rank = log_level_rank(level)
+    return rank < 0 or rank >= log_level_rank(minimum)

@@ -1,0 +1,84 @@
+"""Parameters of the notifications, both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from .fields import JSONObject, since
+from .log_levels import LogLevel
+from .tasks import TaskStatus
+
+__all__ = [
+    "CancelledParams",
+    "ElicitationCompleteParams",
+    "LogParams",
+    "ProgressParams",
+    "ResourceUpdatedParams",
+    "SetLevelParams",
+    "TaskStatusParams",
+]
+
+
+@attrs.frozen
+class CancelledParams:
+    """The sender no longer wants the answer to ``request_id``; ``reason`` is for people."""
+
+    request_id: int | str
+    reason: str | None = None
+
+
+@attrs.frozen
+class ProgressParams:
+    """How far a request is. ``progress`` only grows; ``total`` in the same unit."""
+
+    progress_token: int | str
+    progress: int | float
+    total: int | float | None = None
+    message: str | None = since("2025-03-26")
+
+
+@attrs.frozen
+class SetLevelParams:
+    """The least severe level to send from now on (legacy revisions)."""
+
+    level: LogLevel
+
+
+@attrs.frozen
+class LogParams:
+    """A log message. ``data`` is any JSON value and always written, null included."""
+
+    level: str
+    data: Any
+    logger: str | None = None
+    meta: JSONObject | None = None
+
+
+@attrs.frozen
+class ResourceUpdatedParams:
+    """This resource changed."""
+
+    uri: str
+    meta: JSONObject | None = None
+
+
+@attrs.frozen
+class ElicitationCompleteParams:
+    """The user finished a URL elicitation elsewhere (2025-11-25 only)."""
+
+    elicitation_id: str
+
+
+@attrs.frozen
+class TaskStatusParams:
+    """A task changed its state (2025-11-25 only)."""
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    last_updated_at: str
+    ttl: int | None
+    status_message: str | None = None
+    poll_interval: int | None = None

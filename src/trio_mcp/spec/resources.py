@@ -1,0 +1,104 @@
+"""Resources and resource templates."""
+
+from __future__ import annotations
+
+import attrs
+
+from .content import Annotations, ResourceContents
+from .fields import JSONObject, since
+from .lifecycle import CacheScope, Icon
+
+__all__ = [
+    "ListResourceTemplatesResult",
+    "ListResourcesResult",
+    "PageParams",
+    "ReadResourceParams",
+    "ReadResourceResult",
+    "Resource",
+    "ResourceTemplate",
+    "SubscribeParams",
+]
+
+
+@attrs.frozen
+class Resource:
+    """A resource as clients see it. ``size`` in bytes, before any encoding."""
+
+    uri: str
+    name: str
+    title: str | None = since("2025-06-18")
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    size: int | None = None
+    icons: list[Icon] | None = since("2025-11-25")
+    meta: JSONObject | None = since("2025-06-18")
+
+
+@attrs.frozen
+class ResourceTemplate:
+    """A family of resources, named by an RFC 6570 template."""
+
+    uri_template: str
+    name: str
+    title: str | None = since("2025-06-18")
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    icons: list[Icon] | None = since("2025-11-25")
+    meta: JSONObject | None = since("2025-06-18")
+
+
+@attrs.frozen
+class PageParams:
+    """Which page: the opaque cursor of the page before, absent for the first."""
+
+    cursor: str | None = None
+
+
+@attrs.frozen
+class ListResourcesResult:
+    """One page of resources."""
+
+    resources: list[Resource]
+    next_cursor: str | None = None
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
+    meta: JSONObject | None = None
+
+
+@attrs.frozen
+class ListResourceTemplatesResult:
+    """One page of resource templates."""
+
+    resource_templates: list[ResourceTemplate]
+    next_cursor: str | None = None
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
+    meta: JSONObject | None = None
+
+
+@attrs.frozen
+class ReadResourceParams:
+    """Which resource."""
+
+    uri: str
+    input_responses: JSONObject | None = since("2026-07-28")
+    request_state: str | None = since("2026-07-28")
+
+
+@attrs.frozen
+class ReadResourceResult:
+    """What is in a resource, in one or more parts."""
+
+    contents: list[ResourceContents]
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
+    meta: JSONObject | None = None
+
+
+@attrs.frozen
+class SubscribeParams:
+    """Names a resource, for ``resources/subscribe`` and ``resources/unsubscribe``."""
+
+    uri: str

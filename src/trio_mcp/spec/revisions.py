@@ -1,0 +1,121 @@
+"""The five revisions as rows of facts: each is its predecessor plus the lines of the official changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import attrs
+
+from .methods import METHODS, Method
+
+__all__ = [
+    "LATEST_LEGACY",
+    "LATEST_MODERN",
+    "LEGACY_REVISIONS",
+    "MODERN_REVISIONS",
+    "REVISIONS",
+    "Revision",
+    "negotiate",
+]
+
+
+@attrs.frozen(eq=False)
+class Revision:
+    """What one revision of the specification says. Compared by identity: there is one row of each."""
+
+    name: str
+    handshake: bool
+    """Opened by ``initialize``; otherwise each request carries its version and capabilities in ``_meta``."""
+    server_requests: bool
+    """The server may send requests; otherwise it asks by returning ``InputRequiredResult``."""
+    batches: bool
+    """Arrays of messages are accepted."""
+    log_level: Literal["connection", "request"]
+    """Where the minimum log level is set: ``logging/setLevel``, or ``_meta`` of each request."""
+    changes: Literal["free", "listen"]
+    """List changes and resource updates flow freely, or on ``subscriptions/listen`` only."""
+    result_type: bool
+    """Results carry ``resultType``."""
+    server_info_in_meta: bool
+    """Results carry the server's name and version in ``_meta``."""
+    resource_not_found: int
+    """The error code for an unknown resource."""
+    invalid_arguments: Literal["error", "result"]
+    """A tool's bad arguments are a JSON-RPC error, or a result with ``isError`` that the model can read."""
+    missing_capability: int
+    """The error code for what needs a capability that the client did not declare."""
+    structured_content: Literal["none", "object", "any"]
+    """What ``structuredContent`` may hold."""
+    methods: Mapping[str, Method] = MappingProxyType({})
+    """The methods it has, by name."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _chain() -> list[Revision]:
+    first = Revision(
+        "2024-11-05",
+        handshake=True,
+        server_requests=True,
+        batches=True,  # base JSON-RPC; the specification does not speak of them yet
+        log_level="connection",
+        changes="free",
+        result_type=False,
+        server_info_in_meta=False,
+        resource_not_found=-32002,
+        invalid_arguments="error",
+        missing_capability=-32600,
+        structured_content="none",
+    )
+    # changelog 2025-03-26: audio, completions capability, progress message, tool annotations, batches (MUST receive)
+    second = attrs.evolve(first, name="2025-03-26")
+    # changelog 2025-06-18: batches removed, structured output, elicitation, resource links, titles
+    third = attrs.evolve(second, name="2025-06-18", batches=False, structured_content="object")
+    # changelog 2025-11-25: input validation errors are tool errors (SEP-1303), icons, URL elicitation, tasks
+    fourth = attrs.evolve(third, name="2025-11-25", invalid_arguments="result")
+    # changelog 2026-07-28: no handshake, no server requests, results say their type
+    fifth = attrs.evolve(
+        fourth,
+        name="2026-07-28",
+        handshake=False,
+        server_requests=False,
+        log_level="request",
+        changes="listen",
+        result_type=True,
+        server_info_in_meta=True,
+        resource_not_found=-32602,
+        missing_capability=-32021,
+        structured_content="any",
+    )
+    return [first, second, third, fourth, fifth]
+
+
+def _with_methods(row: Revision) -> Revision:
+    # Here, and only inside this package, dates are compared: ISO dates sort as text.
+    has: dict[str, Any] = {
+        name: method
+        for name, method in METHODS.items()
+        if method.since <= row.name and (method.until is None or row.name <= method.until)
+    }
+    return attrs.evolve(row, methods=MappingProxyType(has))
+
+
+REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType({row.name: _with_methods(row) for row in _chain()})
+"""All revisions, oldest first, by name."""
+
+LEGACY_REVISIONS: Final = tuple(row for row in REVISIONS.values() if row.handshake)
+MODERN_REVISIONS: Final = tuple(row for row in REVISIONS.values() if not row.handshake)
+LATEST_LEGACY: Final = LEGACY_REVISIONS[-1]
+LATEST_MODERN: Final = MODERN_REVISIONS[-1]
+
+
+def negotiate(requested: str) -> Revision:
+    """The legacy revision a server answers ``initialize`` with: the requested one, else its latest.
+
+    2025-11-25 lifecycle, Version Negotiation.
+    """
+    row = REVISIONS.get(requested)
+    return row if row is not None and row.handshake else LATEST_LEGACY

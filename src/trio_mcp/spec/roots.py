@@ -1,0 +1,26 @@
+"""Roots: the directories a client lets a server know of."""
+
+from __future__ import annotations
+
+import attrs
+
+from .fields import JSONObject, since
+
+__all__ = ["ListRootsResult", "Root"]
+
+
+@attrs.frozen
+class Root:
+    """A ``file://`` URI and a name to show for it."""
+
+    uri: str
+    name: str | None = None
+    meta: JSONObject | None = since("2025-06-18")
+
+
+@attrs.frozen
+class ListRootsResult:
+    """All roots of a client."""
+
+    roots: list[Root]
+    meta: JSONObject | None = None

@@ -1,0 +1,91 @@
+"""Sampling: a server asks the client for a completion of its model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from .content import AudioContent, ImageContent, Role, TextContent, ToolResultContent, ToolUseContent
+from .fields import JSONObject, since
+from .tasks import TaskMetadata
+from .tools import Tool
+
+__all__ = [
+    "CreateMessageParams",
+    "CreateMessageResult",
+    "ModelHint",
+    "ModelPreferences",
+    "SamplingContent",
+    "SamplingMessage",
+    "ToolChoice",
+]
+
+SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
+
+
+@attrs.frozen
+class SamplingMessage:
+    """One message of a conversation. Several blocks can be said since 2025-11-25."""
+
+    role: Role
+    content: SamplingContent | list[SamplingContent]
+    meta: JSONObject | None = since("2025-11-25")
+
+
+@attrs.frozen
+class ModelHint:
+    """Part of a model's name."""
+
+    name: str | None = None
+
+
+def _priority(_: Any, attribute: attrs.Attribute[float | None], value: float | None) -> None:
+    if value is not None and not 0 <= value <= 1:
+        raise ValueError(f"{attribute.name} must be from 0 to 1, not {value}")
+
+
+@attrs.frozen
+class ModelPreferences:
+    """What matters in the choice of a model; priorities from 0 to 1."""
+
+    hints: list[ModelHint] | None = None
+    cost_priority: float | None = attrs.field(default=None, validator=_priority)
+    speed_priority: float | None = attrs.field(default=None, validator=_priority)
+    intelligence_priority: float | None = attrs.field(default=None, validator=_priority)
+
+
+@attrs.frozen
+class ToolChoice:
+    """Whether the model may, must or must not use tools."""
+
+    mode: Literal["auto", "required", "none"] | None = None
+
+
+@attrs.frozen
+class CreateMessageParams:
+    """What to sample. ``max_tokens`` is a limit in tokens."""
+
+    messages: list[SamplingMessage]
+    max_tokens: int
+    model_preferences: ModelPreferences | None = None
+    system_prompt: str | None = None
+    include_context: Literal["none", "thisServer", "allServers"] | None = None
+    temperature: float | None = None
+    stop_sequences: list[str] | None = None
+    metadata: JSONObject | None = None
+    tools: list[Tool] | None = since("2025-11-25")
+    tool_choice: ToolChoice | None = since("2025-11-25")
+    task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+
+
+@attrs.frozen
+class CreateMessageResult:
+    """What the model said. ``stop_reason`` is an open set; ``extra`` holds members this class does not know."""
+
+    role: Role
+    content: SamplingContent | list[SamplingContent]
+    model: str
+    stop_reason: str | None = None
+    meta: JSONObject | None = None
+    extra: JSONObject = attrs.field(factory=dict[str, Any])

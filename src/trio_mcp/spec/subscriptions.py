@@ -1,0 +1,41 @@
+"""``subscriptions/listen`` of the modern revisions."""
+
+from __future__ import annotations
+
+import attrs
+
+from .fields import JSONObject
+
+__all__ = ["ListenParams", "ListenResult", "SubscriptionFilter", "SubscriptionsAcknowledgedParams"]
+
+
+@attrs.frozen
+class SubscriptionFilter:
+    """Which changes to be told of."""
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+
+
+@attrs.frozen
+class ListenParams:
+    """What to listen for."""
+
+    notifications: SubscriptionFilter
+
+
+@attrs.frozen
+class ListenResult:
+    """The graceful end of a subscription; ``meta`` names it."""
+
+    meta: JSONObject | None = None
+
+
+@attrs.frozen
+class SubscriptionsAcknowledgedParams:
+    """The first message of a subscription: what the server will tell of."""
+
+    notifications: SubscriptionFilter
+    meta: JSONObject | None = None

@@ -1,0 +1,97 @@
+"""Tools: listing and calling them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+
+from .content import ContentBlock
+from .fields import JSONObject, since
+from .lifecycle import CacheScope, Icon
+from .tasks import TaskMetadata
+
+__all__ = ["CallToolParams", "CallToolResult", "ListToolsResult", "Tool", "ToolAnnotations", "ToolExecution"]
+
+
+@attrs.frozen
+class ToolAnnotations:
+    """Hints about a tool. Clients never base decisions on hints from servers they do not trust.
+
+    What is not said means: not read-only, destructive, not idempotent, open world (`resolved`).
+    ``destructive_hint`` and ``idempotent_hint`` mean something only where the tool is not read-only.
+    """
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+    def resolved(self) -> ToolAnnotations:
+        """The same hints with the specification's defaults filled in. Never written to the wire."""
+        return ToolAnnotations(
+            self.title,
+            self.read_only_hint if self.read_only_hint is not None else False,
+            self.destructive_hint if self.destructive_hint is not None else True,
+            self.idempotent_hint if self.idempotent_hint is not None else False,
+            self.open_world_hint if self.open_world_hint is not None else True,
+        )
+
+
+@attrs.frozen
+class ToolExecution:
+    """How a tool may be run (2025-11-25 only)."""
+
+    task_support: Literal["forbidden", "optional", "required"] | None = None
+
+
+@attrs.frozen
+class Tool:
+    """A tool as clients see it. The schemas are kept verbatim."""
+
+    name: str
+    input_schema: JSONObject
+    title: str | None = since("2025-06-18")
+    description: str | None = None
+    output_schema: JSONObject | None = since("2025-06-18")
+    annotations: ToolAnnotations | None = since("2025-03-26")
+    icons: list[Icon] | None = since("2025-11-25")
+    execution: ToolExecution | None = since("2025-11-25", until="2025-11-25")
+    meta: JSONObject | None = since("2025-06-18")
+
+
+@attrs.frozen
+class ListToolsResult:
+    """One page of tools."""
+
+    tools: list[Tool]
+    next_cursor: str | None = None
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
+    meta: JSONObject | None = None
+
+
+@attrs.frozen
+class CallToolParams:
+    """Which tool, with what."""
+
+    name: str
+    arguments: JSONObject | None = None
+    task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    input_responses: JSONObject | None = since("2026-07-28")
+    request_state: str | None = since("2026-07-28")
+
+
+@attrs.frozen
+class CallToolResult:
+    """What a tool gave. ``is_error``: the tool failed, and ``content`` tells the model why.
+
+    ``structured_content`` of `None` is left out. Legacy revisions carry objects only; anything else is left
+    to ``content`` there.
+    """
+
+    content: list[ContentBlock] = attrs.field(factory=list[ContentBlock])
+    structured_content: Any = since("2025-06-18")
+    is_error: bool | None = None
+    meta: JSONObject | None = None

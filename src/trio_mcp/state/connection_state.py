@@ -1,0 +1,364 @@
+"""ConnectionState: what is legal, who is in flight, and under which revision.
+
+The sans-IO law: no trio, no clock, no bytes. A message goes in (`receive`), an event comes out, and the tables
+have changed; or a verb is called (`open_request`, `finish`, `abandon`) and says whether it may. Nothing in this
+file waits and nothing in it can be cancelled, so its tables never disagree with each other.
+
+Inbound and outbound ids are two separate tables (DESIGN ruling 6). An id is in flight from `receive` until
+`finish` or its cancel, whichever comes first, and free again at once.
+
+========== =================================== ======================================================
+before     what arrives                        after
+========== =================================== ======================================================
+opening    ``initialize``                      legacy: connection-wide revision and capabilities
+opening    a request with modern ``_meta``     opening: served under its own revision, nothing kept
+opening    ``ping``                            opening: answered
+opening    any other request                   opening: refused
+legacy     ``notifications/initialized``       legacy, initialized
+legacy     a request with modern ``_meta``     legacy: served under its own revision, nothing kept
+========== =================================== ======================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, cast
+
+from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError
+from ..jsonrpc.messages import (
+    Batch,
+    ErrorResponse,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    Unreadable,
+    is_request_id,
+)
+from ..spec.capabilities import ClientCapabilities
+from ..spec.converters import structure_params
+from ..spec.errors import NOT_INITIALIZED, UNSUPPORTED_PROTOCOL_VERSION
+from ..spec.lifecycle import Implementation, InitializeParams
+from ..spec.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
+from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, progress_token_of
+from ..spec.methods import METHODS, Method
+from ..spec.revisions import LATEST_LEGACY, MODERN_REVISIONS, REVISIONS, Revision, negotiate
+from .events import (
+    BatchReceived,
+    CancelReceived,
+    ErrorReceived,
+    Event,
+    Ignored,
+    NotificationReceived,
+    ProgressReceived,
+    Refused,
+    RequestReceived,
+    ResultReceived,
+)
+from .requests import InboundRequest, OutboundRequest
+
+__all__ = ["ConnectionState", "MethodUnavailable"]
+
+Role = Literal["client", "server"]
+
+_NO_META: Final[dict[str, Any]] = {}
+_NO_CAPABILITIES: Final = ClientCapabilities()
+
+
+class MethodUnavailable(CodedError):
+    """We wanted to send what the revision of this connection does not have. Nothing was sent."""
+
+    def __init__(self, method: str, revision: Revision) -> None:
+        super().__init__(METHOD_NOT_FOUND, f"{method} cannot be sent in revision {revision}")
+
+
+class ConnectionState:
+    """One connection, seen from ``role``.
+
+    ``require_initialized``: as a server, refuse legacy requests until ``notifications/initialized`` came
+    (-32002). Without it, requests that come between the two are served, as most peers expect.
+    """
+
+    def __init__(self, role: Role, *, require_initialized: bool = False) -> None:
+        self.role: Final[Role] = role
+        self.peer: Final[Role] = "client" if role == "server" else "server"
+        self.require_initialized = require_initialized
+        self.revision: Revision | None = None
+        """What ``initialize`` settled; for a client also what discovery settled. `None` until then."""
+        self.initialized = False
+        self.client_capabilities: ClientCapabilities = _NO_CAPABILITIES
+        self.client_info: Implementation | None = None
+        self.log_level: str = DEFAULT_LOG_LEVEL.value
+        self.subscriptions: set[str] = set()
+        self._inbound: dict[RequestId, InboundRequest] = {}
+        self._outbound: dict[RequestId, OutboundRequest] = {}
+        self._next_id = 1
+        self._seen_capabilities: tuple[Any, ClientCapabilities] = ({}, _NO_CAPABILITIES)
+        self._seen_info: tuple[Any, Implementation | None] = (None, None)
+
+    # What came in
+
+    def receive(self, message: Message | Batch | Unreadable) -> Event:
+        """Rule on one message from the peer. Never raises."""
+        match message:
+            case Request():
+                return self._receive_request(message)
+            case Response():
+                call = self._outbound.pop(message.id, None)
+                if call is None:
+                    return Ignored("a result for no request in flight")
+                return ResultReceived(call, message.result)
+            case Notification():
+                return self._receive_notification(message)
+            case ErrorResponse():
+                call = None if message.id is None else self._outbound.pop(message.id, None)
+                if call is None:
+                    return Ignored(f"an error for no request in flight: {message.message}", noteworthy=message.id is None)
+                return ErrorReceived(call, message)
+            case Unreadable():
+                return Ignored(message.reason, noteworthy=True) if message.reply is None else Refused(message.reply)
+            case Batch():
+                return self._receive_batch(message)
+
+    def _receive_batch(self, batch: Batch) -> Event:
+        # Batches were legal until 2025-03-26 (MUST be received there) and gone with 2025-06-18.
+        if self.revision is None or not self.revision.batches:
+            return Refused(ErrorResponse(None, INVALID_REQUEST, "Invalid request: batches are not part of this revision"))
+        return BatchReceived(tuple(self._receive_member(member) for member in batch.members))
+
+    def _receive_member(self, member: Message | Unreadable) -> Event:
+        if isinstance(member, Request) and member.method == "initialize":
+            # 2025-03-26 lifecycle, Initialization: MUST NOT be part of a batch.
+            return Refused(ErrorResponse(member.id, INVALID_REQUEST, "Invalid request: initialize cannot be part of a batch"))
+        return self.receive(member)
+
+    def _receive_request(self, message: Request) -> Event:
+        request_id = message.id
+        if request_id in self._inbound:
+            return _refuse(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r} is already in flight")
+        params: Any = message.params
+        meta: Any = None
+        if params is None:
+            params = {}
+        elif type(params) is not dict:
+            return _refuse(request_id, INVALID_PARAMS, "Invalid params: the parameters are an object")
+        else:
+            meta = cast("dict[str, Any]", params).get("_meta")
+        if meta is None:
+            meta = _NO_META
+        elif type(meta) is not dict:
+            return _refuse(request_id, INVALID_PARAMS, "Invalid params: _meta is an object")
+        try:
+            if PROTOCOL_VERSION in meta and message.method != "initialize":
+                entry = self._modern_request(message, params, meta)
+            else:
+                entry = self._legacy_request(message, params, meta)
+        except CodedError as error:
+            return _refuse(request_id, error.code, error.message, error.data)
+        except _NotOurs as reason:
+            return Ignored(str(reason), noteworthy=True)
+        self._inbound[request_id] = entry
+        return RequestReceived(entry)
+
+    def _method(self, name: str, revision: Revision) -> Method:
+        row = revision.methods.get(name)
+        if row is None or not row.is_request or not row.sent_by(self.peer):
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name[:200]})
+        return row
+
+    def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
+        if self.role == "client":
+            # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests, clients never reply.
+            raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
+        version = meta[PROTOCOL_VERSION]
+        revision = REVISIONS.get(version) if type(version) is str else None
+        if revision is None or revision.handshake:
+            if type(version) is not str:
+                raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} is a string")
+            # 2026-07-28 versioning, Protocol Version Negotiation.
+            raise CodedError(
+                UNSUPPORTED_PROTOCOL_VERSION,
+                "Unsupported protocol version",
+                {"supported": [row.name for row in MODERN_REVISIONS], "requested": version[:200]},
+            )
+        method = self._method(message.method, revision)
+        level = meta.get(LOG_LEVEL)
+        if level is not None and (type(level) is not str or log_level_rank(level) < 0):
+            # 2026-07-28 logging: SHOULD be rejected with -32602.
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} is not a log level")
+        return InboundRequest(
+            message.id,
+            method,
+            params,
+            revision,
+            meta,
+            self._declared(meta),
+            self._introduced(meta),
+            level,
+            progress_token_of(meta),
+            message.size,
+        )
+
+    def _declared(self, meta: dict[str, Any]) -> ClientCapabilities:
+        declared = meta.get(CLIENT_CAPABILITIES)
+        if declared is None:
+            # 2026-07-28 basic, Per-request protocol fields: required, so its absence is -32602.
+            raise CodedError(INVALID_PARAMS, f"Invalid params: missing {CLIENT_CAPABILITIES} in _meta")
+        raw, capabilities = self._seen_capabilities
+        if declared != raw:  # clients declare the same on every request, so it is read once
+            capabilities = structure_params(declared, ClientCapabilities)
+            self._seen_capabilities = (declared, capabilities)
+        return capabilities
+
+    def _introduced(self, meta: dict[str, Any]) -> Implementation | None:
+        info = meta.get(CLIENT_INFO)
+        if info is None:
+            return None
+        raw, client_info = self._seen_info
+        if info != raw:
+            client_info = structure_params(info, Implementation)
+            self._seen_info = (info, client_info)
+        return client_info
+
+    def _legacy_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
+        revision = self.revision
+        if self.role == "server":
+            if message.method == "initialize":
+                revision = self._initialize(params)
+            elif revision is None:
+                revision = self._before_initialize(message.method)
+            elif self.require_initialized and not self.initialized and message.method != "ping":
+                raise CodedError(NOT_INITIALIZED, "Not initialized: notifications/initialized has not arrived yet")
+        elif revision is None:
+            revision = LATEST_LEGACY  # a server may ping while we negotiate
+        elif not revision.server_requests:
+            raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
+        return InboundRequest(
+            message.id,
+            self._method(message.method, revision),
+            params,
+            revision,
+            meta,
+            self.client_capabilities,
+            self.client_info,
+            None,
+            progress_token_of(meta),
+            message.size,
+        )
+
+    def _initialize(self, params: dict[str, Any]) -> Revision:
+        if self.revision is not None:
+            raise CodedError(INVALID_REQUEST, "Invalid request: this connection is initialized already")
+        opening = structure_params(params, InitializeParams)
+        self.revision = negotiate(opening.protocol_version)
+        self.client_capabilities = opening.capabilities
+        self.client_info = opening.client_info
+        return self.revision
+
+    def _before_initialize(self, method: str) -> Revision:
+        if method == "ping":  # 2025-11-25 lifecycle: pings are allowed before initialization
+            return LATEST_LEGACY
+        if method not in METHODS:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
+        if self.require_initialized:
+            raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
+        # To a modern client its _meta is incomplete (MUST be -32602); a legacy one skipped the handshake.
+        raise CodedError(INVALID_PARAMS, f"Invalid params: name {PROTOCOL_VERSION} in _meta, or send initialize first")
+
+    def _receive_notification(self, message: Notification) -> Event:
+        params: Any = message.params if message.params is not None else {}
+        if type(params) is not dict:
+            return Ignored(f"{message.method[:200]} whose parameters are no object")
+        method = message.method
+        if method == "notifications/cancelled":
+            return self._receive_cancel(params)
+        if method == "notifications/progress":
+            return self._receive_progress(params)
+        revision = self.revision or LATEST_LEGACY
+        row = revision.methods.get(method)
+        if row is None or row.is_request or not row.sent_by(self.peer):
+            # 2025-11-25 basic, Notifications: never answered, so an unknown one passes in silence.
+            return Ignored(f"unknown notification {method[:200]}")
+        if method == "notifications/initialized":
+            self.initialized = self.revision is not None
+        return NotificationReceived(row, params, revision)
+
+    def _receive_cancel(self, params: dict[str, Any]) -> Event:
+        request_id, reason = params.get("requestId"), params.get("reason")
+        entry = self._inbound.get(request_id) if is_request_id(request_id) else None
+        if entry is None:
+            return Ignored("a cancel for no request in flight")
+        if entry.method.name == "initialize":
+            # 2025-11-25 cancellation, Behavior Requirements 2: MUST NOT be cancelled.
+            return Ignored("a cancel for initialize")
+        del self._inbound[entry.id]
+        return CancelReceived(entry, reason if type(reason) is str else None)
+
+    def _receive_progress(self, params: dict[str, Any]) -> Event:
+        token = params.get("progressToken")
+        call = self._outbound.get(token) if is_request_id(token) else None
+        return Ignored("progress for no request in flight") if call is None else ProgressReceived(call, params)
+
+    # What goes out
+
+    def open_request(self, method: str, revision: Revision) -> OutboundRequest:
+        """Enter a request of ours into the table under a fresh id.
+
+        The id differs from every id in flight in either direction. Raises `MethodUnavailable` when
+        ``revision`` does not let our role send it.
+        """
+        row = revision.methods.get(method)
+        if row is None or not row.is_request or not row.sent_by(self.role):
+            raise MethodUnavailable(method, revision)
+        if self.role == "server" and not revision.server_requests:
+            raise MethodUnavailable(method, revision)
+        request_id = self._next_id
+        while request_id in self._inbound:
+            request_id += 1
+        self._next_id = request_id + 1
+        call = OutboundRequest(request_id, row, revision)
+        self._outbound[request_id] = call
+        return call
+
+    def abandon(self, request: OutboundRequest) -> bool:
+        """Give up on a request of ours. True when it was still open: the peer is then owed a cancel,
+        except for ``initialize``, which must not be cancelled. Idempotent."""
+        if self._outbound.get(request.id) is not request:
+            return False
+        del self._outbound[request.id]
+        return request.method.name != "initialize"
+
+    def abandon_all(self) -> list[OutboundRequest]:
+        """The connection is gone: empty the outbound table and return who was in it, each exactly once."""
+        calls = list(self._outbound.values())
+        self._outbound.clear()
+        return calls
+
+    def finish(self, request: InboundRequest) -> bool:
+        """Take an inbound request out of the table. True when it is to be answered now.
+
+        Guarded by identity: a request that was cancelled is never answered, and a late end of it cannot
+        touch a newer request under the same id (DESIGN rulings 1 and 6). Idempotent.
+        """
+        if self._inbound.get(request.id) is not request:
+            return False
+        del self._inbound[request.id]
+        return True
+
+    @property
+    def inbound(self) -> tuple[InboundRequest, ...]:
+        """Requests of the peer in flight, oldest first."""
+        return tuple(self._inbound.values())
+
+    @property
+    def outbound(self) -> tuple[OutboundRequest, ...]:
+        """Requests of ours in flight, oldest first."""
+        return tuple(self._outbound.values())
+
+
+class _NotOurs(Exception):
+    """A request that must not be answered."""
+
+
+def _refuse(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:
+    return Refused(ErrorResponse(request_id, code, message, data))

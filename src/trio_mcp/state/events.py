@@ -1,0 +1,109 @@
+"""What a received message turns out to be."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import attrs
+
+from ..jsonrpc.messages import ErrorResponse
+from ..spec.methods import Method
+from ..spec.revisions import Revision
+from .requests import InboundRequest, OutboundRequest
+
+__all__ = [
+    "BatchReceived",
+    "CancelReceived",
+    "ErrorReceived",
+    "Event",
+    "Ignored",
+    "NotificationReceived",
+    "ProgressReceived",
+    "Refused",
+    "RequestReceived",
+    "ResultReceived",
+]
+
+
+@attrs.frozen
+class RequestReceived:
+    """A legal request, now in flight under its id."""
+
+    request: InboundRequest
+
+
+@attrs.frozen
+class NotificationReceived:
+    """A notification that the revision knows, parameters unchecked."""
+
+    method: Method
+    params: dict[str, Any]
+    revision: Revision
+
+
+@attrs.frozen
+class CancelReceived:
+    """The peer gave up on ``request``, whose id is free again from here on."""
+
+    request: InboundRequest
+    reason: str | None
+
+
+@attrs.frozen
+class ProgressReceived:
+    """Progress of a request of ours, parameters unchecked."""
+
+    request: OutboundRequest
+    params: dict[str, Any]
+
+
+@attrs.frozen
+class ResultReceived:
+    """A request of ours succeeded."""
+
+    request: OutboundRequest
+    result: Any
+
+
+@attrs.frozen
+class ErrorReceived:
+    """A request of ours failed."""
+
+    request: OutboundRequest
+    error: ErrorResponse
+
+
+@attrs.frozen
+class Refused:
+    """The message broke a rule, and the peer is owed ``reply``. Nothing else happened."""
+
+    reply: ErrorResponse
+
+
+@attrs.frozen
+class Ignored:
+    """The message means nothing here and now. ``noteworthy``: the peer broke a rule; else it is a late or
+    needless message, as every race brings them."""
+
+    reason: str
+    noteworthy: bool = False
+
+
+@attrs.frozen
+class BatchReceived:
+    """Several events whose replies go out together, in one array."""
+
+    events: tuple[Event, ...]
+
+
+Event: TypeAlias = (
+    RequestReceived
+    | NotificationReceived
+    | CancelReceived
+    | ProgressReceived
+    | ResultReceived
+    | ErrorReceived
+    | Refused
+    | Ignored
+    | BatchReceived
+)
