@@ -24,7 +24,15 @@ from .messages import (
     is_request_id,
 )
 
-__all__ = ["decode", "encode", "encode_value", "frame_error", "frame_notification", "frame_request", "frame_result"]
+__all__ = [
+    "decode",
+    "encode",
+    "encode_value",
+    "frame_error",
+    "frame_notification",
+    "frame_request",
+    "frame_result",
+]
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
@@ -43,7 +51,10 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
         data = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        return Unreadable(f"not JSON: {reason}", ErrorResponse(None, PARSE_ERROR, "Parse error: the message is not JSON in UTF-8"))
+        return Unreadable(
+            f"not JSON: {reason}",
+            ErrorResponse(None, PARSE_ERROR, "Parse error: the message is not JSON in UTF-8"),
+        )
     if type(data) is dict:
         return _classify(cast("dict[str, Any]", data), len(line))
     if type(data) is list:
@@ -106,7 +117,9 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     share = size // len(data)
     return Batch(
         tuple(
-            _classify(cast("dict[str, Any]", member), share) if type(member) is dict else _invalid("a message is a JSON object")
+            _classify(cast("dict[str, Any]", member), share)
+            if type(member) is dict
+            else _invalid("a message is a JSON object")
             for member in data
         )
     )
@@ -125,21 +138,26 @@ def encode_value(value: Any) -> bytes:
     """
     try:
         text = _encoder.encode(value)
+        finite = b"null" not in text or _is_finite(msgspec.to_builtins(value))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise NotSerializable(f"not serializable as JSON: {error}") from None
-    if b"null" in text and _holds_non_finite(msgspec.to_builtins(value)):
+    if not finite:
         raise NotSerializable("not serializable as JSON: NaN and infinities have no JSON form")
     return text
 
 
-def _holds_non_finite(value: Any) -> bool:
-    if type(value) is float:
-        return not math.isfinite(value)
-    if type(value) is dict:
-        return any(map(_holds_non_finite, cast("dict[Any, Any]", value).values()))
-    if type(value) is list:
-        return any(map(_holds_non_finite, cast("list[Any]", value)))
-    return False
+def _is_finite(value: Any) -> bool:
+    pending = [value]  # no recursion: what the encoder could descend into may be too deep for Python
+    while pending:
+        item = pending.pop()
+        if isinstance(item, float):
+            if not math.isfinite(item):
+                return False
+        elif isinstance(item, dict):
+            pending.extend(cast("dict[Any, Any]", item).values())
+        elif isinstance(item, list | tuple):
+            pending.extend(cast("list[Any]", item))
+    return True
 
 
 def encode(message: Message) -> bytes:

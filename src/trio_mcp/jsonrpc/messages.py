@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import attrs
 
@@ -25,7 +25,7 @@ RequestId: TypeAlias = int | str
 """MCP allows strings and integers, never null (2026-07-28 basic, Requests). ``1`` and ``"1"`` differ."""
 
 
-def is_request_id(value: object) -> bool:
+def is_request_id(value: object) -> TypeGuard[RequestId]:
     """Whether ``value`` may be the id of a request: a string or an integer, and `bool` is not an integer."""
     kind = type(value)
     return kind is int or kind is str

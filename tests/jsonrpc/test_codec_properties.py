@@ -1,0 +1,117 @@
+"""Whatever comes in, one thing comes out; and what goes out, comes back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from trio_mcp.jsonrpc.codec import decode, encode
+from trio_mcp.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
+from trio_mcp.jsonrpc.messages import (
+    Batch,
+    ErrorResponse,
+    Message,
+    Notification,
+    Request,
+    Response,
+    Unreadable,
+    is_request_id,
+)
+
+quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+integers = st.integers() | st.sampled_from([2**53 + 1, 2**63, 2**64, 10**25, -(10**25)])
+values = st.recursive(
+    st.none() | st.booleans() | integers | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+ids = integers | texts
+params = st.none() | st.dictionaries(texts, values, max_size=4)
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Request, ids, texts, params),
+    st.builds(Notification, texts, params),
+    st.builds(Response, ids, values),
+    st.builds(ErrorResponse, st.none() | ids, integers, texts, values),
+)
+
+# Objects that look like messages, most of them broken in one place or another.
+members = st.fixed_dictionaries(
+    {},
+    optional={
+        "jsonrpc": st.sampled_from(["2.0", "1.0", 2.0, None]),
+        "id": values | ids,
+        "method": texts | values,
+        "params": values,
+        "result": values,
+        "error": values | st.fixed_dictionaries({"code": values, "message": values}),
+    },
+)
+
+
+def check(data: bytes) -> None:
+    outcome = decode(data)
+    if isinstance(outcome, Batch):
+        assert outcome.members
+        for member in outcome.members:
+            check_member(member)
+    else:
+        check_member(outcome)
+
+
+def check_member(outcome: Message | Unreadable) -> None:
+    match outcome:
+        case Unreadable(reply=None):
+            assert outcome.reason
+        case Unreadable(reply=ErrorResponse() as owed):
+            assert owed.code in (PARSE_ERROR, INVALID_REQUEST)
+            assert owed.id is None or is_request_id(owed.id)
+            assert decode(encode(owed)) == owed
+        case Request():
+            assert is_request_id(outcome.id)
+            assert decode(encode(outcome)) == outcome
+        case _:
+            assert decode(encode(outcome)) == outcome
+
+
+@quick
+@given(st.binary(max_size=200))
+@example(b"")
+@example(b"[]")
+@example(b"\xef\xbb\xbf{}")
+def test_any_bytes_are_one_message_or_one_error(data: bytes) -> None:
+    check(data)
+
+
+@quick
+@given(values | members | st.lists(members, max_size=4))
+def test_any_json_is_one_message_or_one_error(data: Any) -> None:
+    check(json.dumps(data).encode())
+    check(json.dumps(data, ensure_ascii=False).encode())
+
+
+@quick
+@given(messages, st.integers(0, 400), st.integers(0, 3), st.binary(max_size=3))
+def test_a_mutilated_message_is_one_message_or_one_error(
+    message: Message, place: int, length: int, instead: bytes
+) -> None:
+    data = encode(message)
+    check(data[:place] + instead + data[place + length :])
+
+
+@quick
+@given(messages)
+def test_what_is_encoded_decodes_to_the_same_on_one_line(message: Message) -> None:
+    data = encode(message)
+    assert b"\n" not in data
+    assert decode(data) == message
+
+
+@quick
+@given(st.lists(messages, min_size=1, max_size=4))
+def test_a_batch_decodes_to_its_members(several: list[Message]) -> None:
+    assert decode(b"[" + b",".join(map(encode, several)) + b"]") == Batch(tuple(several))

@@ -1,0 +1,234 @@
+"""Bytes to messages: every line is a message, a batch, or one error owed to the peer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trio_mcp.jsonrpc.codec import decode
+from trio_mcp.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
+from trio_mcp.jsonrpc.messages import Batch, ErrorResponse, Notification, Request, Response, Unreadable
+
+IDS = [0, -1, 1, "1", "", 2**53 + 1, 2**64, 10**25, -(10**25), "x" * 4096, "🦑", "\u2028"]
+NO_IDS = [None, True, False, 1.5, 1.0, [], {}, [1], {"id": 1}]
+
+
+def line(**members: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **members}, ensure_ascii=False).encode()
+
+
+def owed(data: bytes) -> ErrorResponse:
+    """The error that ``data`` earns."""
+    unreadable = decode(data)
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.reply is not None
+    return unreadable.reply
+
+
+def reported(data: bytes) -> str:
+    """Why ``data`` is reported and not answered."""
+    unreadable = decode(data)
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.reply is None
+    return unreadable.reason
+
+
+# The four messages
+
+
+@pytest.mark.parametrize("request_id", IDS)
+def test_a_request_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
+    message = decode(line(id=request_id, method="ping"))
+    assert message == Request(request_id, "ping")
+    assert isinstance(message, Request)
+    assert type(message.id) is type(request_id)
+
+
+@pytest.mark.parametrize("request_id", IDS)
+def test_a_result_keeps_type_and_value_of_its_id(request_id: int | str) -> None:
+    message = decode(line(id=request_id, result={}))
+    assert message == Response(request_id, {})
+
+
+def test_a_message_with_a_method_and_no_id_is_a_notification() -> None:
+    assert decode(line(method="notifications/initialized")) == Notification("notifications/initialized")
+
+
+@pytest.mark.parametrize("params", [{}, {"a": [1, None]}, [], [1], None, 3, "x", False])
+def test_parameters_are_handed_on_whatever_they_are(params: Any) -> None:
+    assert decode(line(id=1, method="x", params=params)) == Request(1, "x", params)
+
+
+@pytest.mark.parametrize("result", [{}, None, False, 0, "", [1]])
+def test_any_result_is_a_result(result: Any) -> None:
+    assert decode(line(id=1, result=result)) == Response(1, result)
+
+
+def test_an_error_keeps_code_message_and_data() -> None:
+    message = decode(line(id="a", error={"code": -1, "message": "no", "data": [1], "more": 2}))
+    assert message == ErrorResponse("a", -1, "no", [1])
+
+
+@pytest.mark.parametrize("members", [{"id": None}, {}])
+def test_an_error_may_name_no_request(members: dict[str, Any]) -> None:
+    assert decode(line(error={"code": -32700, "message": "?"}, **members)) == ErrorResponse(None, -32700, "?")
+
+
+def test_members_nobody_knows_are_ignored() -> None:
+    assert decode(line(id=1, method="ping", extra=True)) == Request(1, "ping")
+
+
+def test_a_request_knows_its_size_in_bytes() -> None:
+    data = line(id=1, method="ping", params={"text": "ü"})
+    message = decode(data)
+    assert isinstance(message, Request)
+    assert message.size == len(data)
+
+
+def test_a_bytearray_is_read_like_bytes() -> None:
+    assert decode(bytearray(line(id=1, method="ping"))) == Request(1, "ping")
+
+
+def test_line_separators_of_unicode_do_not_end_a_message() -> None:
+    text = "a\u2028b\u2029c\u0085d"
+    assert decode(line(method="x", params={"text": text})) == Notification("x", {"text": text})
+
+
+# Not JSON
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b" ",
+        b"{bad",
+        b'{"jsonrpc":"2.0","id":1,"method":"ping"',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping"}}',
+        b'{"jsonrpc":"2.0","id":NaN,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"n":1e999}}',
+        b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"x"}',
+        b"\xff\xfe",
+        b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"\xed\xa0\x80"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}',
+        b"[" * 100_000,
+        b'{"params":' * 100_000,
+    ],
+    ids=lambda data: repr(data[:40]),
+)
+def test_what_is_not_json_in_utf8_is_one_parse_error_under_null(data: bytes) -> None:
+    reply = owed(data)
+    assert (reply.code, reply.id) == (PARSE_ERROR, None)
+
+
+def test_a_byte_order_mark_is_not_the_codecs_business() -> None:
+    assert owed(b"\xef\xbb\xbf" + line(id=1, method="ping")).code == PARSE_ERROR
+
+
+# JSON, but no message
+
+
+@pytest.mark.parametrize("data", [b"42", b'"x"', b"null", b"true", b"1.5", b"[]", b"{}"])
+def test_json_that_is_no_message_is_one_invalid_request_under_null(data: bytes) -> None:
+    reply = owed(data)
+    assert (reply.code, reply.id) == (INVALID_REQUEST, None)
+
+
+@pytest.mark.parametrize("request_id", NO_IDS)
+def test_a_request_whose_id_is_no_id_is_refused_under_null(request_id: Any) -> None:
+    reply = owed(line(id=request_id, method="tools/call"))
+    assert (reply.code, reply.id) == (INVALID_REQUEST, None)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2", 2.0, 2, None, ""])
+def test_a_request_of_another_json_rpc_is_refused_under_its_id(version: Any) -> None:
+    reply = owed(json.dumps({"jsonrpc": version, "id": 7, "method": "ping"}).encode())
+    assert (reply.code, reply.id) == (INVALID_REQUEST, 7)
+
+
+def test_a_request_without_the_jsonrpc_member_is_refused_under_its_id() -> None:
+    assert owed(b'{"id":"a","method":"ping"}').id == "a"
+
+
+@pytest.mark.parametrize("method", [None, 3, {}, []])
+def test_a_method_that_is_no_string_is_refused_under_its_id(method: Any) -> None:
+    reply = owed(line(id=7, method=method))
+    assert (reply.code, reply.id) == (INVALID_REQUEST, 7)
+
+
+@pytest.mark.parametrize("member", ["result", "error"])
+def test_a_request_that_is_also_a_reply_is_refused(member: str) -> None:
+    assert owed(line(id=7, method="ping", **{member: {}})).code == INVALID_REQUEST
+
+
+def test_a_message_without_method_result_and_error_is_refused_under_null() -> None:
+    # Under its id the refusal could settle one of the peer's own calls.
+    assert owed(line(id=7)).id is None
+
+
+# Replies that make no sense: reported, never answered
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"id": 1, "result": {}, "error": {"code": 1, "message": ""}},
+        {"id": None, "result": {}},
+        {"result": {}},
+        {"id": True, "result": {}},
+        {"id": 1.5, "result": {}},
+        {"id": True, "error": {"code": 1, "message": ""}},
+        {"id": [], "error": {"code": 1, "message": ""}},
+        {"id": 1, "error": None},
+        {"id": 1, "error": "no"},
+        {"id": 1, "error": {}},
+        {"id": 1, "error": {"code": "1", "message": ""}},
+        {"id": 1, "error": {"code": True, "message": ""}},
+        {"id": 1, "error": {"code": 1.5, "message": ""}},
+        {"id": 1, "error": {"code": 1}},
+        {"id": 1, "error": {"code": 1, "message": None}},
+    ],
+)
+def test_a_senseless_reply_is_reported_and_not_answered(members: dict[str, Any]) -> None:
+    assert reported(line(**members))
+
+
+@pytest.mark.parametrize("member", [{"result": {}}, {"error": {"code": 1, "message": ""}}])
+def test_a_reply_of_another_json_rpc_is_not_answered(member: dict[str, Any]) -> None:
+    assert "jsonrpc" in reported(json.dumps({"jsonrpc": "1.0", "id": 1, **member}).encode())
+
+
+# Batches
+
+
+def test_a_batch_keeps_its_members_in_order() -> None:
+    batch = decode(
+        b"[" + line(id=1, method="ping") + b"," + line(method="x") + b"," + line(id=2, result=0) + b"]"
+    )
+    assert batch == Batch((Request(1, "ping"), Notification("x"), Response(2, 0)))
+
+
+def test_a_bad_member_of_a_batch_is_its_own_error() -> None:
+    batch = decode(b"[1," + line(id=1, method="ping") + b",[],{}]")
+    assert isinstance(batch, Batch)
+    assert [type(member) for member in batch.members] == [Unreadable, Request, Unreadable, Unreadable]
+
+
+def test_a_batch_longer_than_the_bound_is_refused_whole() -> None:
+    two = b"[" + line(method="x") + b"," + line(method="x") + b"]"
+    assert isinstance(decode(two, max_batch=2), Batch)
+    unreadable = decode(two, max_batch=1)
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.reply is not None
+    assert (unreadable.reply.code, unreadable.reply.id) == (INVALID_REQUEST, None)
+
+
+def test_the_members_of_a_batch_share_its_size() -> None:
+    data = b"[" + line(id=1, method="a") + b"," + line(id=2, method="b") + b"]"
+    batch = decode(data)
+    assert isinstance(batch, Batch)
+    sizes = [member.size for member in batch.members if isinstance(member, Request)]
+    assert sizes == [len(data) // 2, len(data) // 2]

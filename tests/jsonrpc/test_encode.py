@@ -1,0 +1,140 @@
+"""Messages to bytes: one line each, and nothing that JSON cannot carry."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trio_mcp.jsonrpc.codec import (
+    decode,
+    encode,
+    encode_value,
+    frame_error,
+    frame_notification,
+    frame_request,
+    frame_result,
+)
+from trio_mcp.jsonrpc.errors import NotSerializable
+from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response
+
+IDS = [0, -1, 1, "1", "", 2**53 + 1, 10**25, "x" * 4096, "🦑", "\u2028"]
+
+
+def test_absent_parameters_are_left_out() -> None:
+    assert json.loads(encode(Request(1, "ping"))) == {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert json.loads(encode(Notification("x"))) == {"jsonrpc": "2.0", "method": "x"}
+
+
+def test_empty_parameters_are_written() -> None:
+    assert json.loads(encode(Request(1, "ping", {})))["params"] == {}
+
+
+def test_a_null_result_is_written() -> None:
+    assert json.loads(encode(Response(1, None))) == {"jsonrpc": "2.0", "id": 1, "result": None}
+
+
+def test_absent_error_data_is_left_out_and_an_unknown_id_is_null() -> None:
+    assert json.loads(encode(ErrorResponse(None, -32700, "Parse error"))) == {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {"code": -32700, "message": "Parse error"},
+    }
+
+
+def test_error_data_is_written_even_when_it_is_falsy() -> None:
+    assert json.loads(encode(ErrorResponse(1, -1, "no", 0)))["error"]["data"] == 0
+
+
+@pytest.mark.parametrize("request_id", IDS)
+def test_every_frame_keeps_type_and_value_of_the_id(request_id: int | str) -> None:
+    for frame in (
+        frame_request(request_id, "x", None),
+        frame_result(request_id, {}),
+        frame_error(request_id, 1, "no"),
+    ):
+        written = json.loads(frame)["id"]
+        assert (type(written), written) == (type(request_id), request_id)
+
+
+@pytest.mark.parametrize(
+    "text", ["a\nb", "a\r\nb", "\u2028\u2029\u0085", "\x00\x1f", '"\\', "🦑", "\x7f", "e\u0301"]
+)
+def test_any_text_fits_on_one_line_and_comes_back(text: str) -> None:
+    line = frame_notification("x", {"text": text})
+    assert b"\n" not in line
+    assert b"\r" not in line
+    assert decode(line) == Notification("x", {"text": text})
+
+
+def test_integers_stay_integers_and_floats_stay_floats() -> None:
+    assert encode_value([1, 1.0, 10**25, -0.5]) == b"[1,1.0,10000000000000000000000000,-0.5]"
+
+
+def _deep(innermost: Any, levels: int) -> Any:
+    for _ in range(levels):
+        innermost = [innermost]
+    return innermost
+
+
+def _cycle() -> list[Any]:
+    ring: list[Any] = []
+    ring.append(ring)
+    return ring
+
+
+REFUSED = {
+    "nan": math.nan,
+    "infinity": math.inf,
+    "negative infinity": -math.inf,
+    "nan in a list": [1, math.nan],
+    "nan in a tuple": (math.nan,),
+    "nan beside a null": {"a": None, "b": {"c": [math.nan]}},
+    "nan deep inside": _deep(math.nan, 200),
+    "a lone surrogate": "\ud800",
+    "a lone surrogate as a key": {"\ud800": 1},
+    "a lone surrogate deep inside": {"a": ["\udfff"]},
+    "a foreign object": object(),
+    "a foreign object inside": {"a": [object()]},
+    "a class": int,
+    "a function": len,
+    "a range": range(3),
+    "a key that is no text": {None: 1},
+    "a cycle": _cycle(),
+    "too deep": _deep(None, 100_000),
+}
+
+
+@pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())
+def test_what_json_cannot_carry_is_refused(value: Any) -> None:
+    with pytest.raises(NotSerializable, match="not serializable as JSON"):
+        encode_value(value)
+
+
+FRAMES: dict[str, Callable[[Any], bytes]] = {
+    "request": lambda value: frame_request(1, "x", value),
+    "notification": lambda value: frame_notification("x", value),
+    "result": lambda value: frame_result(1, value),
+    "error data": lambda value: frame_error(1, -1, "no", value),
+    "error message": lambda value: frame_error(1, -1, "\ud800" if value else "", None),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
+def test_every_frame_refuses_what_json_cannot_carry(frame: Callable[[Any], bytes]) -> None:
+    with pytest.raises(NotSerializable):
+        frame({"n": math.nan})
+
+
+@pytest.mark.parametrize("value", [None, [None], {"a": None}, "null", {"null": 1.5}, (None, 2.5)])
+def test_an_honest_null_passes(value: Any) -> None:
+    assert json.loads(encode_value(value)) == (list(value) if isinstance(value, tuple) else value)
+
+
+def test_an_honest_null_passes_as_deep_as_the_encoder_goes() -> None:
+    # As deep as this the encoder manages; a recursive look for NaN would not.
+    deep = _deep(None, 600)
+    assert encode_value(deep) == b"[" * 600 + b"null" + b"]" * 600

@@ -1,0 +1,31 @@
+"""Errors that carry a code say it, and survive being shown."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from trio_mcp.jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
+
+
+@pytest.mark.parametrize("kind", [CodedError, PeerError])
+def test_an_error_with_a_code_shows_code_and_message(kind: type[CodedError] | type[PeerError]) -> None:
+    error = kind(-32602, "Invalid params", {"field": "x"})
+    assert (error.code, error.message, error.data) == (-32602, "Invalid params", {"field": "x"})
+    assert "Invalid params (-32602)" in str(error)
+
+
+@pytest.mark.parametrize("kind", [CodedError, PeerError])
+def test_an_error_with_a_code_can_be_copied(kind: type[CodedError] | type[PeerError]) -> None:
+    error = copy.copy(kind(-1, "refused"))
+    assert (error.code, error.message, error.data) == (-1, "refused", None)
+
+
+@pytest.mark.parametrize("kind", [CodedError, PeerError, ProtocolViolation, NotSerializable])
+def test_every_error_is_an_mcp_error(kind: type[Exception]) -> None:
+    assert issubclass(kind, MCPError)
+
+
+def test_what_cannot_be_serialized_is_a_value_error_too() -> None:
+    assert issubclass(NotSerializable, ValueError)
