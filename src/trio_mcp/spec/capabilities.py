@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import attrs
 
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire_name
 
 __all__ = [
     "ClientCapabilities",
@@ -37,7 +39,7 @@ class Sampling:
 
 @attrs.frozen
 class Elicitation:
-    """The client can ask its user. An empty object means ``form`` only (2025-11-25 elicitation, Capabilities)."""
+    """The client can ask its user. Empty means ``form`` only (2025-11-25 elicitation, Capabilities)."""
 
     form: JSONObject | None = since("2025-11-25")
     url: JSONObject | None = since("2025-11-25")
@@ -66,19 +68,28 @@ class ClientCapabilities:
     def supports(self, path: str) -> bool:
         """Whether ``path`` was declared, as in ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"``.
 
-        A bare ``elicitation`` object supports ``elicitation.form`` and nothing else.
+        Names are those of the wire or of the attributes. A bare ``elicitation`` object supports
+        ``elicitation.form`` and nothing else.
         """
-        name, _, part = path.partition(".")
-        capability = getattr(self, name, None)
-        if capability is None:
-            return False
-        if not part:
-            return True
-        if isinstance(capability, dict):
-            return part in capability
-        if isinstance(capability, Elicitation) and part == "form":
-            return capability.form is not None or capability.url is None
-        return getattr(capability, part, None) not in (None, False)
+        return _declares(self, path)
+
+
+def _declares(owner: object, path: str) -> bool:
+    name, _, rest = path.partition(".")
+    member: object = None
+    if isinstance(owner, dict):
+        members = cast("JSONObject", owner)
+        if path in members:  # the names of extensions hold dots themselves
+            name, rest = path, ""
+        member = members.get(name)
+    elif isinstance(owner, Elicitation) and name == "form" and owner.url is None:
+        member = owner.form or {}
+    elif attrs.has(type(owner)):
+        fields = attrs.fields(type(owner))
+        member = next((getattr(owner, f.name) for f in fields if name in (f.name, wire_name(f.name))), None)
+    if member is None or member is False:
+        return False
+    return not rest or _declares(member, rest)
 
 
 @attrs.frozen

@@ -7,21 +7,31 @@ class is paid at its first use; per message there is one generated function.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
 import cattrs
-from cattrs.cols import list_structure_factory, mapping_structure_factory
+from cattrs.cols import list_structure_factory
+from cattrs.cols import mapping_structure_factory as _mapping_factory  # pyright: ignore[reportUnknownVariableType] untyped there
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from .content import ResourceLink
-from .elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits
+from .content import (
+    BlobResourceContents,
+    ResourceContents,
+    ResourceLink,
+    TextResourceContents,
+    ToolResultContent,
+    ToolUseContent,
+)
+from .elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits, first_form
 from .fields import history_of, wire_name
+from .log_levels import LogLevel, log_level_rank
 from .revisions import Revision
 from .sampling import CreateMessageResult, SamplingMessage
 from .tools import CallToolResult, Tool
@@ -43,7 +53,8 @@ def structure(data: Any, kind: type[T]) -> T:
         try:
             return _detailed().structure(data, kind)
         except (TypeError, ValueError, cattrs.BaseValidationError) as error:
-            raise ValueError("; ".join(cattrs.transform_error(error, format_exception=_in_words))) from None
+            faults = cattrs.transform_error(error, format_exception=_in_words)
+            raise ValueError("; ".join(map(_on_the_wire, faults))) from None
 
 
 def structure_params(data: Any, kind: type[T]) -> T:
@@ -67,6 +78,12 @@ def _in_words(error: BaseException, kind: type | None) -> str:
     return f"not a valid {getattr(kind, '__name__', kind)}"
 
 
+def _on_the_wire(fault: str) -> str:
+    """The same fault with its place in names of the wire: ``$.maxTokens``, not ``$.max_tokens``."""
+    words, at, place = fault.rpartition(" @ ")
+    return words + at + re.sub(r"\['.*?'\]|\.(\w+)", lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
+
+
 # Structuring
 
 
@@ -81,15 +98,20 @@ def _detailed() -> cattrs.Converter:
 
 
 def _structurer(converter: cattrs.Converter) -> cattrs.Converter:
-    for kind, words in ((str, "a string"), (bool, "true or false"), (int, "an integer"), (float, "a number")):
-        converter.register_structure_hook(kind, _exactly(kind, words))
+    for kind in (str, bool, int, float):
+        converter.register_structure_hook(kind, _exactly(kind, _SCALARS[kind]))
+    converter.register_structure_hook(LogLevel, _log_level)  # else it counts as the string it also is
     converter.register_structure_hook_func(_is_scalar_union, _structure_scalar_union)
     converter.register_structure_hook_func(lambda kind: kind == dict[str, Any], _structure_object)
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is list, _list_factory(converter))
-    converter.register_structure_hook_factory(lambda kind: kind == dict[str, str], _string_dict_factory(converter))
+    converter.register_structure_hook_factory(
+        lambda kind: get_origin(kind) is dict and kind != dict[str, Any], _dict_factory(converter)
+    )
+    converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, _one_of)
     converter.register_structure_hook_factory(_is_tagged_union, _tagged_union_factory(converter))
     converter.register_structure_hook_factory(attrs.has, _class_factory(converter))
     converter.register_structure_hook(ElicitFormParams | ElicitURLParams, _elicit_params(converter))
+    converter.register_structure_hook(ResourceContents, _resource_contents(converter))
     return converter
 
 
@@ -103,7 +125,13 @@ def _exactly(kind: type, words: str) -> Callable[[Any, Any], Any]:
     return check
 
 
-_SCALARS = {int, float, str, bool, NoneType}
+_SCALARS: Final[dict[Any, str]] = {
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    NoneType: "null",
+}
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
@@ -112,15 +140,31 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 def _is_scalar_union(kind: Any) -> bool:
     members = _members(kind)
-    return bool(members) and _SCALARS.issuperset(members)
+    return bool(members) and _SCALARS.keys() >= set(members)
 
 
 def _structure_scalar_union(value: Any, kind: Any) -> Any:
     members = get_args(kind)
     if type(value) in members or (float in members and type(value) is int):
         return value
-    names = " or ".join("null" if member is NoneType else member.__name__ for member in members)
-    raise TypeError(f"expected {names}")
+    raise TypeError(f"expected {' or '.join(_SCALARS[member] for member in members)}")
+
+
+def _one_of(kind: Any) -> Callable[[Any, Any], Any]:
+    allowed = get_args(kind)
+
+    def check(value: Any, _: Any) -> Any:
+        if type(value) is str and value in allowed:
+            return value
+        raise ValueError(f"expected one of {', '.join(allowed)}")
+
+    return check
+
+
+def _log_level(value: Any, _: Any) -> LogLevel:
+    if type(value) is str and log_level_rank(value) >= 0:
+        return LogLevel(value)
+    raise ValueError(f"expected one of {', '.join(LogLevel)}")
 
 
 def _structure_object(value: Any, _: Any) -> Any:
@@ -144,14 +188,12 @@ def _list_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any,
     return factory
 
 
-def _string_dict_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any, Any], Any]]:
+def _dict_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any, Any], Any]]:
     def factory(kind: Any) -> Callable[[Any, Any], Any]:
-        make = mapping_structure_factory(kind, converter)
+        make: Callable[[Any, Any], Any] = _mapping_factory(kind, converter)
 
         def structure_dict(value: Any, kind: Any) -> Any:
-            if type(value) is not dict:
-                raise TypeError("expected an object")
-            return make(value, kind)
+            return make(_structure_object(value, kind), kind)
 
         return structure_dict
 
@@ -182,13 +224,14 @@ def _tagged_union_factory(converter: cattrs.Converter) -> Callable[[Any], Callab
                 return converter.structure(cast("Any", value), list_kind)
             if optional and value is None:
                 return None
-            if type(value) is not dict:
+            members: dict[str, Any] = value
+            if type(members) is not dict:
                 raise TypeError("expected an object")
-            tag = cast("dict[str, Any]", value).get("type")
+            tag = members.get("type")
             member = by_tag.get(tag) if isinstance(tag, str) else None
             if member is None:
-                raise ValueError(f"the type must be one of {', '.join(by_tag)}")
-            return converter.structure(cast("Any", value), member)
+                raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
+            return converter.structure(members, member)
 
         return structure_union
 
@@ -202,7 +245,7 @@ def _class_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any
             renames["extra"] = override(omit=True)
         make: Callable[[Any, Any], Any] = make_dict_structure_fn(kind, converter, **renames)  # pyright: ignore[reportArgumentType]
 
-        def structure_class(value: Any, kind: Any) -> Any:
+        def structure_class(value: dict[str, Any], kind: Any) -> Any:
             if type(value) is not dict:
                 raise TypeError("expected an object")
             return make(value, kind)
@@ -221,7 +264,9 @@ def _keeping_extras(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any
 
     def structure_result(value: Any, kind: Any) -> Any:
         result = structure_class(value, kind)
-        return attrs.evolve(result, extra={name: member for name, member in value.items() if name not in known})
+        return attrs.evolve(
+            result, extra={name: member for name, member in value.items() if name not in known}
+        )
 
     return structure_result
 
@@ -230,7 +275,9 @@ def _checking_content(structure_class: Callable[[Any, Any], Any]) -> Callable[[A
     def structure_result(value: Any, kind: Any) -> Any:
         result = structure_class(value, kind)
         if result.content is not None and not content_fits(result.content):
-            raise ValueError("the content of an elicitation holds strings, numbers, booleans and lists of strings")
+            raise ValueError(
+                "the content of an elicitation holds strings, numbers, booleans and lists of strings"
+            )
         return result
 
     return structure_result
@@ -248,6 +295,18 @@ def _elicit_params(converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
     return structure_params
 
 
+def _resource_contents(converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    def structure_contents(value: Any, _: Any) -> Any:
+        members = _structure_object(value, None)
+        if "text" in members:
+            return converter.structure(members, TextResourceContents)
+        if "blob" in members:
+            return converter.structure(members, BlobResourceContents)
+        raise ValueError("expected text or blob")
+
+    return structure_contents
+
+
 # Unstructuring
 
 
@@ -260,7 +319,9 @@ def _for_revision(revision: Revision) -> cattrs.Converter:
     return converter
 
 
-def _unstructure_factory(converter: cattrs.Converter, revision: Revision) -> Callable[[Any], Callable[[Any], Any]]:
+def _unstructure_factory(
+    converter: cattrs.Converter, revision: Revision
+) -> Callable[[Any], Callable[[Any], Any]]:
     def factory(kind: Any) -> Callable[[Any], Any]:
         if kind is ResourceLink and revision.structured_content == "none":
             # Links came with 2025-06-18, together with structured content; before, the URI goes as text.
@@ -281,7 +342,9 @@ def _overrides(kind: Any, revision: Revision) -> dict[str, Any]:
         first, last = history_of(field)
         said = (first is None or first <= revision.name) and (last is None or revision.name <= last)
         if said:
-            overrides[field.name] = override(rename=wire_name(field.name), omit_if_default=field.default is None)
+            overrides[field.name] = override(
+                rename=wire_name(field.name), omit_if_default=field.default is None
+            )
         else:
             overrides[field.name] = override(omit=True)
     return overrides
@@ -320,7 +383,7 @@ def _call_result(make: Make, revision: Revision) -> Make:
     if revision.structured_content == "any":
         return make
 
-    def unstructure_result(result: CallToolResult) -> dict[str, Any]:
+    def unstructure_result(result: CallToolResult | ToolResultContent) -> dict[str, Any]:
         data = make(result)
         if not isinstance(result.structured_content, dict):
             data.pop("structuredContent", None)  # until 2025-11-25 it is an object
@@ -330,7 +393,7 @@ def _call_result(make: Make, revision: Revision) -> Make:
 
 
 def _message_content(make: Make, revision: Revision) -> Make:
-    if "tasks/get" in revision.methods or revision.structured_content == "any":
+    if revision.name >= ToolUseContent.SINCE:  # several blocks can be said since there are tools to use
         return make
 
     def unstructure_message(message: Any) -> dict[str, Any]:
@@ -355,9 +418,52 @@ def _with_extras(make: Make, revision: Revision) -> Make:
     return unstructure_result
 
 
+def _elicit_form(make: Make, revision: Revision) -> Make:
+    if revision.name >= ElicitURLParams.SINCE:
+        return make
+
+    def unstructure_form(params: ElicitFormParams) -> dict[str, Any]:
+        try:
+            form = first_form(params.requested_schema)
+        except ValueError as error:
+            raise NotExpressible(f"{error}; this is revision {revision}") from None
+        return make(attrs.evolve(params, requested_schema=form))
+
+    return unstructure_form
+
+
+def _elicit_url(make: Make, revision: Revision) -> Make:
+    if "notifications/elicitation/complete" not in revision.methods:
+        return make
+
+    def unstructure_url(params: ElicitURLParams) -> dict[str, Any]:
+        if params.elicitation_id is None:
+            raise NotExpressible(f"a URL elicitation has an elicitation_id in revision {revision}")
+        return make(params)
+
+    return unstructure_url
+
+
+def _elicit_result(make: Make, revision: Revision) -> Make:
+    if revision.name >= ElicitURLParams.SINCE:
+        return make
+
+    def unstructure_result(result: ElicitResult) -> dict[str, Any]:
+        for name, value in (result.content or {}).items():
+            if isinstance(value, list):
+                raise NotExpressible(f"field {name!r} is a list, which revision {revision} has no form for")
+        return make(result)
+
+    return unstructure_result
+
+
 _SHAPES: dict[Any, Callable[[Make, Revision], Make]] = {
     Tool: _tool,
     CallToolResult: _call_result,
+    ToolResultContent: _call_result,
     SamplingMessage: _message_content,
     CreateMessageResult: _with_extras,
+    ElicitFormParams: _elicit_form,
+    ElicitURLParams: _elicit_url,
+    ElicitResult: _elicit_result,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import attrs
@@ -18,12 +19,14 @@ __all__ = [
     "ElicitURLParams",
     "check_form_schema",
     "check_url",
+    "content_fits",
+    "first_form",
 ]
 
 
 @attrs.frozen
 class ElicitFormParams:
-    """Ask for the fields of ``requested_schema``, a flat JSON Schema object. The mode stays unsaid on the wire."""
+    """Ask for the fields of ``requested_schema``, a flat JSON Schema object. The wire says no mode."""
 
     message: str
     requested_schema: JSONObject
@@ -32,12 +35,14 @@ class ElicitFormParams:
 
 @attrs.frozen
 class ElicitURLParams:
-    """Send the user to ``url``. 2025-11-25 correlates the end by ``elicitation_id``."""
+    """Send the user to ``url``. 2025-11-25 correlates the end by ``elicitation_id`` and requires it."""
+
+    SINCE: ClassVar = "2025-11-25"
 
     message: str
     url: str
     elicitation_id: str | None = since("2025-11-25", until="2025-11-25")
-    mode: Literal["url"] = since("2025-11-25", default="url")
+    mode: Literal["url"] = "url"
     task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
 
 
@@ -46,29 +51,22 @@ ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
 
 @attrs.frozen
 class ElicitResult:
-    """What the user did. ``content`` comes with ``accept`` only: strings, numbers, booleans, lists of strings."""
+    """What the user did.
+
+    ``content`` comes with ``accept`` only, and holds strings, numbers, booleans and lists of strings.
+    """
 
     action: Literal["accept", "decline", "cancel"]
     content: JSONObject | None = None
-    meta: JSONObject | None = None
-
-
-_COMMON: Final = {"type", "title", "description", "default"}
-_PROPERTY_KEYWORDS: Final[dict[str, set[str]]] = {
-    "string": _COMMON | {"minLength", "maxLength", "format", "enum", "enumNames", "oneOf"},
-    "number": _COMMON | {"minimum", "maximum"},
-    "integer": _COMMON | {"minimum", "maximum"},
-    "boolean": _COMMON,
-    "array": _COMMON | {"minItems", "maxItems", "items"},
-}
-_FORMATS: Final = {"email", "uri", "date", "date-time"}
+    meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
 
 
 def check_form_schema(schema: object) -> None:
     """Raise `CodedError` (-32602) unless ``schema`` is a form: a flat object of primitive properties.
 
     2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of
-    enum strings; nothing nested. The error names the field.
+    enum strings; nothing nested, and no keyword that the schema of the specification does not list. The
+    error names the field.
     """
     if not isinstance(schema, dict):
         raise _bad_form("a form schema is a JSON Schema object")
@@ -76,40 +74,148 @@ def check_form_schema(schema: object) -> None:
     properties = form.get("properties")
     if form.get("type") != "object" or not isinstance(properties, dict):
         raise _bad_form('a form schema has "type": "object" and "properties"')
-    for name, field in cast("JSONObject", properties).items():
-        if not isinstance(field, dict):
-            raise _bad_form(f"field {name!r} is no schema")
-        _check_property(name, cast("JSONObject", field))
+    if unknown := sorted(set(form) - _FORM_KEYWORDS):
+        raise _bad_form(f"a form schema cannot have {', '.join(unknown)}")
+    fields = cast("JSONObject", properties)
+    required: Any = form.get("required", [])
+    if not _are_strings(required) or not set(required) <= set(fields):
+        raise _bad_form("required is a list of names of properties")
+    for name, field in fields.items():
+        _check_field(name, field)
 
 
-def _check_property(name: str, field: JSONObject) -> None:
-    kind = field.get("type")
-    allowed = _PROPERTY_KEYWORDS.get(kind) if isinstance(kind, str) else None
-    if allowed is None:
-        raise _bad_form(f"field {name!r} must be a string, number, integer, boolean or a list of choices, not {kind!r}")
-    if unknown := sorted(set(field) - allowed):
+def _check_field(name: str, field: object) -> None:
+    if not isinstance(field, dict):
+        raise _bad_form(f"field {name!r} is no schema")
+    members = cast("JSONObject", field)
+    kind = members.get("type")
+    keywords = _keywords(members) if isinstance(kind, str) else None
+    if keywords is None:
+        raise _bad_form(
+            f"field {name!r} must be a string, number, integer, boolean or a list of choices, not {kind!r}"
+        )
+    if unknown := sorted(set(members) - set(keywords)):
         raise _bad_form(f"field {name!r} ({kind}) cannot have {', '.join(unknown)}")
-    if "format" in field and field["format"] not in _FORMATS:
-        raise _bad_form(f"field {name!r}: the format is one of {', '.join(sorted(_FORMATS))}")
-    if kind == "array":
-        _check_choices(name, field.get("items"))
-
-
-def _check_choices(name: str, items: object) -> None:
-    choices = cast("JSONObject", items) if isinstance(items, dict) else {}
-    if not isinstance(choices.get("enum"), list) and not isinstance(choices.get("anyOf"), list):
+    for keyword, value in members.items():
+        fits, words = keywords[keyword]
+        if not fits(value):
+            raise _bad_form(f"field {name!r}: {keyword} must be {words}")
+    if kind == "array" and "items" not in members:
         raise _bad_form(f"field {name!r}: a list offers its choices in items.enum or items.anyOf")
+
+
+def _is_string(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_boolean(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return _is_integer(value) or (isinstance(value, float) and value.is_integer())
+
+
+def _is_format(value: object) -> bool:
+    return value in ("email", "uri", "date", "date-time")
+
+
+def _are_strings(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_string, cast("list[object]", value)))
+
+
+def _are_titled(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(item, dict)
+        and cast("JSONObject", item).keys() == {"const", "title"}
+        and all(map(_is_string, cast("JSONObject", item).values()))
+        for item in cast("list[object]", value)
+    )
+
+
+def _are_choices(value: object) -> bool:
+    items = cast("JSONObject", value) if isinstance(value, dict) else {}
+    if items.keys() == {"type", "enum"}:
+        return items["type"] == "string" and _are_strings(items["enum"])
+    return items.keys() == {"anyOf"} and _are_titled(items["anyOf"])
+
+
+_Rule: TypeAlias = tuple[Callable[[object], bool], str]
+_Rules: TypeAlias = Mapping[str, _Rule]
+
+_STRING: Final[_Rule] = (_is_string, "a string")
+_BOOLEAN: Final[_Rule] = (_is_boolean, "true or false")
+_INTEGER: Final[_Rule] = (_is_integer, "an integer")
+_NUMBER: Final[_Rule] = (_is_number, "a number")
+_WHOLE: Final[_Rule] = (_is_whole, "a whole number")
+_STRINGS: Final[_Rule] = (_are_strings, "a list of strings")
+_TITLED: Final[_Rule] = (_are_titled, "a list of objects with const and title, both strings")
+_FORMAT: Final[_Rule] = (_is_format, "email, uri, date or date-time")
+_CHOICES: Final[_Rule] = (_are_choices, 'choices, {"type": "string", "enum": [...]} or {"anyOf": [...]}')
+
+_FORM_KEYWORDS: Final = frozenset(
+    ("$schema", "type", "properties", "required", "title", "description", "additionalProperties")
+)
+_ANY_FIELD: Final = {"type": _STRING, "title": _STRING, "description": _STRING}
+_TEXT: Final = _ANY_FIELD | {
+    "minLength": _INTEGER,
+    "maxLength": _INTEGER,
+    "format": _FORMAT,
+    "default": _STRING,
+}
+_CHOICE: Final = _ANY_FIELD | {"enum": _STRINGS, "enumNames": _STRINGS, "default": _STRING}
+_TITLED_CHOICE: Final = _ANY_FIELD | {"oneOf": _TITLED, "default": _STRING}
+_FIELDS: Final[Mapping[str, _Rules]] = {
+    "number": _ANY_FIELD | {"minimum": _NUMBER, "maximum": _NUMBER, "default": _NUMBER},
+    "integer": _ANY_FIELD | {"minimum": _NUMBER, "maximum": _NUMBER, "default": _WHOLE},
+    "boolean": _ANY_FIELD | {"default": _BOOLEAN},
+    "array": _ANY_FIELD
+    | {"minItems": _INTEGER, "maxItems": _INTEGER, "items": _CHOICES, "default": _STRINGS},
+}
+
+
+def _keywords(field: JSONObject) -> _Rules | None:
+    if field["type"] != "string":
+        return _FIELDS.get(field["type"])
+    return _CHOICE if "enum" in field else _TITLED_CHOICE if "oneOf" in field else _TEXT
+
+
+def first_form(schema: JSONObject) -> JSONObject:
+    """The form ``schema`` as 2025-06-18 says it: titles of choices in ``enumNames``, only booleans have
+    defaults. Raises `ValueError` naming the field that it has no form for, which is a list of choices."""
+    check_form_schema(schema)
+    fields = {name: _first_field(name, field) for name, field in schema["properties"].items()}
+    return {**schema, "properties": fields}
+
+
+def _first_field(name: str, field: JSONObject) -> JSONObject:
+    if field["type"] == "array":
+        raise ValueError(f"field {name!r} is a list of choices, which came with {ElicitURLParams.SINCE}")
+    first = {key: value for key, value in field.items() if key != "default" or field["type"] == "boolean"}
+    if choices := first.pop("oneOf", None):
+        first |= {"enum": [one["const"] for one in choices], "enumNames": [one["title"] for one in choices]}
+    return first
 
 
 def check_url(url: str) -> None:
     """Raise `CodedError` (-32602) unless ``url`` is absolute, http or https, with a host."""
     try:
         parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and not any(map(str.isspace, url))
     except ValueError:
         good = False
     if not good:
-        raise CodedError(INVALID_PARAMS, "Invalid params: a URL elicitation needs an absolute http or https URL")
+        raise CodedError(
+            INVALID_PARAMS, "Invalid params: a URL elicitation needs an absolute http or https URL"
+        )
 
 
 def _bad_form(reason: str) -> CodedError:

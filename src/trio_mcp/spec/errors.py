@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import attrs
 
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from .capabilities import ClientCapabilities
+from .elicitation import ElicitURLParams
 from .revisions import Revision
 
 __all__ = [
+    "HEADER_MISMATCH",
     "MISSING_REQUIRED_CLIENT_CAPABILITY",
     "NOT_INITIALIZED",
     "TOO_BUSY",
     "UNSUPPORTED_PROTOCOL_VERSION",
+    "URL_ELICITATION_REQUIRED",
     "CapabilityMissing",
+    "MissingCapabilityData",
     "NoWayBack",
+    "URLElicitationRequiredData",
+    "UnsupportedVersionData",
 ]
 
+HEADER_MISMATCH: Final = -32020
 MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
+URL_ELICITATION_REQUIRED: Final = -32042
+"""2025-11-25 only; modern servers return ``InputRequiredResult`` instead."""
 NOT_INITIALIZED: Final = -32002
 """What servers that insist on the handshake have always answered before it (legacy revisions)."""
 TOO_BUSY: Final = -31000
 """Ours, outside the reserved ranges: a limit of this server is reached, or it is shutting down; try later."""
+
+
+@attrs.frozen
+class UnsupportedVersionData:
+    """The data of `UNSUPPORTED_PROTOCOL_VERSION`: what to ask for instead."""
+
+    supported: list[str]
+    requested: str
+
+
+@attrs.frozen
+class MissingCapabilityData:
+    """The data of `MISSING_REQUIRED_CLIENT_CAPABILITY`: what the request needs its client to declare."""
+
+    required_capabilities: ClientCapabilities
+
+
+@attrs.frozen
+class URLElicitationRequiredData:
+    """The data of `URL_ELICITATION_REQUIRED`: what the user has to do before the request can succeed."""
+
+    elicitations: list[ElicitURLParams]
 
 
 class CapabilityMissing(CodedError):
@@ -34,9 +68,15 @@ class CapabilityMissing(CodedError):
     def __init__(self, capability: str, revision: Revision) -> None:
         self.capability = capability
         name, _, part = capability.partition(".")
-        required = {name: {part: {}} if part else {}}
-        data = {"requiredCapabilities": required} if revision.missing_capability == MISSING_REQUIRED_CLIENT_CAPABILITY else None
-        super().__init__(revision.missing_capability, f"the peer did not declare the capability {capability!r}", data)
+        required: dict[str, Any] = {name: {part: {}} if part else {}}
+        data = (
+            {"requiredCapabilities": required}
+            if revision.missing_capability == MISSING_REQUIRED_CLIENT_CAPABILITY
+            else None
+        )
+        super().__init__(
+            revision.missing_capability, f"the peer did not declare the capability {capability!r}", data
+        )
 
 
 class NoWayBack(CodedError):

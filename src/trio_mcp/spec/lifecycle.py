@@ -47,7 +47,7 @@ class Implementation:
 
 @attrs.frozen
 class EmptyParams:
-    """A request or notification without parameters of its own."""
+    """A request without parameters of its own."""
 
 
 @attrs.frozen

@@ -22,7 +22,7 @@ class LogLevel(StrEnum):
 
 
 DEFAULT_LOG_LEVEL: Final = LogLevel.INFO
-"""What a legacy connection gets before any ``logging/setLevel``; the specification leaves it to the server."""
+"""What a legacy connection gets before any ``logging/setLevel``; servers are free to choose it."""
 
 _RANKS: Final[dict[str, int]] = {level.value: rank for rank, level in enumerate(LogLevel)}
 

@@ -1,6 +1,7 @@
 """The keys of ``_meta`` that the specification reserves, and how to read a progress token.
 
-``_meta`` itself stays the plain dict that arrived: every unknown key is kept verbatim.
+``_meta`` itself stays the plain dict that arrived: every unknown key is kept verbatim. That of a request is
+kept beside its parameters; results, notifications and what they are made of have a field for theirs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
-PROGRESS_TOKEN: Final = "progressToken"
+PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105, a key and no password
 
 ProgressToken: TypeAlias = int | str
 

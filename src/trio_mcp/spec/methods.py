@@ -6,9 +6,21 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from . import completion, elicitation, lifecycle, notifications, prompts, resources, roots, sampling, subscriptions, tasks, tools
+from . import (
+    completion,
+    elicitation,
+    lifecycle,
+    notifications,
+    prompts,
+    resources,
+    roots,
+    sampling,
+    subscriptions,
+    tasks,
+    tools,
+)
 
-__all__ = ["METHODS", "Method"]
+__all__ = ["METHODS", "ROWS", "Method"]
 
 Sender = Literal["client", "server", "both"]
 
@@ -45,34 +57,55 @@ _LEGACY: Final = "2025-11-25"
 _MODERN: Final = "2026-07-28"
 _EMPTY: Final = lifecycle.EmptyParams
 _DONE: Final = lifecycle.EmptyResult
+_TOLD: Final = notifications.NotificationParams
 
-_ROWS: Final = [
+ROWS: Final = (
     # Life cycle
     Method("initialize", "client", lifecycle.InitializeParams, lifecycle.InitializeResult, until=_LEGACY),
-    Method("notifications/initialized", "client", _EMPTY, until=_LEGACY),
+    Method("notifications/initialized", "client", _TOLD, until=_LEGACY),
     Method("server/discover", "client", _EMPTY, lifecycle.DiscoverResult, since=_MODERN, cacheable=True),
     Method("ping", "both", _EMPTY, _DONE, until=_LEGACY),
     Method("notifications/cancelled", "both", notifications.CancelledParams),
-    Method("notifications/progress", "both", notifications.ProgressParams),
+    Method("notifications/progress", "both", notifications.ProgressParams, until=_LEGACY),
+    Method("notifications/progress", "server", notifications.ProgressParams, since=_MODERN),
     # What servers offer
     Method("tools/list", "client", resources.PageParams, tools.ListToolsResult, cacheable=True),
     Method("tools/call", "client", tools.CallToolParams, tools.CallToolResult, may_ask=True),
     Method("resources/list", "client", resources.PageParams, resources.ListResourcesResult, cacheable=True),
-    Method("resources/templates/list", "client", resources.PageParams, resources.ListResourceTemplatesResult, cacheable=True),
-    Method("resources/read", "client", resources.ReadResourceParams, resources.ReadResourceResult, may_ask=True, cacheable=True),
+    Method(
+        "resources/templates/list",
+        "client",
+        resources.PageParams,
+        resources.ListResourceTemplatesResult,
+        cacheable=True,
+    ),
+    Method(
+        "resources/read",
+        "client",
+        resources.ReadResourceParams,
+        resources.ReadResourceResult,
+        may_ask=True,
+        cacheable=True,
+    ),
     Method("resources/subscribe", "client", resources.SubscribeParams, _DONE, until=_LEGACY),
     Method("resources/unsubscribe", "client", resources.SubscribeParams, _DONE, until=_LEGACY),
     Method("prompts/list", "client", resources.PageParams, prompts.ListPromptsResult, cacheable=True),
     Method("prompts/get", "client", prompts.GetPromptParams, prompts.GetPromptResult, may_ask=True),
     Method("completion/complete", "client", completion.CompleteParams, completion.CompleteResult),
     Method("logging/setLevel", "client", notifications.SetLevelParams, _DONE, until=_LEGACY),
-    Method("subscriptions/listen", "client", subscriptions.ListenParams, subscriptions.ListenResult, since=_MODERN),
+    Method(
+        "subscriptions/listen",
+        "client",
+        subscriptions.ListenParams,
+        subscriptions.ListenResult,
+        since=_MODERN,
+    ),
     # What servers tell
     Method("notifications/message", "server", notifications.LogParams),
     Method("notifications/resources/updated", "server", notifications.ResourceUpdatedParams),
-    Method("notifications/resources/list_changed", "server", _EMPTY),
-    Method("notifications/tools/list_changed", "server", _EMPTY),
-    Method("notifications/prompts/list_changed", "server", _EMPTY),
+    Method("notifications/resources/list_changed", "server", _TOLD),
+    Method("notifications/tools/list_changed", "server", _TOLD),
+    Method("notifications/prompts/list_changed", "server", _TOLD),
     Method(
         "notifications/subscriptions/acknowledged",
         "server",
@@ -80,10 +113,23 @@ _ROWS: Final = [
         since=_MODERN,
     ),
     # What servers ask, and what clients tell
-    Method("sampling/createMessage", "server", sampling.CreateMessageParams, sampling.CreateMessageResult, until=_LEGACY),
-    Method("elicitation/create", "server", elicitation.ElicitParams, elicitation.ElicitResult, since="2025-06-18", until=_LEGACY),
+    Method(
+        "sampling/createMessage",
+        "server",
+        sampling.CreateMessageParams,
+        sampling.CreateMessageResult,
+        until=_LEGACY,
+    ),
+    Method(
+        "elicitation/create",
+        "server",
+        elicitation.ElicitParams,
+        elicitation.ElicitResult,
+        since="2025-06-18",
+        until=_LEGACY,
+    ),
     Method("roots/list", "server", _EMPTY, roots.ListRootsResult, until=_LEGACY),
-    Method("notifications/roots/list_changed", "client", _EMPTY, until=_LEGACY),
+    Method("notifications/roots/list_changed", "client", _TOLD, until=_LEGACY),
     Method(
         "notifications/elicitation/complete",
         "server",
@@ -94,10 +140,19 @@ _ROWS: Final = [
     # Tasks, 2025-11-25 only
     Method("tasks/get", "both", tasks.TaskParams, tasks.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tasks.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
-    Method("tasks/list", "both", resources.PageParams, tasks.ListTasksResult, since="2025-11-25", until=_LEGACY),
+    Method(
+        "tasks/list", "both", resources.PageParams, tasks.ListTasksResult, since="2025-11-25", until=_LEGACY
+    ),
     Method("tasks/cancel", "both", tasks.TaskParams, tasks.Task, since="2025-11-25", until=_LEGACY),
-    Method("notifications/tasks/status", "both", notifications.TaskStatusParams, since="2025-11-25", until=_LEGACY),
-]
+    Method(
+        "notifications/tasks/status",
+        "both",
+        notifications.TaskStatusParams,
+        since="2025-11-25",
+        until=_LEGACY,
+    ),
+)
+"""Every method, once more where its sender changed."""
 
-METHODS: Final[dict[str, Method]] = {row.name: row for row in _ROWS}
-"""Every method of every revision, by name."""
+METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
+"""Every method of every revision, by name, in its newest row."""

@@ -14,6 +14,7 @@ __all__ = [
     "CancelledParams",
     "ElicitationCompleteParams",
     "LogParams",
+    "NotificationParams",
     "ProgressParams",
     "ResourceUpdatedParams",
     "SetLevelParams",
@@ -22,11 +23,19 @@ __all__ = [
 
 
 @attrs.frozen
+class NotificationParams:
+    """The parameters of a notification whose name says it all."""
+
+    meta: JSONObject | None = None
+
+
+@attrs.frozen
 class CancelledParams:
     """The sender no longer wants the answer to ``request_id``; ``reason`` is for people."""
 
     request_id: int | str
     reason: str | None = None
+    meta: JSONObject | None = None
 
 
 @attrs.frozen
@@ -37,6 +46,7 @@ class ProgressParams:
     progress: int | float
     total: int | float | None = None
     message: str | None = since("2025-03-26")
+    meta: JSONObject | None = None
 
 
 @attrs.frozen
@@ -69,6 +79,7 @@ class ElicitationCompleteParams:
     """The user finished a URL elicitation elsewhere (2025-11-25 only)."""
 
     elicitation_id: str
+    meta: JSONObject | None = None
 
 
 @attrs.frozen
@@ -82,3 +93,4 @@ class TaskStatusParams:
     ttl: int | None
     status_message: str | None = None
     poll_interval: int | None = None
+    meta: JSONObject | None = None

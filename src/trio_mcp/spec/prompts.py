@@ -8,7 +8,14 @@ from .content import ContentBlock, Role
 from .fields import JSONObject, since
 from .lifecycle import CacheScope, Icon
 
-__all__ = ["GetPromptParams", "GetPromptResult", "ListPromptsResult", "Prompt", "PromptArgument", "PromptMessage"]
+__all__ = [
+    "GetPromptParams",
+    "GetPromptResult",
+    "ListPromptsResult",
+    "Prompt",
+    "PromptArgument",
+    "PromptMessage",
+]
 
 
 @attrs.frozen

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from .methods import METHODS, Method
+from .methods import ROWS, Method
 
 __all__ = [
     "LATEST_LEGACY",
@@ -48,6 +48,10 @@ class Revision:
     """The error code for what needs a capability that the client did not declare."""
     structured_content: Literal["none", "object", "any"]
     """What ``structuredContent`` may hold."""
+    progress_message: bool
+    """Progress notifications may carry a ``message``."""
+    sub_capabilities: bool
+    """Clients declare parts of ``sampling`` and of ``elicitation``, ``sampling.tools`` for example."""
     methods: Mapping[str, Method] = MappingProxyType({})
     """The methods it has, by name."""
 
@@ -69,13 +73,15 @@ def _chain() -> list[Revision]:
         invalid_arguments="error",
         missing_capability=-32600,
         structured_content="none",
+        progress_message=False,
+        sub_capabilities=False,
     )
-    # changelog 2025-03-26: audio, completions capability, progress message, tool annotations, batches (MUST receive)
-    second = attrs.evolve(first, name="2025-03-26")
+    # changelog 2025-03-26: audio, completions capability, progress message, tool annotations, batches
+    second = attrs.evolve(first, name="2025-03-26", progress_message=True)
     # changelog 2025-06-18: batches removed, structured output, elicitation, resource links, titles
     third = attrs.evolve(second, name="2025-06-18", batches=False, structured_content="object")
     # changelog 2025-11-25: input validation errors are tool errors (SEP-1303), icons, URL elicitation, tasks
-    fourth = attrs.evolve(third, name="2025-11-25", invalid_arguments="result")
+    fourth = attrs.evolve(third, name="2025-11-25", invalid_arguments="result", sub_capabilities=True)
     # changelog 2026-07-28: no handshake, no server requests, results say their type
     fifth = attrs.evolve(
         fourth,
@@ -96,14 +102,16 @@ def _chain() -> list[Revision]:
 def _with_methods(row: Revision) -> Revision:
     # Here, and only inside this package, dates are compared: ISO dates sort as text.
     has: dict[str, Any] = {
-        name: method
-        for name, method in METHODS.items()
+        method.name: method
+        for method in ROWS
         if method.since <= row.name and (method.until is None or row.name <= method.until)
     }
     return attrs.evolve(row, methods=MappingProxyType(has))
 
 
-REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType({row.name: _with_methods(row) for row in _chain()})
+REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType(
+    {row.name: _with_methods(row) for row in _chain()}
+)
 """All revisions, oldest first, by name."""
 
 LEGACY_REVISIONS: Final = tuple(row for row in REVISIONS.values() if row.handshake)

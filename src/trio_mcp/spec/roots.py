@@ -23,4 +23,4 @@ class ListRootsResult:
     """All roots of a client."""
 
     roots: list[Root]
-    meta: JSONObject | None = None
+    meta: JSONObject | None = since("2024-11-05", until="2025-11-25")

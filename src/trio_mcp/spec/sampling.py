@@ -81,7 +81,7 @@ class CreateMessageParams:
 
 @attrs.frozen
 class CreateMessageResult:
-    """What the model said. ``stop_reason`` is an open set; ``extra`` holds members this class does not know."""
+    """What the model said. ``stop_reason`` is an open set; ``extra`` holds the members not known here."""
 
     role: Role
     content: SamplingContent | list[SamplingContent]

@@ -28,9 +28,9 @@ class ListenParams:
 
 @attrs.frozen
 class ListenResult:
-    """The graceful end of a subscription; ``meta`` names it."""
+    """The graceful end of a subscription; ``meta`` names it by its subscription id."""
 
-    meta: JSONObject | None = None
+    meta: JSONObject
 
 
 @attrs.frozen
