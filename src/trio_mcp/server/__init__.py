@@ -1,0 +1,1 @@
+"""The server API: what is offered, and the context its handlers see."""

@@ -1,8 +1,8 @@
 """ConnectionState: what is legal, who is in flight, and under which revision.
 
-The sans-IO law: no trio, no clock, no bytes. A message goes in (`receive`), an event comes out, and the tables
-have changed; or a verb is called (`open_request`, `finish`, `abandon`) and says whether it may. Nothing in this
-file waits and nothing in it can be cancelled, so its tables never disagree with each other.
+The sans-IO law: no trio, no clock, no bytes. A message goes in (`receive`), an event comes out, and the
+tables have changed; or a verb is called (`open_request`, `finish`, `abandon`) and says whether it may.
+Nothing in this file waits and nothing in it can be cancelled, so its tables never disagree with each other.
 
 Inbound and outbound ids are two separate tables (DESIGN ruling 6). An id is in flight from `receive` until
 `finish` or its cancel, whichever comes first, and free again at once.
@@ -21,7 +21,7 @@ legacy     a request with modern ``_meta``     legacy: served under its own revi
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError
 from ..jsonrpc.messages import (
@@ -61,7 +61,7 @@ __all__ = ["ConnectionState", "MethodUnavailable"]
 
 Role = Literal["client", "server"]
 
-_NO_META: Final[dict[str, Any]] = {}
+_NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _NO_CAPABILITIES: Final = ClientCapabilities()
 
 
@@ -113,39 +113,47 @@ class ConnectionState:
             case ErrorResponse():
                 call = None if message.id is None else self._outbound.pop(message.id, None)
                 if call is None:
-                    return Ignored(f"an error for no request in flight: {message.message}", noteworthy=message.id is None)
+                    return Ignored(
+                        f"an error for no request in flight: {message.message}", noteworthy=message.id is None
+                    )
                 return ErrorReceived(call, message)
             case Unreadable():
-                return Ignored(message.reason, noteworthy=True) if message.reply is None else Refused(message.reply)
+                return (
+                    Ignored(message.reason, noteworthy=True)
+                    if message.reply is None
+                    else Refused(message.reply)
+                )
             case Batch():
                 return self._receive_batch(message)
 
     def _receive_batch(self, batch: Batch) -> Event:
         # Batches were legal until 2025-03-26 (MUST be received there) and gone with 2025-06-18.
         if self.revision is None or not self.revision.batches:
-            return Refused(ErrorResponse(None, INVALID_REQUEST, "Invalid request: batches are not part of this revision"))
+            return Refused(ErrorResponse(None, INVALID_REQUEST, _NO_BATCHES))
         return BatchReceived(tuple(self._receive_member(member) for member in batch.members))
 
     def _receive_member(self, member: Message | Unreadable) -> Event:
         if isinstance(member, Request) and member.method == "initialize":
             # 2025-03-26 lifecycle, Initialization: MUST NOT be part of a batch.
-            return Refused(ErrorResponse(member.id, INVALID_REQUEST, "Invalid request: initialize cannot be part of a batch"))
-        return self.receive(member)
+            return _refuse(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
+        event = self.receive(member)
+        if isinstance(event, RequestReceived) and not event.request.revision.batches:
+            self.finish(event.request)
+            return _refuse(event.request.id, INVALID_REQUEST, _NO_BATCHES)
+        return event
 
     def _receive_request(self, message: Request) -> Event:
         request_id = message.id
         if request_id in self._inbound:
-            return _refuse(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r} is already in flight")
-        params: Any = message.params
-        meta: Any = None
-        if params is None:
-            params = {}
-        elif type(params) is not dict:
+            return _refuse(
+                request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r} is already in flight"
+            )
+        params: dict[str, Any] = message.params if message.params is not None else {}
+        if type(params) is not dict:
             return _refuse(request_id, INVALID_PARAMS, "Invalid params: the parameters are an object")
-        else:
-            meta = cast("dict[str, Any]", params).get("_meta")
+        meta: dict[str, Any] | None = params.get("_meta")
         if meta is None:
-            meta = _NO_META
+            meta = {}
         elif type(meta) is not dict:
             return _refuse(request_id, INVALID_PARAMS, "Invalid params: _meta is an object")
         try:
@@ -166,7 +174,9 @@ class ConnectionState:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name[:200]})
         return row
 
-    def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
+    def _modern_request(
+        self, message: Request, params: dict[str, Any], meta: dict[str, Any]
+    ) -> InboundRequest:
         if self.role == "client":
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests, clients never reply.
             raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
@@ -220,7 +230,9 @@ class ConnectionState:
             self._seen_info = (info, client_info)
         return client_info
 
-    def _legacy_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
+    def _legacy_request(
+        self, message: Request, params: dict[str, Any], meta: dict[str, Any]
+    ) -> InboundRequest:
         revision = self.revision
         if self.role == "server":
             if message.method == "initialize":
@@ -228,7 +240,9 @@ class ConnectionState:
             elif revision is None:
                 revision = self._before_initialize(message.method)
             elif self.require_initialized and not self.initialized and message.method != "ping":
-                raise CodedError(NOT_INITIALIZED, "Not initialized: notifications/initialized has not arrived yet")
+                raise CodedError(
+                    NOT_INITIALIZED, "Not initialized: notifications/initialized has not arrived yet"
+                )
         elif revision is None:
             revision = LATEST_LEGACY  # a server may ping while we negotiate
         elif not revision.server_requests:
@@ -263,10 +277,12 @@ class ConnectionState:
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
         # To a modern client its _meta is incomplete (MUST be -32602); a legacy one skipped the handshake.
-        raise CodedError(INVALID_PARAMS, f"Invalid params: name {PROTOCOL_VERSION} in _meta, or send initialize first")
+        raise CodedError(
+            INVALID_PARAMS, f"Invalid params: name {PROTOCOL_VERSION} in _meta, or send initialize first"
+        )
 
     def _receive_notification(self, message: Notification) -> Event:
-        params: Any = message.params if message.params is not None else {}
+        params: dict[str, Any] = message.params if message.params is not None else {}
         if type(params) is not dict:
             return Ignored(f"{message.method[:200]} whose parameters are no object")
         method = message.method
@@ -297,7 +313,9 @@ class ConnectionState:
     def _receive_progress(self, params: dict[str, Any]) -> Event:
         token = params.get("progressToken")
         call = self._outbound.get(token) if is_request_id(token) else None
-        return Ignored("progress for no request in flight") if call is None else ProgressReceived(call, params)
+        return (
+            Ignored("progress for no request in flight") if call is None else ProgressReceived(call, params)
+        )
 
     # What goes out
 

@@ -1,0 +1,138 @@
+"""Calls: requests of ours on their way to the peer and back."""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+import trio
+
+from ..jsonrpc.errors import MCPError
+from .outbox import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..state.requests import OutboundRequest
+
+__all__ = ["Call", "OnProgress", "Progress", "Settled", "fail_after_silence", "silence_limits"]
+
+
+@attrs.frozen
+class Progress:
+    """How far a call is: ``progress`` only grows, ``total`` is in the same unit."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]
+"""Called in the caller's own task, in wire order, before the call returns. May be async."""
+
+
+@attrs.frozen
+class Settled:
+    """The end of a call. ``after``: how many notifications came before it on the wire."""
+
+    result: Any
+    error: MCPError | None
+    after: int = 0
+
+
+class Call(Owner):
+    """The mailbox of one request of ours: its progress, then its end.
+
+    The caller's own task empties it, so that callbacks run where the caller can see their exceptions and
+    cancel them. Keeps at most ``bound`` progress values; beyond that the oldest is forgotten.
+    """
+
+    __slots__ = ("_end", "_items", "_on_progress", "_parked", "_silence", "request")
+
+    def __init__(self, request: OutboundRequest, on_progress: OnProgress | None, bound: int) -> None:
+        super().__init__()
+        self.request = request
+        request.waiter = self
+        self._end: Settled | None = None
+        self._on_progress = on_progress
+        self._silence = silence_limits.get()
+        self._items: deque[Progress] = deque(maxlen=bound)
+        self._parked = trio.lowlevel.ParkingLot()
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether anybody cares."""
+        return self._on_progress is not None or bool(self._silence)
+
+    def progressed(self, progress: Progress) -> None:
+        """Progress has arrived."""
+        for limit in self._silence:
+            limit.heard()
+        if self._on_progress is not None:
+            self._items.append(progress)
+            self._parked.unpark()
+
+    def settle(self, end: Settled) -> None:
+        """The end has arrived, by wire or by loss of the connection."""
+        self._end = end
+        self._parked.unpark()
+
+    async def outcome(self) -> Settled:
+        """Run the callbacks in order and return the end."""
+        while True:
+            while self._items:
+                await self._tell(self._items.popleft())
+            if self._end is not None:
+                return self._end
+            await self._parked.park()
+
+    async def _tell(self, progress: Progress) -> None:
+        if self._on_progress is not None:
+            pending = self._on_progress(progress)
+            if inspect.isawaitable(pending):
+                await pending
+
+
+class _SilenceLimit:
+    def __init__(self, scope: trio.CancelScope, seconds: float, latest: float) -> None:
+        self._scope = scope
+        self._seconds = seconds
+        self._latest = latest
+        self.heard()
+
+    def heard(self) -> None:
+        self._scope.deadline = min(trio.current_time() + self._seconds, self._latest)
+
+
+silence_limits: ContextVar[tuple[_SilenceLimit, ...]] = ContextVar("trio_mcp.silence_limits", default=())
+
+
+@contextmanager
+def fail_after_silence(seconds: float, *, maximum: float) -> Iterator[trio.CancelScope]:
+    """A time limit that starts anew with each progress notification of the calls inside.
+
+    Like `trio.fail_after`, but only ``seconds`` without any progress count, and ``maximum`` seconds are never
+    exceeded, whatever the peer reports (2025-11-25 lifecycle, Timeouts). The calls ask for progress by
+    themselves; no callback is needed. Limits nest.
+
+        with fail_after_silence(5, maximum=600):
+            await client.call_tool("index", {"path": "."})
+
+    Raises `trio.TooSlowError` when the time is over, and `ValueError` for a negative time.
+    """
+    if seconds < 0 or maximum < 0:
+        raise ValueError("a time limit cannot be negative")
+    with trio.CancelScope() as scope:
+        limit = _SilenceLimit(scope, seconds, trio.current_time() + maximum)
+        token = silence_limits.set((*silence_limits.get(), limit))
+        try:
+            yield scope
+        finally:
+            silence_limits.reset(token)
+    if scope.cancelled_caught:
+        raise trio.TooSlowError

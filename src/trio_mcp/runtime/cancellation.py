@@ -1,0 +1,48 @@
+"""Why a request was cancelled, as data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import attrs
+import trio
+
+__all__ = ["CancelCause", "Cancellation", "reason_of"]
+
+
+class CancelCause(StrEnum):
+    """Who or what cancelled a request."""
+
+    PEER = "peer"
+    """The caller gave up on it."""
+    DEADLINE = "deadline"
+    """The time limit of the tool was over."""
+    DISCONNECT = "disconnect"
+    """The connection is gone."""
+    SHUTDOWN = "shutdown"
+    """This side is closing down and the time to drain was over."""
+    PARENT = "parent"
+    """A scope around the whole connection was cancelled, by the application itself."""
+
+
+@attrs.frozen
+class Cancellation:
+    """Why, in the words of whoever cancelled it (`None`: no words), and when (`trio.current_time`)."""
+
+    cause: CancelCause
+    reason: str | None
+    at: float
+
+
+def reason_of(cancelled: BaseException) -> str:
+    """What the peer is told when we leave a call for ``cancelled``.
+
+    Only the words of an explicit `trio.CancelScope.cancel` travel. trio's own reasons name tasks and
+    exceptions of this process, and those are nobody else's business.
+    """
+    if isinstance(cancelled, trio.Cancelled):
+        if cancelled.source == "explicit":
+            return cancelled.reason or "cancelled by the caller"
+        if cancelled.source == "deadline":
+            return "the caller's deadline passed"
+    return "the caller is gone"

@@ -1,0 +1,98 @@
+"""InFlight: who may run now, who waits, and who is refused."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import trio
+
+from .limits import Limits
+from .request_scope import RequestScope
+
+__all__ = ["InFlight"]
+
+
+class InFlight:
+    """The inbound requests of one connection, running and waiting, within ``limits``.
+
+    ``start`` is called for each request whose turn has come. A request gives its slot back when it has ended,
+    or when it overran its cleanup grace, whichever comes first.
+    """
+
+    def __init__(self, limits: Limits, start: Callable[[RequestScope], None]) -> None:
+        self._limits = limits
+        self._start = start
+        self._scopes: dict[object, RequestScope] = {}
+        self._waiting: deque[RequestScope] = deque()
+        self._slots = 0
+        self._bytes = 0
+        self._idle = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    def __iter__(self) -> Iterator[RequestScope]:
+        """All that have not ended, oldest first."""
+        return iter(tuple(self._scopes.values()))
+
+    def admit(self, scope: RequestScope) -> bool:
+        """Start it, or let it wait for its turn. False when a bound is reached: it never runs then."""
+        limits, size = self._limits, scope.request.size
+        if self._scopes and self._bytes + size > limits.max_inbound_bytes:
+            return False
+        if self._slots >= limits.max_in_flight:
+            if len(self._waiting) >= limits.max_queued:
+                return False
+            self._waiting.append(scope)
+        self._scopes[scope.request] = scope
+        self._bytes += size
+        if self._slots < limits.max_in_flight:
+            self._run(scope)
+        return True
+
+    def _run(self, scope: RequestScope) -> None:
+        scope.holds_slot = True
+        self._slots += 1
+        self._start(scope)
+
+    def find(self, request: object) -> RequestScope | None:
+        """The scope of a request that has not ended."""
+        return self._scopes.get(request)
+
+    def drop_waiting(self, scope: RequestScope) -> bool:
+        """Forget a request that waits for its turn. False when it is not waiting."""
+        if scope.holds_slot or scope not in self._waiting:
+            return False
+        self._waiting.remove(scope)
+        self.ended(scope)
+        return True
+
+    def release_slot(self, scope: RequestScope) -> None:
+        """Let the next one run, though ``scope`` has not ended. Idempotent."""
+        if not scope.holds_slot:
+            return
+        scope.holds_slot = False
+        self._slots -= 1
+        while self._waiting and self._slots < self._limits.max_in_flight:
+            self._run(self._waiting.popleft())
+
+    def ended(self, scope: RequestScope) -> None:
+        """It is over, and so is all that was kept for it."""
+        if self._scopes.pop(scope.request, None) is None:
+            return
+        self._bytes -= scope.request.size
+        self.release_slot(scope)
+        if not self._scopes:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until none is left."""
+        while self._scopes:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)

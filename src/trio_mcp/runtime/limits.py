@@ -1,0 +1,63 @@
+"""Every bound of a connection, in one place."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+
+__all__ = ["DEFAULT_LIMITS", "Limits"]
+
+
+def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{attribute.name} must be greater than 0, not {value!r}")
+
+
+def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not (value >= 0 and not math.isnan(value)):
+        raise ValueError(f"{attribute.name} must not be negative, not {value!r}")
+
+
+def _bound(default: float) -> Any:
+    return attrs.field(default=default, validator=_positive)
+
+
+def _seconds(default: float) -> Any:
+    return attrs.field(default=default, validator=_not_negative)
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What one connection may take. Counts and bytes are per connection, times are in seconds."""
+
+    max_in_flight: int = _bound(1000)
+    """Requests of the peer whose handlers run at the same time."""
+    max_queued: int = attrs.field(default=1000, validator=_not_negative)
+    """Further requests that wait for their turn. Those beyond are answered with error -31000, unexecuted."""
+    max_inbound_bytes: int = _bound(64 * 1024 * 1024)
+    """Bytes on the wire of all requests running or waiting. A request that would exceed it is answered with
+    error -31000, except when it is the only one."""
+    max_message_bytes: int = _bound(16 * 1024 * 1024)
+    """A longer message is skipped and answered with error -32600 under a null id."""
+    max_batch: int = _bound(100)
+    """Messages in one batch (revisions that have batches). Longer ones are answered with error -32600."""
+    max_pending_notifications: int = _bound(10_000)
+    """Notifications of the peer that wait for our callbacks. Beyond it the oldest is dropped and counted."""
+    max_subscriptions: int = _bound(1000)
+    """Resources a client may be subscribed to. One more is answered with error -31000."""
+    high_water: int = _bound(16 * 1024)
+    """Bytes in the outbox at which log messages wait for room. Responses and requests wait at four times
+    that, and reading pauses at 64 times, when a peer sends on and on but does not read its answers."""
+    worker_threads: int = _bound(40)
+    """Threads for plain ``def`` handlers, for the whole server. Further calls wait for a free one."""
+    progress_interval: float = _seconds(0.1)
+    """Least time between two progress notifications of one request."""
+    cleanup_grace: float = _seconds(5.0)
+    """How long a cancelled handler may clean up before it is reported; a thread is abandoned then."""
+    drain_timeout: float = _seconds(5.0)
+    """How long accepted work may go on after the end of input or a signal, before it is cancelled."""
+
+
+DEFAULT_LIMITS = Limits()

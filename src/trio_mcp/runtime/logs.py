@@ -1,0 +1,99 @@
+"""RequestLog: RFC 5424 log messages to the client, filtered at the source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ..jsonrpc.codec import encode_value
+from ..spec.log_levels import LogLevel
+
+if TYPE_CHECKING:
+    from .request_scope import RequestScope
+
+__all__ = ["RequestLog"]
+
+_HEADS: Final = {
+    level.value: b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"%b"' % level.value.encode()
+    for level in LogLevel
+}
+
+
+class RequestLog:
+    """The log of one request. One method per level, least severe first.
+
+    Each takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation. A message
+    below the client's minimum costs nothing but that; so does one after the request has ended. While the
+    client does not read, they wait for room. Raises `NotSerializable` for what is no JSON value; nothing is
+    sent then.
+    """
+
+    __slots__ = ("_outbox", "_scope")
+
+    def __init__(self, scope: RequestScope) -> None:
+        self._scope = scope
+        self._outbox = scope.outbox
+
+    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        scope = self._scope
+        if rank < scope.minimum_log_rank or scope.finished:
+            return
+        line = _line(_HEADS[level], data, logger)
+        outbox = self._outbox
+        if outbox.size >= outbox.high_water:
+            await outbox.room()
+            if scope.finished:
+                return
+        outbox.put(line, scope.owner)
+
+    def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
+        """Send without waiting. False when it was dropped: filtered, no room, or the request has ended.
+
+        ``level`` may be one that RFC 5424 does not know: it passes every filter.
+        """
+        scope, outbox = self._scope, self._outbox
+        if not scope.admits(level) or outbox.size >= outbox.high_water:
+            return False
+        head = _HEADS.get(level) or b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":' + encode_value(level)
+        outbox.put(_line(head, data, logger), scope.owner)
+        return True
+
+    async def debug(self, data: Any, logger: str | None = None) -> None:
+        """For finding faults."""
+        await self._log("debug", 0, data, logger)
+
+    async def info(self, data: Any, logger: str | None = None) -> None:
+        """What is going on."""
+        await self._log("info", 1, data, logger)
+
+    async def notice(self, data: Any, logger: str | None = None) -> None:
+        """Normal, but worth a look."""
+        await self._log("notice", 2, data, logger)
+
+    async def warning(self, data: Any, logger: str | None = None) -> None:
+        """Something may be wrong."""
+        await self._log("warning", 3, data, logger)
+
+    async def error(self, data: Any, logger: str | None = None) -> None:
+        """Something went wrong."""
+        await self._log("error", 4, data, logger)
+
+    async def critical(self, data: Any, logger: str | None = None) -> None:
+        """A part of the system failed."""
+        await self._log("critical", 5, data, logger)
+
+    async def alert(self, data: Any, logger: str | None = None) -> None:
+        """Somebody must act at once."""
+        await self._log("alert", 6, data, logger)
+
+    async def emergency(self, data: Any, logger: str | None = None) -> None:
+        """The system is unusable."""
+        await self._log("emergency", 7, data, logger)
+
+
+def _line(head: bytes, data: Any, logger: str | None) -> bytes:
+    if logger is not None:
+        head += b',"logger":' + encode_value(logger)
+    return head + b',"data":' + encode_value(data) + b"}}\n"

@@ -1,0 +1,166 @@
+"""The outbox: what waits to be written, in order, and can still be taken back.
+
+Producers never touch the stream: they put whole lines here, and the one writer takes them out in large
+pieces. Lines of one owner that follow each other share a segment, a bytearray, so that a line costs an append
+and no object. A segment that the writer has not taken yet can be withdrawn or, if it holds a single line,
+replaced.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import attrs
+import trio
+
+__all__ = ["Outbox", "Owner", "Segment"]
+
+_WAKE_AT_ONCE = 8
+
+
+@attrs.define(eq=False)
+class Segment:
+    """Lines that are withdrawn together. ``sealed``: nothing may be appended."""
+
+    data: bytearray
+    owner: Owner | None
+    sealed: bool
+    taken: bool = False
+
+
+@attrs.define(eq=False)
+class Owner:
+    """Somebody whose lines can be withdrawn."""
+
+    segments: list[Segment] = attrs.field(factory=list[Segment])
+    """Oldest first; the writer takes them in this order."""
+
+
+class Outbox:
+    """Lines on their way to one stream.
+
+    ``high_water`` in bytes is where `room` starts to make producers wait; `put` itself never waits, since some
+    lines (answers to pings, cancels) must be written from where nothing can be awaited.
+    """
+
+    def __init__(self, high_water: int) -> None:
+        self.high_water = high_water
+        self.size = 0
+        """Bytes not yet taken by the writer."""
+        self._segments: deque[Segment] = deque()
+        self._tail: Segment | None = None
+        self._writer = trio.lowlevel.ParkingLot()
+        self._producers = trio.lowlevel.ParkingLot()
+        self._writing = False
+        self._emptied = trio.Event()
+        self._emptied.set()
+
+    def put(self, line: bytes, owner: Owner | None = None) -> None:
+        """Append ``line``, newline included."""
+        tail = self._tail
+        if tail is not None and tail.owner is owner and not tail.sealed and len(tail.data) < self.high_water:
+            tail.data += line
+            self.size += len(line)
+            return
+        self._append(Segment(bytearray(line), owner, False))
+
+    def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
+        """Append ``line`` as a segment of its own, which can be given to `replace` later."""
+        segment = Segment(bytearray(line), owner, True)
+        self._append(segment)
+        return segment
+
+    def put_first(self, line: bytes) -> None:
+        """Put ``line`` ahead of all that waits."""
+        segment = Segment(bytearray(line), None, True)
+        self._segments.appendleft(segment)
+        self._added(len(line))
+
+    def _append(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._tail = segment
+        if segment.owner is not None:
+            segment.owner.segments.append(segment)
+        self._added(len(segment.data))
+
+    def _added(self, count: int) -> None:
+        self.size += count
+        if self._writer:
+            self._writer.unpark()
+
+    def replace(self, segment: Segment, line: bytes) -> bool:
+        """Put ``line`` in the place of a sealed segment. False when the writer has it already, or it was
+        withdrawn: nothing has changed then."""
+        if segment.taken:
+            return False
+        self.size += len(line) - len(segment.data)
+        segment.data = bytearray(line)
+        return True
+
+    def withdraw(self, owner: Owner) -> bool:
+        """Take back all that ``owner`` has here. True when that was anything."""
+        if not owner.segments:
+            return False
+        for segment in owner.segments:
+            self.size -= len(segment.data)
+            segment.taken = True
+            segment.data = bytearray()
+            if segment is self._tail:
+                self._tail = None
+        owner.segments.clear()
+        self._make_room()
+        return True
+
+    async def room(self, marks: int = 1) -> None:
+        """Wait until less than ``marks`` times the high-water mark is waiting. No checkpoint when there is room."""
+        while self.size >= marks * self.high_water:
+            await self._producers.park()
+            # Pass it on: whoever was woken may put nothing, and nobody else would wake the next one.
+            self._make_room(1)
+
+    def _make_room(self, count: int = _WAKE_AT_ONCE) -> None:
+        if self._producers and self.size < self.high_water:
+            self._producers.unpark(count=count)
+
+    async def take(self) -> bytearray:
+        """For the writer: wait for lines and take them, about ``high_water`` bytes at a time, always whole.
+
+        No checkpoint when there are any. Taken lines are out of everybody's reach.
+        """
+        self._writing = False
+        while True:
+            chunk = self._take_nowait()
+            if chunk:
+                self._writing = True
+                return chunk
+            self._emptied.set()
+            await self._writer.park()
+
+    def _take_nowait(self) -> bytearray:
+        segments = self._segments
+        chunk = bytearray()
+        while segments and len(chunk) < self.high_water:
+            segment = segments.popleft()
+            segment.taken = True
+            if segment.owner is not None and segment.data:
+                del segment.owner.segments[0]
+            if segment is self._tail:
+                self._tail = None
+            if chunk:
+                chunk += segment.data
+            else:
+                chunk = segment.data
+        self.size -= len(chunk)
+        self._make_room()
+        return chunk
+
+    async def flushed(self) -> None:
+        """Wait until all lines were taken and the writer came back for more."""
+        while self.size or self._writing:
+            self._emptied = trio.Event()
+            await self._emptied.wait()
+
+    def statistics(self) -> dict[str, Any]:
+        """``size`` in bytes and how many ``producers`` wait for room."""
+        return {"size": self.size, "producers": len(self._producers)}

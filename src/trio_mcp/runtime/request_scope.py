@@ -1,0 +1,172 @@
+"""RequestScope: the nursery, the cancel scope and the closing rules of one inbound request."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ..spec.log_levels import log_level_rank
+from .cancellation import CancelCause, Cancellation
+from .logs import RequestLog
+from .outbox import Outbox, Owner
+from .progress import ProgressReporter
+
+if TYPE_CHECKING:
+    from ..state.requests import InboundRequest
+    from .batches import BatchReplies
+    from .duplex import DuplexChannel
+
+__all__ = ["NEVER_LOGGED", "RequestScope", "current_request"]
+
+NEVER_LOGGED = 8
+"""A minimum above every rank."""
+
+current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request")
+"""The request whose handler runs here, its child tasks and worker threads included."""
+
+
+class RequestScope:
+    """One inbound request from its acceptance to its end.
+
+    Its nursery's cancel scope is the abort signal: `cancel` stops the handler, the tasks it started in the
+    nursery and the requests it has sent and waits for. After `finished` nothing more is sent for it.
+    """
+
+    __slots__ = (
+        "_cancellation",
+        "_event",
+        "_log",
+        "batch",
+        "channel",
+        "deadline_scope",
+        "finished",
+        "holds_slot",
+        "is_over",
+        "nursery",
+        "outbox",
+        "owner",
+        "reply_scope",
+        "reporter",
+        "request",
+        "task",
+    )
+
+    def __init__(self, channel: DuplexChannel, request: InboundRequest, batch: BatchReplies | None) -> None:
+        self.channel = channel
+        self.batch = batch
+        self.request = request
+        self.outbox: Outbox = channel.outbox
+        self.owner = Owner()
+        self.finished = False
+        """Nothing more is sent for it but, perhaps, its answer."""
+        self.is_over = False
+        """Handler, child tasks and cleanup have ended."""
+        self.holds_slot = False
+        """It counts as in flight."""
+        self.nursery: trio.Nursery | None = None
+        """`None` until the handler runs."""
+        self.task: trio.lowlevel.Task | None = None
+        self.deadline_scope: trio.CancelScope | None = None
+        self.reply_scope: trio.CancelScope | None = None
+        self.reporter: ProgressReporter | None = None
+        if request.progress_token is not None:
+            self.reporter = ProgressReporter(
+                channel.outbox,
+                self.owner,
+                request.progress_token,
+                channel.limits.progress_interval,
+                with_message=request.revision.progress_message,
+            )
+        self._cancellation: Cancellation | None = None
+        self._event: threading.Event | None = None
+        self._log: RequestLog | None = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled, by whom ever. May be read from any thread; never raises."""
+        return self._cancellation is not None or (self.deadline_scope is not None and self.deadline_scope.cancel_called)
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        """Why it was cancelled; `None` while it is not."""
+        deadline = self.deadline_scope
+        if self._cancellation is None and deadline is not None and deadline.cancel_called:
+            return Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", deadline.deadline)
+        return self._cancellation
+
+    @property
+    def event(self) -> threading.Event:
+        """Set when it is cancelled, for foreign code and threads that can wait for nothing else."""
+        if self._event is None:
+            self._event = threading.Event()
+            if self._cancellation is not None:
+                self._event.set()
+        return self._event
+
+    @property
+    def workers(self) -> trio.CapacityLimiter:
+        """Bounds the threads of plain ``def`` handlers."""
+        return self.channel.workers
+
+    def cancel(self, cause: CancelCause, reason: str | None) -> bool:
+        """Cancel it. False when it was cancelled before or is over: nothing happens then.
+
+        What it still had in the outbox is withdrawn (DESIGN ruling 1). Synchronous, so nothing comes between.
+        """
+        if self._cancellation is not None or self.is_over:
+            return False
+        self._cancellation = Cancellation(cause, reason, trio.current_time())
+        self.finished = True
+        self.outbox.withdraw(self.owner)
+        if self._event is not None:
+            self._event.set()
+        words = reason or cause.value
+        if self.nursery is not None:
+            self.nursery.cancel_scope.cancel(reason=words)
+        if self.reply_scope is not None:
+            self.reply_scope.cancel(reason=words)
+        return True
+
+    @property
+    def minimum_log_rank(self) -> int:
+        """The least rank that is sent: this request's own where it named one, else the connection's."""
+        if not self.channel.may_log:
+            return NEVER_LOGGED
+        request = self.request
+        if request.revision.log_level == "request":
+            # 2026-07-28 logging: MUST NOT emit for a request without a logLevel.
+            return NEVER_LOGGED if request.log_level is None else log_level_rank(request.log_level)
+        return log_level_rank(self.channel.state.log_level)
+
+    def admits(self, level: str) -> bool:
+        """Whether the client wants messages of ``level`` now."""
+        return not self.finished and self.minimum_log_rank < NEVER_LOGGED and not 0 <= log_level_rank(level) < self.minimum_log_rank
+
+    @property
+    def log(self) -> RequestLog:
+        """Its log."""
+        if self._log is None:
+            self._log = RequestLog(self)
+        return self._log
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        """Report progress: see `ProgressReporter.report`. False too without a token, and after the end."""
+        if self.reporter is None or self.finished:
+            return False
+        sent = self.reporter.report(progress, total, message)
+        if not sent and self.reporter.due is not None:
+            self.channel.flush_progress_later(self.reporter)
+        return sent
+
+    def close(self) -> None:
+        """The handler is done: let the latest progress out, and nothing after it."""
+        if not self.finished and self.reporter is not None:
+            self.reporter.flush()
+        self.finished = True
+
+    def stack(self) -> Any:
+        """Where the handler's task is, as `traceback.StackSummary` takes it; empty before it runs."""
+        return () if self.task is None else self.task.iter_await_frames()

@@ -1,0 +1,193 @@
+"""ServerConnection: one client of a running server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import trio
+
+from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
+from ..runtime.channel import MessageChannel
+from ..runtime.duplex import NOT_NOW, DuplexChannel
+from ..runtime.request_scope import RequestScope
+from ..spec.completion import CompleteParams
+from ..spec.converters import structure_params, unstructure
+from ..spec.errors import TOO_BUSY
+from ..spec.lifecycle import DiscoverResult, EmptyResult, InitializeResult
+from ..spec.notifications import SetLevelParams
+from ..spec.prompts import GetPromptParams, ListPromptsResult
+from ..spec.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PageParams,
+    ReadResourceParams,
+    SubscribeParams,
+)
+from ..spec.revisions import MODERN_REVISIONS
+from ..spec.tools import CallToolParams, ListToolsResult
+from ..state.connection_state import ConnectionState
+from ..state.events import NotificationReceived
+from ..state.requests import InboundRequest
+from .server import Listener, RunningServer
+
+__all__ = ["ServerConnection"]
+
+_DONE: Final = EmptyResult()
+
+
+class ServerConnection(Listener):
+    """Serves ``running`` over ``channel`` until that ends."""
+
+    def __init__(self, running: RunningServer, channel: MessageChannel) -> None:
+        server = running.server
+        self._server = server
+        self._lifespan = running.lifespan
+        self.state = ConnectionState("server", require_initialized=server.require_initialized)
+        self.duplex = DuplexChannel(
+            channel,
+            self.state,
+            self,
+            server.limits,
+            may_log=server.logging,
+            server_info={row: unstructure(server.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta},
+            workers=running.workers,
+        )
+        self._declared = server.capabilities
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """See `DuplexChannel.run`."""
+        self._server.subscribe(self)
+        try:
+            await self.duplex.run(task_status=task_status)
+        finally:
+            self._server.unsubscribe(self)
+
+    # What needs no waiting
+
+    def answer_now(self, request: InboundRequest) -> Any:
+        """See `RequestHandler.answer_now`."""
+        answer = _AT_ONCE.get(request.method.name)
+        return NOT_NOW if answer is None else answer(self, request)
+
+    def _ping(self, _: InboundRequest) -> EmptyResult:
+        return _DONE
+
+    def _initialize(self, request: InboundRequest) -> InitializeResult:
+        server = self._server
+        self._declared = server.capabilities
+        return InitializeResult(request.revision.name, self._declared, server.info, server.instructions)
+
+    def _discover(self, _: InboundRequest) -> DiscoverResult:
+        server = self._server
+        return DiscoverResult([row.name for row in MODERN_REVISIONS], server.capabilities, server.instructions)
+
+    def _set_level(self, request: InboundRequest) -> EmptyResult:
+        params = structure_params(request.params, SetLevelParams)
+        if not self._server.logging:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
+        self.state.log_level = params.level.value
+        return _DONE
+
+    def _subscribe(self, request: InboundRequest) -> EmptyResult:
+        uri = structure_params(request.params, SubscribeParams).uri
+        if self._server.resources.find(uri) is None:
+            raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
+        subscriptions = self.state.subscriptions
+        if uri not in subscriptions and len(subscriptions) >= self._server.limits.max_subscriptions:
+            raise CodedError(TOO_BUSY, "Too busy: too many subscriptions on this connection")
+        subscriptions.add(uri)
+        return _DONE
+
+    def _unsubscribe(self, request: InboundRequest) -> EmptyResult:
+        self.state.subscriptions.discard(structure_params(request.params, SubscribeParams).uri)
+        return _DONE
+
+    # What runs in a task of its own
+
+    async def answer(self, scope: RequestScope) -> Any:
+        """See `RequestHandler.answer`."""
+        answer = _IN_TASKS.get(scope.request.method.name)
+        if answer is None:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
+        return await answer(self, scope)
+
+    async def _call_tool(self, scope: RequestScope) -> Any:
+        params = structure_params(scope.request.params, CallToolParams)
+        return await self._server.tools.call(scope, params, self._lifespan)
+
+    async def _list_tools(self, scope: RequestScope) -> ListToolsResult:
+        page, cursor = self._server.tools.listing.page(_cursor(scope))
+        return ListToolsResult([entry.tool for entry in page], cursor)
+
+    async def _list_resources(self, scope: RequestScope) -> ListResourcesResult:
+        page, cursor = self._server.resources.listing.page(_cursor(scope))
+        return ListResourcesResult([entry.resource for entry in page], cursor)
+
+    async def _list_templates(self, scope: RequestScope) -> ListResourceTemplatesResult:
+        page, cursor = self._server.resources.templates.page(_cursor(scope))
+        return ListResourceTemplatesResult([entry.template for entry in page], cursor)
+
+    async def _read_resource(self, scope: RequestScope) -> Any:
+        params = structure_params(scope.request.params, ReadResourceParams)
+        return await self._server.resources.read(scope, params.uri, self._lifespan)
+
+    async def _list_prompts(self, scope: RequestScope) -> ListPromptsResult:
+        page, cursor = self._server.prompts.listing.page(_cursor(scope))
+        return ListPromptsResult([entry.prompt for entry in page], cursor)
+
+    async def _get_prompt(self, scope: RequestScope) -> Any:
+        params = structure_params(scope.request.params, GetPromptParams)
+        return await self._server.prompts.get(scope, params, self._lifespan)
+
+    async def _complete(self, scope: RequestScope) -> Any:
+        params = structure_params(scope.request.params, CompleteParams)
+        return await self._server.completions.complete(scope, params, self._lifespan)
+
+    # Notifications
+
+    def wants(self, event: NotificationReceived) -> bool:
+        """See `RequestHandler.wants`: the state has taken from them what a server needs."""
+        return False
+
+    async def notified(self, event: NotificationReceived) -> None:
+        """See `RequestHandler.notified`."""
+
+    # Changes
+
+    def list_changed(self, method: str) -> None:
+        """Tell a legacy client, once it is there and if the list was declared."""
+        revision = self.state.revision
+        kind = method.split("/")[1]
+        if revision is not None and self.state.initialized and getattr(self._declared, kind) is not None:
+            self.duplex.notify(method)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell a legacy client that subscribed to it."""
+        if uri in self.state.subscriptions:
+            self.duplex.notify("notifications/resources/updated", {"uri": uri})
+
+
+def _cursor(scope: RequestScope) -> str | None:
+    return structure_params(scope.request.params, PageParams).cursor
+
+
+_AT_ONCE: Final[dict[str, Callable[[ServerConnection, InboundRequest], Any]]] = {
+    "ping": ServerConnection._ping,
+    "initialize": ServerConnection._initialize,
+    "server/discover": ServerConnection._discover,
+    "logging/setLevel": ServerConnection._set_level,
+    "resources/subscribe": ServerConnection._subscribe,
+    "resources/unsubscribe": ServerConnection._unsubscribe,
+}
+
+_IN_TASKS: Final[dict[str, Callable[[ServerConnection, RequestScope], Awaitable[Any]]]] = {
+    "tools/call": ServerConnection._call_tool,
+    "tools/list": ServerConnection._list_tools,
+    "resources/list": ServerConnection._list_resources,
+    "resources/templates/list": ServerConnection._list_templates,
+    "resources/read": ServerConnection._read_resource,
+    "prompts/list": ServerConnection._list_prompts,
+    "prompts/get": ServerConnection._get_prompt,
+    "completion/complete": ServerConnection._complete,
+}

@@ -1,0 +1,242 @@
+"""RequestContext: what a handler sees of its request.
+
+The class itself is passive: never cancelled, notifications dropped, requests refused. Test fakes override the
+one or two members they need; `trio_mcp.server.live_context` is the real one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import attrs
+import msgspec
+import trio
+
+from ..jsonrpc.errors import INVALID_REQUEST, CodedError
+from ..jsonrpc.messages import RequestId
+from ..runtime.cancellation import Cancellation
+from ..runtime.logs import RequestLog
+from ..spec.fields import JSONObject
+from ..spec.revisions import LATEST_MODERN, Revision
+from ..spec.roots import Root
+from ..spec.sampling import CreateMessageResult, ModelPreferences, SamplingMessage, ToolChoice
+from ..spec.tools import Tool
+
+__all__ = ["Auth", "ElicitAnswer", "RequestContext", "SilentLog"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Auth:
+    """Who calls. Never ``valid`` where the transport has no authentication, as on stdio and in memory."""
+
+    valid: bool = False
+    subject: str | None = None
+    scopes: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+
+
+@attrs.frozen
+class ElicitAnswer:
+    """What the user did with a question. ``content`` comes with ``accept`` only, and not for URLs."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: JSONObject | None = None
+
+    def content_as(self, kind: type[T]) -> T | None:
+        """The accepted form as a ``kind``; `None` when it was not accepted. Raises `ValueError` when the
+        content does not fit."""
+        if self.action != "accept":
+            return None
+        return msgspec.convert(self.content or {}, kind, strict=True)
+
+
+class SilentLog(RequestLog):
+    """A log that nobody reads."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
+        """Nothing is sent."""
+        return False
+
+
+class RequestContext:
+    """The request a handler works for: who asks, how to tell it something, how to learn that it gave up.
+
+    Every member has a passive default. All of it belongs to this one request: two concurrent requests of
+    different revisions never see each other's values.
+    """
+
+    __slots__ = ()
+
+    # Identity
+
+    @property
+    def request_id(self) -> RequestId:
+        """The JSON-RPC id of this call, `int` or `str` as it came."""
+        return 0
+
+    @property
+    def revision(self) -> Revision:
+        """The protocol revision of this request."""
+        return LATEST_MODERN
+
+    @property
+    def session_id(self) -> str | None:
+        """The transport's session, `None` where it has none, as on stdio."""
+        return None
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """``_meta`` of the request, unknown keys included. Treat it as read-only."""
+        return {}
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """Headers of the HTTP request, names in lower case; `None` where there was none."""
+        return None
+
+    @property
+    def auth(self) -> Auth | None:
+        """Who calls; `None` when no authentication is configured."""
+        return None
+
+    @property
+    def stateless(self) -> bool:
+        """Nothing is kept between requests: modern requests, and servers run that way."""
+        return False
+
+    @property
+    def lifespan(self) -> Any:
+        """What the server's lifespan yielded."""
+        return None
+
+    # Cancellation
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """The request's nursery. Its tasks are part of the request: they are cancelled with it, and the
+        answer goes out when the handler has returned and they have ended."""
+        raise RuntimeError("this context has no nursery: it is a passive one, for tests")
+
+    @property
+    def cancel_scope(self) -> trio.CancelScope:
+        """The scope of the whole request; its cancel is the abort signal."""
+        return trio.CancelScope()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the request was cancelled. May be read from any thread."""
+        return False
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        """Why it was cancelled; `None` while it is not."""
+        return None
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """Set when the request is cancelled, for foreign code that can wait for nothing else."""
+        return threading.Event()
+
+    def check_cancelled(self) -> None:
+        """Raise `trio.Cancelled` if the request was cancelled. In async handlers any checkpoint does it too."""
+
+    # Telling the client
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        """Report how far it is; ``total`` in the same unit. Never blocks, never raises.
+
+        True when a notification went out now: at most one per `Limits.progress_interval`; the latest value
+        is kept and sent when the interval is over, at the latest before the answer. False too when the
+        client gave no progress token, and for a value that does not exceed the one before.
+        """
+        return False
+
+    @property
+    def log(self) -> RequestLog:
+        """The client's log: ``await ctx.log.info({"rows": 3}, logger="db")``."""
+        return SilentLog()
+
+    async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
+        """Send a notification that belongs to this request. Dropped once the request has ended."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    # Asking the client
+
+    def client_supports(self, capability: str) -> bool:
+        """Whether the client declared ``capability``: ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"`` …"""
+        return False
+
+    def no_channel(self) -> CodedError:
+        """The error of every request to the client where there is no way to it. Transports may say why."""
+        return CodedError(INVALID_REQUEST, "there is no server-to-client channel")
+
+    async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
+        """Send a request that belongs to this one and return its result as a ``result_type``.
+
+        Cancelled with this request, under the same reason. Raises `PeerError`, `ConnectionLost`,
+        `ProtocolViolation` for a result that is no ``result_type``, and `CodedError` when it may not be sent.
+        """
+        raise self.no_channel()
+
+    async def sample(
+        self,
+        messages: str | Sequence[SamplingMessage],
+        *,
+        max_tokens: int,
+        system_prompt: str | None = None,
+        model_preferences: ModelPreferences | None = None,
+        temperature: float | None = None,
+        stop_sequences: list[str] | None = None,
+        include_context: Literal["none", "thisServer", "allServers"] | None = None,
+        metadata: JSONObject | None = None,
+        tools: list[Tool] | None = None,
+        tool_choice: ToolChoice | None = None,
+    ) -> CreateMessageResult:
+        """Ask the client's model. A plain string is one user message.
+
+        Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for ``sampling``,
+        for ``sampling.tools`` when tools or a tool choice are given, and for ``sampling.context`` when the
+        context of servers is to be included. Then as `send_request`.
+        """
+        raise self.no_channel()
+
+    async def sample_raw(self, params: JSONObject) -> JSONObject:
+        """``sampling/createMessage`` without any check, plain data in and out."""
+        raise self.no_channel()
+
+    async def elicit(self, message: str, form: type | JSONObject) -> ElicitAnswer:
+        """Ask the client's user to fill in ``form``: a class with plain fields, or a JSON Schema object.
+
+        Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for
+        ``elicitation`` and ``elicitation.form``, `CodedError` (-32602) for a schema that is no flat form.
+        Then as `send_request`; an accepted answer that does not fit the form is a `ProtocolViolation`.
+        """
+        raise self.no_channel()
+
+    async def elicit_url(self, message: str, url: str, elicitation_id: str) -> ElicitAnswer:
+        """Send the client's user to an absolute http or https ``url``. As `elicit`, with ``elicitation.url``."""
+        raise self.no_channel()
+
+    async def elicit_raw(self, params: JSONObject) -> JSONObject:
+        """``elicitation/create`` without any check, plain data in and out."""
+        raise self.no_channel()
+
+    async def list_roots(self) -> list[Root]:
+        """The client's roots. Raises as `elicit`, with the capability ``roots``."""
+        raise self.no_channel()
+
+    async def list_roots_raw(self) -> JSONObject:
+        """``roots/list`` without any check, plain data."""
+        raise self.no_channel()

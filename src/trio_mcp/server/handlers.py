@@ -1,0 +1,45 @@
+"""Handler: a user's function and how to run it for one request."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+
+from ..runtime.request_scope import RequestScope
+from .live_context import LiveContext
+from .signature import Signature
+from .worker_context import WorkerContext
+from .workers import run_in_worker
+
+__all__ = ["Handler"]
+
+
+@attrs.frozen(eq=False)
+class Handler:
+    """A function with its signature. ``doc`` is its docstring, cleaned up."""
+
+    signature: Signature
+    doc: str | None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Handler:
+        """Take ``function`` apart. Raises `TypeError` for a signature that cannot be used."""
+        return cls(Signature.of(function), inspect.getdoc(function))
+
+    async def call(self, scope: RequestScope, lifespan: Any, bound: dict[str, Any]) -> Any:
+        """Run it with ``bound`` arguments: async functions right here, plain ones in a worker thread."""
+        signature = self.signature
+        if signature.is_async:
+            if signature.context_name is not None:
+                bound[signature.context_name] = LiveContext(scope, lifespan)
+            return await signature.function(**bound)
+        if signature.context_name is not None:
+            bound[signature.context_name] = WorkerContext(LiveContext(scope, lifespan))
+        return await run_in_worker(
+            partial(signature.function, **bound), scope.workers, scope.channel.limits.cleanup_grace
+        )

@@ -1,0 +1,59 @@
+"""From the standard library's `logging` to the client's log."""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from ..jsonrpc.errors import NotSerializable
+from ..runtime.request_scope import RequestScope, current_request
+
+__all__ = ["ClientLogHandler"]
+
+_LEVELS = (
+    (logging.CRITICAL, "critical"),
+    (logging.ERROR, "error"),
+    (logging.WARNING, "warning"),
+    (logging.INFO, "info"),
+)
+
+
+class ClientLogHandler(logging.Handler):
+    """Sends each record to the client of the request in which it was made, its child tasks and worker threads
+    included. Records made outside of any request, and those of this package itself, go nowhere.
+
+        logging.getLogger("myapp").addHandler(ClientLogHandler())
+
+    It never blocks: what finds no room in the outbox is dropped, and ``dropped`` counts it.
+    """
+
+    def __init__(self, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self.dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.emit`."""
+        scope = current_request.get(None)
+        if scope is None or record.name.partition(".")[0] == "trio_mcp":
+            return
+        try:
+            text = self.format(record)
+        except Exception:  # noqa: BLE001 - the convention of logging: a bad record is reported, not raised
+            self.handleError(record)
+            return
+        level = next((name for number, name in _LEVELS if record.levelno >= number), "debug")
+        if trio.lowlevel.in_trio_run():
+            self._send(scope, level, text, record.name)
+        else:
+            try:
+                scope.channel.trio_token.run_sync_soon(self._send, scope, level, text, record.name)
+            except trio.RunFinishedError:
+                self.dropped += 1
+
+    def _send(self, scope: RequestScope, level: str, text: str, name: str) -> None:
+        try:
+            if not scope.log.log_nowait(level, text, name) and scope.admits(level):
+                self.dropped += 1
+        except NotSerializable:
+            self.dropped += 1

@@ -1,0 +1,85 @@
+"""Prompts: registering and getting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import attrs
+
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..runtime.request_scope import RequestScope
+from ..spec.content import TextContent
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import Icon
+from ..spec.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage
+from .handlers import Handler
+from .pages import Listing
+from .signature import BadArguments
+
+__all__ = ["Prompts", "RegisteredPrompt"]
+
+
+@attrs.frozen(eq=False)
+class RegisteredPrompt:
+    """A prompt and how to get it."""
+
+    prompt: Prompt
+    handler: Handler
+
+
+class Prompts:
+    """The prompts of one server."""
+
+    def __init__(self, page_size: int | None) -> None:
+        self.listing: Listing[RegisteredPrompt] = Listing("prompt", page_size)
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        title: str | None,
+        description: str | None,
+        icons: Sequence[Icon] | None,
+        meta: JSONObject | None,
+    ) -> None:
+        """Register ``function``. See `Server.prompt`."""
+        handler = Handler.of(function)
+        required = set(handler.signature.schema.get("required", ()))
+        properties = cast("dict[str, JSONObject]", handler.signature.schema.get("properties", {}))
+        arguments = [
+            PromptArgument(argument, properties[argument].get("title"), properties[argument].get("description"), argument in required)
+            for argument in handler.signature.names
+        ]
+        prompt = Prompt(
+            name or function.__name__,
+            title,
+            description if description is not None else handler.doc,
+            arguments or None,
+            list(icons) if icons else None,
+            meta,
+        )
+        self.listing.add(prompt.name, RegisteredPrompt(prompt, handler))
+
+    async def get(self, scope: RequestScope, params: GetPromptParams, lifespan: Any) -> GetPromptResult:
+        """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602."""
+        entry = self.listing.get(params.name)
+        if entry is None:
+            raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
+        try:
+            # Prompt arguments are strings on the wire, whatever the handler wants them to be.
+            bound = entry.handler.signature.bind(cast("JSONObject", params.arguments or {}), strict=False)
+        except BadArguments as error:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+        value = await entry.handler.call(scope, lifespan, bound)
+        if isinstance(value, GetPromptResult):
+            return value
+        messages = cast("list[Any]", value) if isinstance(value, list) else [value]
+        return GetPromptResult([_message(message) for message in messages], entry.prompt.description)
+
+
+def _message(value: Any) -> PromptMessage:
+    if isinstance(value, PromptMessage):
+        return value
+    return PromptMessage("user", TextContent(value) if isinstance(value, str) else value)

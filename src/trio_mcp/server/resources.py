@@ -1,0 +1,144 @@
+"""Resources and resource templates: registering and reading them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import attrs
+
+from ..jsonrpc.codec import encode_value
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError
+from ..runtime.request_scope import RequestScope
+from ..spec.content import Annotations, BlobResourceContents, ResourceContents, TextResourceContents
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import CacheScope, Icon
+from ..spec.resources import ReadResourceResult, Resource, ResourceTemplate
+from .handlers import Handler
+from .pages import Listing
+from .signature import BadArguments, to_plain
+from .uri_templates import UriTemplate
+
+__all__ = ["RegisteredResource", "RegisteredTemplate", "ResourceNotFound", "Resources"]
+
+
+class ResourceNotFound(MCPError):
+    """Raise it in a resource handler for a URI that names nothing. Answered with the code the revision has
+    for it: -32002 in legacy ones, -32602 in modern ones."""
+
+
+@attrs.frozen(eq=False)
+class RegisteredResource:
+    """A resource under one URI, and how to read it."""
+
+    resource: Resource
+    handler: Handler
+    ttl_ms: int
+    cache_scope: CacheScope
+
+
+@attrs.frozen(eq=False)
+class RegisteredTemplate:
+    """A family of resources, and how to read one of them."""
+
+    template: ResourceTemplate
+    pattern: UriTemplate
+    handler: Handler
+    ttl_ms: int
+    cache_scope: CacheScope
+
+
+class Resources:
+    """The resources and templates of one server."""
+
+    def __init__(self, page_size: int | None) -> None:
+        self.listing: Listing[RegisteredResource] = Listing("resource", page_size)
+        self.templates: Listing[RegisteredTemplate] = Listing("resource template", page_size)
+
+    def add(
+        self,
+        uri: str,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        title: str | None,
+        description: str | None,
+        mime_type: str | None,
+        icons: Sequence[Icon] | None,
+        annotations: Annotations | None,
+        size: int | None,
+        ttl_ms: int,
+        cache_scope: CacheScope,
+        meta: JSONObject | None,
+    ) -> None:
+        """Register ``function`` under a URI or a URI template. See `Server.resource`."""
+        handler = Handler.of(function)
+        shown_icons = list(icons) if icons else None
+        name = name or function.__name__
+        description = description if description is not None else handler.doc
+        names = set(handler.signature.names)
+        if UriTemplate.is_template(uri):
+            pattern = UriTemplate(uri)
+            if names != set(pattern.names):
+                raise TypeError(f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}")
+            template = ResourceTemplate(uri, name, title, description, mime_type, annotations, shown_icons, meta)
+            self.templates.add(uri, RegisteredTemplate(template, pattern, handler, ttl_ms, cache_scope))
+            return
+        if names:
+            raise TypeError(f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(names)}}} for example")
+        resource = Resource(uri, name, title, description, mime_type, annotations, size, shown_icons, meta)
+        self.listing.add(uri, RegisteredResource(resource, handler, ttl_ms, cache_scope))
+
+    def remove(self, uri: str) -> None:
+        """Remove a resource or a template. Raises `KeyError` when there is none."""
+        (self.templates if UriTemplate.is_template(uri) else self.listing).remove(uri)
+
+    def find(self, uri: str) -> tuple[RegisteredResource | RegisteredTemplate, dict[str, str]] | None:
+        """What serves ``uri`` and the template's values; a resource goes before templates, and templates go in
+        the order they were added."""
+        if (resource := self.listing.get(uri)) is not None:
+            return resource, {}
+        for template in self.templates:
+            if (values := template.pattern.match(uri)) is not None:
+                return template, values
+        return None
+
+    async def read(self, scope: RequestScope, uri: str, lifespan: Any) -> ReadResourceResult:
+        """Answer ``resources/read``."""
+        found = self.find(uri)
+        if found is None:
+            raise self.not_found(scope, uri)
+        entry, values = found
+        try:
+            bound = entry.handler.signature.bind(cast("JSONObject", values), strict=False)
+            value = await entry.handler.call(scope, lifespan, bound)
+        except BadArguments as error:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {error}", {"uri": uri}) from None
+        except ResourceNotFound:
+            raise self.not_found(scope, uri) from None
+        if isinstance(value, ReadResourceResult):
+            return value
+        mime_type = entry.resource.mime_type if isinstance(entry, RegisteredResource) else entry.template.mime_type
+        parts = cast("list[Any]", value) if _is_parts(value) else [value]
+        return ReadResourceResult([_contents(uri, part, mime_type) for part in parts], entry.ttl_ms, entry.cache_scope)
+
+    @staticmethod
+    def not_found(scope: RequestScope, uri: str) -> CodedError:
+        """The error for ``uri`` in the words of the request's revision."""
+        return CodedError(scope.request.revision.resource_not_found, "Resource not found", {"uri": uri})
+
+
+def _is_parts(value: Any) -> bool:
+    kinds = (TextResourceContents, BlobResourceContents)
+    return isinstance(value, list) and bool(value) and all(isinstance(part, kinds) for part in cast("list[Any]", value))
+
+
+def _contents(uri: str, value: Any, mime_type: str | None) -> ResourceContents:
+    if isinstance(value, TextResourceContents | BlobResourceContents):
+        return value
+    if isinstance(value, str):
+        return TextResourceContents(uri, value, mime_type or "text/plain")
+    if isinstance(value, bytes | bytearray):
+        return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type or "application/octet-stream")
+    return TextResourceContents(uri, encode_value(to_plain(value)).decode(), mime_type or "application/json")

@@ -1,0 +1,314 @@
+"""Server: what is offered to clients, and the names authors use to offer it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Any, TypeVar, overload
+
+import attrs
+import trio
+
+from ..runtime.limits import DEFAULT_LIMITS, Limits
+from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
+from ..spec.content import Annotations
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import CacheScope, Icon, Implementation
+from ..spec.tools import ToolAnnotations
+from .completion import Completions
+from .prompts import Prompts
+from .resources import Resources
+from .tools import Tools
+
+__all__ = ["RunningServer", "Server"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+
+
+class Server:
+    """Tools, resources and prompts under one name. It holds nothing of any connection, so it may serve many.
+
+    ``name``, ``version``, ``title``, ``icons`` and ``website_url`` are shown to people; ``instructions`` to the
+    model. ``lifespan`` takes the server and gives an async context manager, entered once before the first
+    request and left after the last; what it yields is ``ctx.lifespan``. ``limits`` bound each connection.
+    ``page_size`` is how many things a listing gives at once, `None` for all. ``logging=False``: no handler's
+    log ever leaves. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: str = "0.0.0",
+        *,
+        title: str | None = None,
+        instructions: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        website_url: str | None = None,
+        lifespan: Lifespan | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        page_size: int | None = None,
+        logging: bool = True,
+        require_initialized: bool = False,
+    ) -> None:
+        if page_size is not None and page_size < 1:
+            raise ValueError(f"page_size must be at least 1, not {page_size}")
+        self.info = Implementation(name, version, title, icons=list(icons) if icons else None, website_url=website_url)
+        self.instructions = instructions
+        self.limits = limits
+        self.logging = logging
+        self.require_initialized = require_initialized
+        self.tools = Tools(page_size)
+        self.resources = Resources(page_size)
+        self.prompts = Prompts(page_size)
+        self.completions = Completions(self.prompts, self.resources)
+        self._lifespan = lifespan
+        self._listeners: set[Listener] = set()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.info.name} {self.info.version}>"
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What is declared to clients: the kinds of things there are at this moment."""
+        has_resources = len(self.resources.listing) + len(self.resources.templates) > 0
+        return ServerCapabilities(
+            logging={} if self.logging else None,
+            completions={} if len(self.completions) else None,
+            prompts=PromptsCapability(list_changed=True) if len(self.prompts.listing) else None,
+            resources=ResourcesCapability(subscribe=True, list_changed=True) if has_resources else None,
+            tools=ToolsCapability(list_changed=True) if len(self.tools.listing) else None,
+        )
+
+    # Offering
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        annotations: ToolAnnotations | None = None,
+        input_schema: JSONObject | None = None,
+        output_schema: JSONObject | None = None,
+        validate_output: bool = False,
+        timeout: float | None = None,
+        max_concurrency: int | None = None,
+        requires: Sequence[str] = (),
+        meta: JSONObject | None = None,
+    ) -> Callable[[F], F]: ...
+    def tool(
+        self,
+        function: F | None = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        annotations: ToolAnnotations | None = None,
+        input_schema: JSONObject | None = None,
+        output_schema: JSONObject | None = None,
+        validate_output: bool = False,
+        timeout: float | None = None,
+        max_concurrency: int | None = None,
+        requires: Sequence[str] = (),
+        meta: JSONObject | None = None,
+    ) -> F | Callable[[F], F]:
+        """Offer a function as a tool. The name and the description are its own unless given.
+
+        Its parameters, checked before it is called, give the input schema: attrs classes, dataclasses,
+        TypedDicts, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``; a plain
+        string in ``Annotated`` describes a parameter. Its return annotation gives the output schema. Schemas
+        given as dicts are kept verbatim; a function that then takes the one parameter ``arguments`` gets them
+        whole. A parameter annotated `RequestContext` (`WorkerContext` in a plain ``def``) gets the context.
+
+        ``timeout`` in seconds: the handler is cancelled then, and the model is told. ``max_concurrency``:
+        further calls wait. ``requires``: capabilities a client must have declared, else -32021 (-32600 in
+        legacy revisions). ``validate_output``: a result that does not fit the schema is an error.
+
+        Raises `ValueError` when the name is taken or a schema is none, `TypeError` for a signature that
+        cannot be used. Adding a tool at run time tells the clients.
+        """
+
+        def register(function: F) -> F:
+            self.tools.add(
+                function,
+                name=name,
+                title=title,
+                description=description,
+                icons=icons,
+                annotations=annotations,
+                input_schema=input_schema,
+                output_schema=output_schema,
+                validate_output=validate_output,
+                timeout=timeout,
+                max_concurrency=max_concurrency,
+                requires=requires,
+                meta=meta,
+            )
+            self._changed("notifications/tools/list_changed")
+            return function
+
+        return register if function is None else register(function)
+
+    def resource(
+        self,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        annotations: Annotations | None = None,
+        size: int | None = None,
+        ttl_ms: int = 0,
+        cache_scope: CacheScope = "private",
+        meta: JSONObject | None = None,
+    ) -> Callable[[F], F]:
+        """Offer a function as the resource ``uri``, or as a family of resources if that is a template.
+
+        ``{name}`` in a template is one path segment, ``{+name}`` anything; the function's parameters are
+        those of the template, converted from text. It returns text, bytes, JSON data, `ResourceContents` or
+        a list of those. ``size`` in bytes; ``ttl_ms`` in milliseconds and ``cache_scope`` are what modern
+        clients are told. Raises as `tool`.
+        """
+
+        def register(function: F) -> F:
+            self.resources.add(
+                uri,
+                function,
+                name=name,
+                title=title,
+                description=description,
+                mime_type=mime_type,
+                icons=icons,
+                annotations=annotations,
+                size=size,
+                ttl_ms=ttl_ms,
+                cache_scope=cache_scope,
+                meta=meta,
+            )
+            self._changed("notifications/resources/list_changed")
+            return function
+
+        return register
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+    @overload
+    def prompt(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: JSONObject | None = None,
+    ) -> Callable[[F], F]: ...
+    def prompt(
+        self,
+        function: F | None = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: JSONObject | None = None,
+    ) -> F | Callable[[F], F]:
+        """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; it
+        returns text, a content block, `PromptMessage`, a list of those, or a `GetPromptResult`. Raises as
+        `tool`."""
+
+        def register(function: F) -> F:
+            self.prompts.add(function, name=name, title=title, description=description, icons=icons, meta=meta)
+            self._changed("notifications/prompts/list_changed")
+            return function
+
+        return register if function is None else register(function)
+
+    def completion(self, *, argument: str, prompt: str | None = None, resource: str | None = None) -> Callable[[F], F]:
+        """Offer a function as the completer of one ``argument`` of a ``prompt`` or of a ``resource`` template.
+
+        It takes ``value``, what was typed so far, and if it wants ``arguments``, those already settled; it
+        returns suggestions, best first, of which 100 at most are sent.
+        """
+
+        def register(function: F) -> F:
+            self.completions.add(function, prompt=prompt, resource=resource, argument=argument)
+            return function
+
+        return register
+
+    def remove_tool(self, name: str) -> None:
+        """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
+        self.tools.listing.remove(name)
+        self._changed("notifications/tools/list_changed")
+
+    def remove_resource(self, uri: str) -> None:
+        """Withdraw a resource or template and tell the clients. Raises `KeyError`."""
+        self.resources.remove(uri)
+        self._changed("notifications/resources/list_changed")
+
+    def remove_prompt(self, name: str) -> None:
+        """Withdraw a prompt and tell the clients. Raises `KeyError`."""
+        self.prompts.listing.remove(name)
+        self._changed("notifications/prompts/list_changed")
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell the clients that subscribed to ``uri`` that it changed."""
+        for listener in tuple(self._listeners):
+            listener.resource_updated(uri)
+
+    def _changed(self, method: str) -> None:
+        for listener in tuple(self._listeners):
+            listener.list_changed(method)
+
+    # Running
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[RunningServer]:
+        """The server between the start and the end of its lifespan. Transports use it; authors call
+        ``serve_stdio`` and the like."""
+        workers = trio.CapacityLimiter(self.limits.worker_threads)
+        async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
+            yield RunningServer(self, value, workers)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Tell ``listener`` of changes from now on."""
+        self._listeners.add(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Tell it no more. Idempotent."""
+        self._listeners.discard(listener)
+
+
+class Listener:
+    """Somebody who is told of changes: a connection."""
+
+    def list_changed(self, method: str) -> None:
+        """A list changed, for which ``method`` is the notification."""
+        raise NotImplementedError
+
+    def resource_updated(self, uri: str) -> None:
+        """A resource changed."""
+        raise NotImplementedError
+
+
+@attrs.frozen(eq=False)
+class RunningServer:
+    """A server inside its lifespan."""
+
+    server: Server
+    lifespan: Any
+    """What the lifespan yielded."""
+    workers: trio.CapacityLimiter
+    """Bounds the threads of all its connections together."""

@@ -1,0 +1,162 @@
+"""What a handler's signature says: its arguments, their JSON Schema, and where the context goes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Annotated, Any, Union, cast, get_args, get_origin
+
+import attrs
+import msgspec
+
+from ..spec.fields import JSONObject
+from .context import RequestContext
+from .worker_context import WorkerContext
+
+__all__ = ["BadArguments", "Signature", "schema_of", "to_plain"]
+
+
+class BadArguments(ValueError):
+    """Arguments that do not fit the signature. The text is for the caller."""
+
+
+@attrs.frozen(eq=False)
+class Signature:
+    """A handler, taken apart once at its registration.
+
+    ``schema`` is the JSON Schema of its arguments; ``returns`` the annotation of its result, `inspect.Parameter.empty` when
+    there is none.
+    """
+
+    function: Callable[..., Any]
+    is_async: bool
+    context_name: str | None
+    names: tuple[str, ...]
+    schema: JSONObject
+    returns: Any
+    _model: type[msgspec.Struct]
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Signature:
+        """Take ``function`` apart. Raises `TypeError` naming the parameter that cannot be used."""
+        name = getattr(function, "__qualname__", repr(function))
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise TypeError(f"{name}: an annotation could not be resolved: {error}. Define the type at the top of its module.") from None
+        context_name: str | None = None
+        fields: list[Any] = []
+        for parameter in inspect.signature(function).parameters.values():
+            hint = hints.get(parameter.name, Any)
+            if _is_context(hint) or (parameter.name == "ctx" and parameter.annotation is parameter.empty):
+                context_name = parameter.name
+                continue
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise TypeError(
+                    f"{name}: parameter {parameter.name!r} has no name on the wire. Write ordinary parameters:\n"
+                    f"    wrong:  def {function.__name__}(*values)\n"
+                    f"    right:  def {function.__name__}(values: list[int])"
+                )
+            fields.append(_field(parameter, hint))
+        model, schema = _model(name, fields)
+        return cls(
+            function,
+            inspect.iscoroutinefunction(function),
+            context_name,
+            tuple(field[0] for field in fields),
+            schema,
+            hints.get("return", inspect.Parameter.empty),
+            model,
+        )
+
+    def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
+        """``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
+        from strings. Raises `BadArguments`."""
+        try:
+            bound = msgspec.convert(arguments, self._model, strict=strict, dec_hook=_decode_foreign)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            raise BadArguments(str(error)) from None
+        return {name: getattr(bound, name) for name in self.names}
+
+
+def _is_context(hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(_is_context(member) for member in get_args(hint))
+    return isinstance(hint, type) and issubclass(hint, RequestContext | WorkerContext)
+
+
+def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
+    hint = _with_descriptions(hint)
+    default = parameter.default
+    if default is parameter.empty:
+        return (parameter.name, hint)
+    if isinstance(default, list | dict | set | bytearray):
+        keep = copy.deepcopy(cast("Any", default))
+        return (parameter.name, hint, msgspec.field(default_factory=lambda: copy.deepcopy(keep)))
+    return (parameter.name, hint, default)
+
+
+def _with_descriptions(hint: Any) -> Any:
+    """Plain strings in ``Annotated`` become descriptions."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    kind, *notes = get_args(hint)
+    for note in notes:
+        if isinstance(note, str):
+            kind = Annotated[kind, msgspec.Meta(description=note)]
+        else:
+            kind = Annotated[kind, note]
+    return kind
+
+
+def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject]:
+    try:
+        model = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        schema = schema_of(model)
+    except (TypeError, NameError) as error:
+        raise TypeError(f"{name}: {error}") from None
+    schema.pop("title", None)
+    return model, schema
+
+
+def schema_of(kind: Any) -> JSONObject:
+    """The JSON Schema of a type, its root never a reference. Raises `TypeError` for what has none."""
+    (root,), definitions = msgspec.json.schema_components(
+        [kind], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+    )
+    if "$ref" in root and len(root) == 1:
+        root = dict(definitions.pop(root["$ref"].rpartition("/")[2]))
+    if definitions:
+        root = {**root, "$defs": definitions}
+    return root
+
+
+def _foreign_schema(kind: type) -> JSONObject:
+    if issubclass(kind, PurePath):
+        return {"type": "string", "format": "path"}
+    raise NotImplementedError(f"{kind.__name__} has no JSON Schema")
+
+
+def _decode_foreign(kind: type, value: Any) -> Any:
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    raise TypeError(f"expected {kind.__name__}")
+
+
+def _encode_foreign(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+
+
+def to_plain(value: Any) -> Any:
+    """A handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
+
+    Raises `TypeError` for what has no JSON form.
+    """
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_foreign)
+

@@ -1,0 +1,165 @@
+"""Tools: registering and calling them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, MCPError
+from ..runtime.request_scope import RequestScope
+from ..spec.errors import CapabilityMissing
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import Icon
+from ..spec.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations
+from .handlers import Handler
+from .pages import Listing
+from .results import ToResult, error_result, result_maker
+from .schemas import SchemaValidator
+from .signature import BadArguments
+
+__all__ = ["RegisteredTool", "ToolError", "Tools"]
+
+
+class ToolError(MCPError):
+    """Raise it in a tool to tell the model what went wrong: it becomes a result with ``isError``.
+
+    The message is shown to the model and to the user. Any other exception is answered "Internal error",
+    without its text, since that may hold what is nobody else's business.
+    """
+
+
+@attrs.frozen(eq=False)
+class RegisteredTool:
+    """A tool and how to call it."""
+
+    tool: Tool
+    handler: Handler
+    to_result: ToResult
+    timeout: float | None
+    slots: trio.CapacityLimiter | None
+    requires: tuple[str, ...]
+    whole_arguments: bool
+    input_validator: SchemaValidator | None
+    output_validator: SchemaValidator | None
+
+
+class Tools:
+    """The tools of one server."""
+
+    def __init__(self, page_size: int | None) -> None:
+        self.listing: Listing[RegisteredTool] = Listing("tool", page_size)
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        title: str | None,
+        description: str | None,
+        icons: Sequence[Icon] | None,
+        annotations: ToolAnnotations | None,
+        input_schema: JSONObject | None,
+        output_schema: JSONObject | None,
+        validate_output: bool,
+        timeout: float | None,
+        max_concurrency: int | None,
+        requires: Sequence[str],
+        meta: JSONObject | None,
+    ) -> None:
+        """Register ``function``. See `Server.tool` for the parameters and errors."""
+        handler = Handler.of(function)
+        signature = handler.signature
+        output, to_result = result_maker(signature.returns, output_schema)
+        whole = input_schema is not None and signature.names == ("arguments",)
+        tool = Tool(
+            name or function.__name__,
+            input_schema if input_schema is not None else signature.schema,
+            title,
+            description if description is not None else handler.doc,
+            output,
+            annotations,
+            list(icons) if icons else None,
+            meta=meta,
+        )
+        if tool.input_schema.get("type") != "object":
+            raise ValueError(f'tool {tool.name!r}: an input schema has "type": "object"')
+        self.listing.add(
+            tool.name,
+            RegisteredTool(
+                tool,
+                handler,
+                to_result,
+                timeout,
+                None if max_concurrency is None else trio.CapacityLimiter(max_concurrency),
+                tuple(requires),
+                whole,
+                SchemaValidator(input_schema) if input_schema is not None else None,
+                SchemaValidator(output) if validate_output and output is not None else None,
+            ),
+        )
+
+    async def call(self, scope: RequestScope, params: CallToolParams, lifespan: Any) -> CallToolResult:
+        """Answer ``tools/call``. What the tool itself gets wrong is a result with ``isError``; an unknown
+        tool and bad arguments before 2025-11-25 are `CodedError` -32602."""
+        entry = self.listing.get(params.name)
+        if entry is None:
+            raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
+        request = scope.request
+        for capability in entry.requires:
+            if not request.capabilities.supports(capability):
+                raise CapabilityMissing(capability, request.revision)
+        try:
+            bound = self._bind(entry, params.arguments or {})
+        except BadArguments as error:
+            if request.revision.invalid_arguments == "error":
+                raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+            return error_result(f"Invalid arguments for {params.name}: {error}")
+        try:
+            if entry.timeout is None and entry.slots is None:
+                value = await entry.handler.call(scope, lifespan, bound)
+            else:
+                value = await self._call_limited(entry, partial(entry.handler.call, scope, lifespan, bound), scope)
+        except ToolError as error:
+            return error_result(str(error))
+        return self._result(entry, value)
+
+    def _bind(self, entry: RegisteredTool, arguments: JSONObject) -> dict[str, Any]:
+        if entry.input_validator is not None and (fault := entry.input_validator.faults(arguments)):
+            raise BadArguments(fault)
+        if entry.whole_arguments:
+            return {"arguments": arguments}
+        return entry.handler.signature.bind(arguments)
+
+    async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
+        # The time limit counts from when the tool begins, not while it waits for others.
+        async with entry.slots or _Unlimited():
+            if entry.timeout is None:
+                return await call()
+            with trio.move_on_after(entry.timeout) as scope.deadline_scope:
+                return await call()
+        raise ToolError(f"{entry.tool.name} took longer than its limit of {entry.timeout:g} seconds")
+
+    def _result(self, entry: RegisteredTool, value: Any) -> CallToolResult:
+        result = value if isinstance(value, CallToolResult) else entry.to_result(value)
+        if entry.tool.output_schema is not None and not result.is_error:
+            self._check_output(entry, result)
+        return result
+
+    def _check_output(self, entry: RegisteredTool, result: CallToolResult) -> None:
+        if result.structured_content is None:
+            # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
+            raise CodedError(INTERNAL_ERROR, f"{entry.tool.name} declares an output schema and gave no structured content")
+        if entry.output_validator is not None and (fault := entry.output_validator.faults(result.structured_content)):
+            raise CodedError(INTERNAL_ERROR, f"{entry.tool.name} gave a result that does not fit its output schema: {fault}")
+
+
+class _Unlimited:
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        pass

@@ -1,0 +1,113 @@
+"""WorkerContext: what a plain ``def`` handler sees of its request, from its worker thread."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import trio
+
+from ..runtime.logs import RequestLog
+from ..spec.fields import JSONObject
+from ..spec.roots import Root
+from ..spec.sampling import CreateMessageResult, SamplingMessage
+from .context import ElicitAnswer, RequestContext
+
+__all__ = ["WorkerContext", "WorkerLog"]
+
+T = TypeVar("T")
+
+
+def _wait_for(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+    return trio.from_thread.run(partial(call, *args, **kwargs))
+
+
+class WorkerLog:
+    """`RequestLog` for threads: the same methods, and they block until there is room."""
+
+    def __init__(self, log: RequestLog) -> None:
+        self._log = log
+
+    def debug(self, data: Any, logger: str | None = None) -> None:
+        """For finding faults."""
+        _wait_for(self._log.debug, data, logger)
+
+    def info(self, data: Any, logger: str | None = None) -> None:
+        """What is going on."""
+        _wait_for(self._log.info, data, logger)
+
+    def notice(self, data: Any, logger: str | None = None) -> None:
+        """Normal, but worth a look."""
+        _wait_for(self._log.notice, data, logger)
+
+    def warning(self, data: Any, logger: str | None = None) -> None:
+        """Something may be wrong."""
+        _wait_for(self._log.warning, data, logger)
+
+    def error(self, data: Any, logger: str | None = None) -> None:
+        """Something went wrong."""
+        _wait_for(self._log.error, data, logger)
+
+    def critical(self, data: Any, logger: str | None = None) -> None:
+        """A part of the system failed."""
+        _wait_for(self._log.critical, data, logger)
+
+    def alert(self, data: Any, logger: str | None = None) -> None:
+        """Somebody must act at once."""
+        _wait_for(self._log.alert, data, logger)
+
+    def emergency(self, data: Any, logger: str | None = None) -> None:
+        """The system is unusable."""
+        _wait_for(self._log.emergency, data, logger)
+
+
+class WorkerContext:
+    """The members of `RequestContext`, from a worker thread: what is async there blocks here.
+
+    A thread cannot be interrupted, so long work asks `check_cancelled` often. Each blocking method also
+    raises `trio.Cancelled` once the request was cancelled; let it propagate.
+    """
+
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def check_cancelled(self) -> None:
+        """Raise `trio.Cancelled` if the request was cancelled."""
+        trio.from_thread.check_cancelled()
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        """As `RequestContext.progress`."""
+        return trio.from_thread.run_sync(self._context.progress, progress, total, message)
+
+    @property
+    def log(self) -> WorkerLog:
+        """The client's log."""
+        return WorkerLog(self._context.log)
+
+    def send_notification(self, method: str, params: JSONObject | None = None) -> None:
+        """As `RequestContext.send_notification`."""
+        _wait_for(self._context.send_notification, method, params)
+
+    def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
+        """As `RequestContext.send_request`."""
+        return _wait_for(self._context.send_request, method, params, result_type)
+
+    def sample(self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Any) -> CreateMessageResult:
+        """As `RequestContext.sample`."""
+        return _wait_for(self._context.sample, messages, max_tokens=max_tokens, **options)
+
+    def elicit(self, message: str, form: type | JSONObject) -> ElicitAnswer:
+        """As `RequestContext.elicit`."""
+        return _wait_for(self._context.elicit, message, form)
+
+    def elicit_url(self, message: str, url: str, elicitation_id: str) -> ElicitAnswer:
+        """As `RequestContext.elicit_url`."""
+        return _wait_for(self._context.elicit_url, message, url, elicitation_id)
+
+    def list_roots(self) -> list[Root]:
+        """As `RequestContext.list_roots`."""
+        return _wait_for(self._context.list_roots)

@@ -1,0 +1,48 @@
+"""Serving: a server meets a transport."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+
+import trio
+
+from .runtime.nurseries import open_service_nursery
+from .server.connection import ServerConnection
+from .server.server import Server
+from .transports.stdio import own_stdio
+
+__all__ = ["serve_stdio"]
+
+logger = logging.getLogger("trio_mcp")
+
+
+async def serve_stdio(server: Server, *, handle_signals: bool = True) -> None:
+    """Serve ``server`` on this process's standard input and output until the client closes them.
+
+    At the end of input, and at SIGTERM or SIGINT, no new request is taken; accepted ones go on for up to
+    `Limits.drain_timeout` seconds and are cancelled then; the lifespan is left and this returns. A second
+    signal shortens the wait. Signals are handled in the main thread only, and not with
+    ``handle_signals=False``.
+
+    Meanwhile nothing else of this process can touch the wire: ``print`` writes to standard error, and
+    standard input is empty. Raises `OSError` when one of the two is not open.
+    """
+    with own_stdio(server.limits.max_message_bytes) as channel:
+        async with server.running() as running, open_service_nursery("the server has ended") as nursery:
+            connection = ServerConnection(running, channel)
+            if handle_signals and threading.current_thread() is threading.main_thread():
+                await nursery.start(_shut_down_at_signals, connection)
+            await connection.run()
+            if connection.duplex.lost is not None:
+                logger.warning("the client is gone: %s", connection.duplex.lost.reason)
+
+
+async def _shut_down_at_signals(
+    connection: ServerConnection, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        task_status.started()
+        async for number in received:
+            connection.duplex.shut_down(f"the server got {signal.Signals(number).name}")

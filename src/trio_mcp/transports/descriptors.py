@@ -1,0 +1,153 @@
+"""DescriptorStream: a byte stream over two file descriptors that belong to somebody else, too.
+
+Standard input and output are shared with the process that started us, and with the terminal. Making them
+non-blocking would change them for everybody, since that flag belongs to the open file, not to our descriptor.
+So each is opened anew where the system allows it, and treated with care where not; the flags of what we were
+given stay as they were found. Pipes, sockets, terminals, regular files and ``/dev/null`` all work.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import stat
+from collections.abc import Callable
+from typing import Final, Literal
+
+import attrs
+import trio
+
+__all__ = ["DescriptorStream"]
+
+_SMALL_WRITE: Final = select.PIPE_BUF
+"""A pipe that polls as writable takes this much without blocking."""
+
+
+@attrs.frozen
+class _Descriptor:
+    """A descriptor of our own. ``waits``: it must be polled before each use, since it would block; ``never``:
+    it is always ready and cannot be polled; ``tries``: it says so when it is not ready."""
+
+    fd: int
+    readiness: Literal["tries", "waits", "never"]
+    read: Callable[[int], bytes]
+    write: Callable[[memoryview], int]
+
+    def close(self) -> None:
+        trio.lowlevel.notify_closing(self.fd)
+        os.close(self.fd)
+
+
+def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
+    """Another descriptor for the file behind ``fd``, one that never blocks if that can be had."""
+    kind = os.fstat(fd).st_mode
+    if stat.S_ISSOCK(kind):
+        # A socket cannot be opened by name, but each call can say that it must not block.
+        ours = socket.socket(fileno=os.dup(fd))
+        own_fd = ours.detach()
+        return _Descriptor(
+            own_fd,
+            "tries",
+            lambda count: _socket_call(own_fd, lambda sock: sock.recv(count, socket.MSG_DONTWAIT)),
+            lambda data: _socket_call(own_fd, lambda sock: sock.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)),
+        )
+    if stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not os.isatty(fd)):
+        return _plain(os.dup(fd), "never")
+    flags = (os.O_RDONLY if mode == "r" else os.O_WRONLY) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        return _plain(os.open(f"/proc/self/fd/{fd}", flags), "tries")
+    except OSError:  # no /proc here, or the file belongs to another user: poll first, then use it a little
+        return _plain(os.dup(fd), "waits")
+
+
+def _plain(fd: int, readiness: Literal["tries", "waits", "never"]) -> _Descriptor:
+    def write(data: memoryview) -> int:
+        return os.write(fd, data[:_SMALL_WRITE] if readiness == "waits" else data)
+
+    return _Descriptor(fd, readiness, lambda count: os.read(fd, count), write)
+
+
+def _socket_call(fd: int, call: Callable[[socket.socket], object]) -> object:
+    borrowed = socket.socket(fileno=fd)
+    try:
+        return call(borrowed)
+    finally:
+        borrowed.detach()
+
+
+class DescriptorStream:
+    """A stream that reads ``read_fd`` and writes ``write_fd``, which stay open and unchanged.
+
+    Raises `OSError` when one of them is not open.
+    """
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._reader = _own(read_fd, "r")
+        try:
+            self._writer = _own(write_fd, "w")
+        except BaseException:
+            self._reader.close()
+            raise
+        self._closed = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Wait for bytes, at most ``max_bytes`` (default 65,536); empty at the end of the file.
+
+        Always lets other tasks run. Cancelled, it has read nothing.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        reader, waited = self._reader, False
+        if reader.readiness == "waits":
+            await self._wait(trio.lowlevel.wait_readable, reader.fd)
+            waited = True
+        while True:
+            self._check_open()
+            try:
+                data = reader.read(max_bytes or 65536)
+            except (BlockingIOError, InterruptedError):
+                await self._wait(trio.lowlevel.wait_readable, reader.fd)
+                waited = True
+            except OSError as error:
+                if error.errno == errno.EIO:  # a terminal whose other end was closed
+                    return b""
+                raise trio.BrokenResourceError(str(error)) from error
+            else:
+                if not waited:  # the bytes are ours already, so they must not be lost to a cancel here
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Write all of ``data``. Cancelled, it may have written a part. No checkpoint when it need not wait."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        writer, rest = self._writer, memoryview(data)
+        while rest:
+            self._check_open()
+            if writer.readiness == "waits":
+                await self._wait(trio.lowlevel.wait_writable, writer.fd)
+            try:
+                rest = rest[writer.write(rest) :]
+            except (BlockingIOError, InterruptedError):
+                await self._wait(trio.lowlevel.wait_writable, writer.fd)
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+
+    async def _wait(self, wait: Callable[[int], object], fd: int) -> None:
+        await wait(fd)  # type: ignore[misc]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError("this stream was closed")
+
+    def close(self) -> None:
+        """Close our own descriptors. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._reader.close()
+            self._writer.close()
+
+    async def aclose(self) -> None:
+        """As `close`."""
+        self.close()
+        await trio.lowlevel.checkpoint()

@@ -1,0 +1,70 @@
+"""A pair of channels in memory, for tests and for servers inside the client's own process."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import trio
+
+from ..runtime.channel import ConnectionLost, MessageChannel
+
+__all__ = ["MemoryChannel", "memory_channel_pair"]
+
+
+class _Pipe:
+    """One direction. ``capacity`` in bytes is where the sender starts to wait, as a pipe of the system would
+    make it; a larger batch passes when the pipe is empty."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.lines: deque[bytes] = deque()
+        self.size = 0
+        self.closed = False
+        self.changed = trio.lowlevel.ParkingLot()
+
+
+class MemoryChannel(MessageChannel):
+    """One end of a pair. Closing it ends both directions."""
+
+    def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    async def receive(self) -> bytes:
+        """See `MessageChannel.receive`."""
+        pipe = self._incoming
+        while not pipe.lines:
+            if pipe.closed:
+                raise trio.EndOfChannel
+            await pipe.changed.park()
+        line = pipe.lines.popleft()
+        pipe.size -= len(line)
+        pipe.changed.unpark_all()
+        return line
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        """See `MessageChannel.send`."""
+        await trio.lowlevel.checkpoint()
+        pipe = self._outgoing
+        while pipe.size and pipe.size + len(messages) > pipe.capacity and not pipe.closed:
+            await pipe.changed.park()
+        if pipe.closed:
+            raise ConnectionLost("the other end was closed")
+        for line in bytes(messages).split(b"\n"):
+            if line:
+                pipe.lines.append(line)
+                pipe.size += len(line)
+        pipe.changed.unpark_all()
+
+    async def aclose(self) -> None:
+        """Close both directions; what was sent before can still be received."""
+        for pipe in (self._incoming, self._outgoing):
+            pipe.closed = True
+            pipe.changed.unpark_all()
+        await trio.lowlevel.checkpoint()
+
+
+def memory_channel_pair(capacity: int = 65536) -> tuple[MemoryChannel, MemoryChannel]:
+    """Two channels connected to each other, with room for ``capacity`` bytes each way."""
+    there, back = _Pipe(capacity), _Pipe(capacity)
+    return MemoryChannel(there, back), MemoryChannel(back, there)

@@ -1,0 +1,195 @@
+"""The client's side of stdio: a child process, supervised from its start to the end of its last descendant."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+import trio
+
+from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.nurseries import open_service_nursery
+from .lines import LineChannel
+
+__all__ = ["INHERITED_ENVIRONMENT", "ProcessChannel", "TextSink", "open_process_channel"]
+
+INHERITED_ENVIRONMENT: Final = (
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "VIRTUAL_ENV",
+)
+"""What a child gets of our environment by default: enough to run, and none of our secrets."""
+
+_TAIL_LINES: Final = 20
+_TAIL_LINE_LENGTH: Final = 500
+_OBITUARY_WAIT: Final = 0.3
+
+
+class TextSink(Protocol):
+    """Whatever text can be written to. It needs no file descriptor."""
+
+    def write(self, text: str, /) -> object:
+        """Take ``text``."""
+
+
+class ProcessChannel(MessageChannel):
+    """Messages to and from a child process, as `open_process_channel` makes it."""
+
+    def __init__(self, process: trio.Process, max_message_bytes: int, stderr: TextSink | None) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._stdin: trio.abc.SendStream = process.stdin
+        self._lines = LineChannel(trio.StapledStream(process.stdin, process.stdout), max_message_bytes)
+        self._sink = stderr
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._drained = trio.Event()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    async def receive(self) -> bytes | bytearray:
+        """See `MessageChannel.receive`."""
+        try:
+            return await self._lines.receive()
+        except (trio.EndOfChannel, ConnectionLost):
+            raise await self._obituary("the server closed its output") from None
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        """See `MessageChannel.send`."""
+        try:
+            await self._lines.send(messages)
+        except ConnectionLost:
+            raise await self._obituary("the server closed its input") from None
+
+    async def _obituary(self, reason: str) -> ConnectionLost:
+        """Why it is gone: its status and last words follow the end of its output by a moment, if at all."""
+        with trio.move_on_after(_OBITUARY_WAIT):
+            await self._process.wait()
+            reason = "the server exited"
+            await self._drained.wait()
+        return ConnectionLost(reason, exit_status=self._process.returncode, stderr=tuple(self._tail))
+
+    async def aclose(self) -> None:
+        """Close the child's input, which asks it to exit."""
+        await self._stdin.aclose()
+
+    async def drain_stderr(self) -> None:
+        """Read the child's standard error to its end, so that it never blocks; keep its last lines."""
+        stream, rest = self._process.stderr, b""
+        assert stream is not None
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for chunk in stream:
+                if self._sink is not None:
+                    self._sink.write(chunk.decode("utf-8", "replace"))
+                *lines, rest = (rest + chunk).split(b"\n")
+                self._keep(lines)
+                rest = rest[-_TAIL_LINE_LENGTH:]
+        self._keep([rest])
+        self._drained.set()
+
+    def _keep(self, lines: list[bytes]) -> None:
+        for line in lines[-_TAIL_LINES:]:
+            if text := line.decode("utf-8", "replace").rstrip():
+                self._tail.append(text[:_TAIL_LINE_LENGTH])
+
+    async def end_process(self, grace: float) -> None:
+        """The specification's ladder: close its input and wait, then SIGTERM and wait, then SIGKILL
+        (2025-11-25 lifecycle, Shutdown). Signals go to the child's whole process group; ``grace`` is the
+        time for each step in seconds. Returns when the child was reaped and its group is gone."""
+        process = self._process
+        async with open_service_nursery("the child has exited") as nursery:
+            nursery.start_soon(self._discard_output)
+            await self._stdin.aclose()
+            with trio.move_on_after(grace):
+                await process.wait()
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if not self._signal_group(number):
+                    break
+                with trio.move_on_after(grace):
+                    await process.wait()
+                    await self._group_gone()
+            await process.wait()
+
+    def _signal_group(self, number: int) -> bool:
+        """Signal what is left of the group. False when nothing is."""
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):  # PermissionError: only zombies are left (macOS)
+            return False
+        return True
+
+    async def _group_gone(self) -> None:
+        # Members of the group that are not our children cannot be waited for, only looked at.
+        while self._signal_group(0):
+            await trio.sleep(0.01)
+
+    async def _discard_output(self) -> None:
+        # A child that still writes could not exit while its output is full.
+        stdout = self._process.stdout
+        assert stdout is not None
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            async for _ in stdout:
+                pass
+
+
+@asynccontextmanager
+async def open_process_channel(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str] | None,
+    inherit_env: bool,
+    cwd: str | os.PathLike[str] | None,
+    stderr: TextSink | None,
+    grace: float,
+    max_message_bytes: int,
+) -> AsyncIterator[ProcessChannel]:
+    """Start ``command`` in a process group of its own and talk to it; end it when left, however it is left.
+
+    Raises `ConnectionLost` when it cannot be started.
+    """
+    if isinstance(command, str) or not command:
+        raise ValueError('a command is a list of words, ["python", "server.py"] for example, not one string')
+    inherited = os.environ if inherit_env else {name: os.environ[name] for name in INHERITED_ENVIRONMENT if name in os.environ}
+    try:
+        process = await trio.lowlevel.open_process(
+            [os.fspath(word) for word in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**inherited, **(env or {})},
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ConnectionLost(f"{Path(os.fspath(command[0])).name} could not be started: {error.strerror}") from error
+    channel = ProcessChannel(process, max_message_bytes, stderr)
+    async with open_service_nursery("the connection was closed") as nursery:
+        nursery.start_soon(channel.drain_stderr)
+        try:
+            yield channel
+        finally:
+            # Two waits of the ladder and a moment; SIGKILL cannot be refused.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * grace + 5):
+                await channel.end_process(grace)
+            for stream in (process.stdout, process.stderr):
+                assert stream is not None
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                    await stream.aclose()

@@ -1,0 +1,42 @@
+"""The server's side of stdio: this process's own standard input and output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from .descriptors import DescriptorStream
+from .lines import LineChannel
+
+__all__ = ["own_stdio"]
+
+
+@contextmanager
+def own_stdio(max_message_bytes: int) -> Iterator[LineChannel]:
+    """Take standard input and output for messages, and keep everybody else away from them.
+
+    Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and for the children
+    it starts: a stray ``print``, ``os.write(1, …)`` or a child's output cannot corrupt the wire, and no child
+    eats input (2025-11-25 stdio: MUST NOT write anything to stdout that is not a message). Both are put back
+    afterwards. Raises `OSError` when one of them is not open.
+    """
+    stream = DescriptorStream(0, 1)
+    saved_input, saved_output = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        os.dup2(null, 0)
+        try:
+            os.dup2(2, 1)
+        except OSError:  # no standard error either
+            os.dup2(null, 1)
+        yield LineChannel(stream, max_message_bytes)
+    finally:
+        with suppress(OSError, ValueError):  # what print left in its buffer belongs to standard error
+            sys.stdout.flush()
+        os.dup2(saved_input, 0)
+        os.dup2(saved_output, 1)
+        for fd in (saved_input, saved_output, null):
+            os.close(fd)
+        stream.close()
