@@ -1,7 +1,137 @@
-"""trio-mcp: a trio-native runtime for the Model Context Protocol."""
+"""trio-mcp: a trio-native runtime for the Model Context Protocol.
 
-from .server.context import RequestContext
+Servers: `Server`, `RequestContext`, `serve_stdio`. Clients: `open_stdio`, `open_memory`, `Client`. What travels
+between them are the attrs classes of the specification, in their newest shape, listed below.
+"""
+
+from .client.client import Client
+from .client.options import ClientOptions, ClientSettings
+from .connecting import open_memory, open_stdio
+from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
+from .runtime.calls import Progress, fail_after_silence
+from .runtime.cancellation import CancelCause, Cancellation
+from .runtime.channel import ConnectionLost
+from .runtime.limits import Limits
+from .runtime.logs import RequestLog
+from .server.context import Auth, ElicitAnswer, RequestContext
+from .server.log_bridge import ClientLogHandler
+from .server.resources import ResourceNotFound
+from .server.results import error_result, text_result
 from .server.server import Server
+from .server.tools import ToolError
+from .server.worker_context import WorkerContext
 from .serving import serve_stdio
+from .spec.capabilities import ClientCapabilities, ServerCapabilities
+from .spec.completion import Completion, PromptReference, ResourceTemplateReference
+from .spec.content import (
+    Annotations,
+    AudioContent,
+    BlobResourceContents,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolResultContent,
+    ToolUseContent,
+)
+from .spec.converters import NotExpressible
+from .spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
+from .spec.errors import CapabilityMissing, NoWayBack
+from .spec.lifecycle import Icon, Implementation
+from .spec.log_levels import LogLevel
+from .spec.notifications import LogParams
+from .spec.prompts import GetPromptResult, Prompt, PromptArgument, PromptMessage
+from .spec.resources import ReadResourceResult, Resource, ResourceTemplate
+from .spec.revisions import REVISIONS, Revision
+from .spec.roots import Root
+from .spec.sampling import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ModelHint,
+    ModelPreferences,
+    SamplingMessage,
+    ToolChoice,
+)
+from .spec.tools import CallToolResult, Tool, ToolAnnotations
+from .state.connection_state import MethodUnavailable
 
-__all__ = ["RequestContext", "Server", "serve_stdio"]
+__all__ = [
+    "REVISIONS",
+    "Annotations",
+    "AudioContent",
+    "Auth",
+    "BlobResourceContents",
+    "CallToolResult",
+    "CancelCause",
+    "Cancellation",
+    "CapabilityMissing",
+    "Client",
+    "ClientCapabilities",
+    "ClientLogHandler",
+    "ClientOptions",
+    "ClientSettings",
+    "CodedError",
+    "Completion",
+    "ConnectionLost",
+    "ContentBlock",
+    "CreateMessageParams",
+    "CreateMessageResult",
+    "ElicitAnswer",
+    "ElicitFormParams",
+    "ElicitResult",
+    "ElicitURLParams",
+    "EmbeddedResource",
+    "GetPromptResult",
+    "Icon",
+    "ImageContent",
+    "Implementation",
+    "Limits",
+    "LogLevel",
+    "LogParams",
+    "MCPError",
+    "MethodUnavailable",
+    "ModelHint",
+    "ModelPreferences",
+    "NoWayBack",
+    "NotExpressible",
+    "NotSerializable",
+    "PeerError",
+    "Progress",
+    "Prompt",
+    "PromptArgument",
+    "PromptMessage",
+    "PromptReference",
+    "ProtocolViolation",
+    "ReadResourceResult",
+    "RequestContext",
+    "RequestLog",
+    "Resource",
+    "ResourceContents",
+    "ResourceLink",
+    "ResourceNotFound",
+    "ResourceTemplate",
+    "ResourceTemplateReference",
+    "Revision",
+    "Root",
+    "SamplingMessage",
+    "Server",
+    "ServerCapabilities",
+    "TextContent",
+    "TextResourceContents",
+    "Tool",
+    "ToolAnnotations",
+    "ToolChoice",
+    "ToolError",
+    "ToolResultContent",
+    "ToolUseContent",
+    "WorkerContext",
+    "error_result",
+    "fail_after_silence",
+    "open_memory",
+    "open_stdio",
+    "serve_stdio",
+    "text_result",
+]

@@ -1,0 +1,1 @@
+"""The client API: calling a server, and answering what it asks."""

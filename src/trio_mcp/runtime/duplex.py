@@ -111,6 +111,7 @@ class DuplexChannel:
         self._drain_timeout = limits.drain_timeout
         self._refuse_reason: str | None = None
         self._ending = False
+        self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
         self._no_replies: ConnectionLost | None = None
         """Why no reply can reach us any more."""
@@ -140,7 +141,10 @@ class DuplexChannel:
                 service.cancel_scope.cancel(reason="the connection has ended")
         finally:
             self._fail_calls(ConnectionLost("the connection was closed"))
-            await self._channel.aclose()
+            try:
+                await self._channel.aclose()
+            finally:
+                self._ended.set()
 
     async def _until_ending(self) -> None:
         """Wait for the end. When we are cancelled meanwhile, all requests learn why before any of them runs:
@@ -176,6 +180,11 @@ class DuplexChannel:
         if drain_timeout is not None:
             self._drain_timeout = drain_timeout
         self._end()
+
+    async def close(self, reason: str) -> None:
+        """`shut_down` without any drain, and wait for the end of `run`."""
+        self.shut_down(reason, drain_timeout=0.0)
+        await self._ended.wait()
 
     async def _drain(self) -> None:
         if self.lost is None:

@@ -14,7 +14,7 @@ from ..runtime.request_scope import RequestScope
 from .live_context import LiveContext
 from .signature import Signature
 from .worker_context import WorkerContext
-from .workers import run_in_worker
+from ..runtime.workers import run_in_worker
 
 __all__ = ["Handler"]
 

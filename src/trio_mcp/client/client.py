@@ -1,0 +1,305 @@
+"""Client: a server, as seen by those who call it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeVar, cast
+
+from ..jsonrpc.errors import ProtocolViolation
+from ..runtime.calls import OnProgress
+from ..runtime.channel import MessageChannel
+from ..runtime.duplex import NOT_NOW, DuplexChannel
+from ..runtime.request_scope import RequestScope
+from ..spec.capabilities import ClientCapabilities, ServerCapabilities
+from ..spec.completion import (
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    PromptReference,
+    ResourceTemplateReference,
+)
+from ..spec.converters import structure, unstructure
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation
+from ..spec.log_levels import LogLevel
+from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from ..spec.notifications import LogParams, ResourceUpdatedParams, SetLevelParams
+from ..spec.prompts import GetPromptParams, GetPromptResult, ListPromptsResult, Prompt
+from ..spec.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PageParams,
+    ReadResourceParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    SubscribeParams,
+)
+from ..spec.revisions import LATEST_LEGACY, Revision
+from ..spec.tools import CallToolParams, CallToolResult, ListToolsResult, Tool
+from ..state.connection_state import ConnectionState
+from ..state.events import NotificationReceived
+from ..state.requests import InboundRequest
+from .answers import Answers
+from .options import ChangedList, ClientSettings
+
+__all__ = ["Client"]
+
+T = TypeVar("T")
+
+
+class Client:
+    """One connection to one server, open until the ``open_*`` block that made it is left.
+
+    Its methods may be called from any task, any number at a time. Leaving a call by cancellation, a deadline
+    say, stops the handler in the server and what it started; the connection stays usable. Every call raises
+    `PeerError` when the server answers with an error, `ConnectionLost` when the connection is gone or goes,
+    `ProtocolViolation` when the answer makes no sense, and `MethodUnavailable`, with nothing sent, for what
+    the revision does not have. Cancellation and time limits stay trio's own.
+    """
+
+    def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._answers = Answers(settings)
+        self._state = ConnectionState("client")
+        self._revision: Revision = LATEST_LEGACY
+        self._meta: JSONObject = {}
+        self.duplex = DuplexChannel(channel, self._state, self, settings.limits)
+        self.server_info: Implementation | None = None
+        """The server's name and version. Self-reported: for display, never for decisions."""
+        self.server_capabilities = ServerCapabilities()
+        self.instructions: str | None = None
+        """The server's advice to the model."""
+
+    @property
+    def revision(self) -> Revision:
+        """The protocol revision spoken here."""
+        return self._revision
+
+    @property
+    def settings(self) -> ClientSettings:
+        """What it was opened with."""
+        return self._settings
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """What it declares to legacy servers."""
+        return self._answers.capabilities
+
+    # Calling
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+    ) -> CallToolResult:
+        """Call a tool. A failure of the tool itself is a result with ``is_error``, not an exception.
+
+        ``on_progress`` is called with each `Progress`, in order, in the calling task, before this returns; its
+        exceptions leave the call, which is cancelled then. Hints a server gives about its tools are hints:
+        base no decision on those of a server you do not trust.
+        """
+        params = CallToolParams(name, dict(arguments or {}))
+        return await self.request("tools/call", params, CallToolResult, on_progress=on_progress, meta=meta)
+
+    async def read_resource(
+        self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None
+    ) -> ReadResourceResult:
+        """Read a resource. An unknown one is a `PeerError`: code -32002 in legacy revisions, -32602 in modern."""
+        return await self.request(
+            "resources/read", ReadResourceParams(uri), ReadResourceResult, on_progress=on_progress, meta=meta
+        )
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+    ) -> GetPromptResult:
+        """Get a prompt with its arguments filled in."""
+        params = GetPromptParams(name, dict(arguments) if arguments is not None else None)
+        return await self.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
+
+    async def complete(
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: str,
+        value: str,
+        *,
+        settled: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """Suggestions for an ``argument`` of which ``value`` was typed; ``settled`` are arguments given before."""
+        context = CompletionContext(dict(settled)) if settled is not None else None
+        params = CompleteParams(ref, CompletionArgument(argument, value), context)
+        return (await self.request("completion/complete", params, CompleteResult)).completion
+
+    # Listing
+
+    def list_tools(self) -> AsyncIterator[Tool]:
+        """All tools, page after page: ``async for tool in client.list_tools()``."""
+        return self._list("tools/list", ListToolsResult, "tools")
+
+    def list_resources(self) -> AsyncIterator[Resource]:
+        """All resources, page after page."""
+        return self._list("resources/list", ListResourcesResult, "resources")
+
+    def list_resource_templates(self) -> AsyncIterator[ResourceTemplate]:
+        """All resource templates, page after page."""
+        return self._list("resources/templates/list", ListResourceTemplatesResult, "resource_templates")
+
+    def list_prompts(self) -> AsyncIterator[Prompt]:
+        """All prompts, page after page."""
+        return self._list("prompts/list", ListPromptsResult, "prompts")
+
+    async def _list(self, method: str, result_type: type[Any], name: str) -> AsyncIterator[Any]:
+        cursor, seen = None, set[str]()
+        while True:
+            page = await self.request(method, PageParams(cursor), result_type)
+            for item in getattr(page, name):
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+            if cursor in seen:
+                raise ProtocolViolation(f"{method}: the server gave the same cursor twice")
+            seen.add(cursor)
+
+    # Changes, logs, health
+
+    async def subscribe(self, uri: str) -> None:
+        """Have ``on_resource_updated`` called when this resource changes (legacy revisions)."""
+        await self.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Undo `subscribe`."""
+        await self.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
+
+    async def set_log_level(self, level: LogLevel | str) -> None:
+        """Get log messages of ``level`` and above from now on. Raises `ValueError` for a level that is none.
+
+        Legacy servers are told at once; modern ones with each request that follows, and send none before.
+        """
+        level = LogLevel(level)
+        if self._revision.log_level == "request":
+            self._meta = {**self._meta, LOG_LEVEL: level.value}
+        else:
+            await self.request("logging/setLevel", SetLevelParams(level), EmptyResult)
+
+    async def ping(self) -> None:
+        """Return when the server has answered. Modern revisions have no ping: ``server/discover`` stands in."""
+        if "ping" in self._revision.methods:
+            await self.request("ping", None, EmptyResult)
+        else:
+            await self.request("server/discover", None, DiscoverResult)
+
+    async def roots_changed(self) -> None:
+        """Tell a legacy server that our roots changed. Modern servers ask anew each time."""
+        if "notifications/roots/list_changed" in self._revision.methods:
+            await self.duplex.outbox.room()
+            self.duplex.notify("notifications/roots/list_changed")
+
+    # The one way out
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        result_type: type[T],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+    ) -> T:
+        """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
+        ``meta`` is added to its ``_meta``. See the class for errors, `call_tool` for ``on_progress``."""
+        revision = self._revision
+        data: JSONObject = {} if params is None else unstructure(params, revision)
+        if self._meta or meta:
+            data = {**data, "_meta": {**data.get("_meta", {}), **(meta or {}), **self._meta}}
+        result = await self.duplex.request(method, data or None, revision, on_progress=on_progress)
+        if revision.result_type:
+            _check_result_type(method, result)
+        if result_type is dict:
+            return result
+        try:
+            return structure(result, result_type)
+        except ValueError as error:
+            raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
+
+    def adopt(
+        self, revision: Revision, info: Implementation | None, capabilities: ServerCapabilities, instructions: str | None
+    ) -> None:
+        """Speak ``revision`` from now on. For those who open connections."""
+        self._revision = self._state.revision = revision
+        self._state.initialized = True
+        self.server_info = info
+        self.server_capabilities = capabilities
+        self.instructions = instructions
+        self._meta = {} if revision.handshake else self.request_meta(revision)
+
+    def request_meta(self, revision: Revision) -> JSONObject:
+        """``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields).
+
+        What a modern server would have to ask through ``InputRequiredResult`` is not declared.
+        """
+        return {
+            PROTOCOL_VERSION: revision.name,
+            CLIENT_INFO: unstructure(self._settings.info, revision),
+            CLIENT_CAPABILITIES: unstructure(ClientCapabilities(), revision),
+        }
+
+    # What the server sends
+
+    def answer_now(self, request: InboundRequest) -> Any:
+        """See `RequestHandler.answer_now`."""
+        return EmptyResult() if request.method.name == "ping" else NOT_NOW
+
+    async def answer(self, scope: RequestScope) -> Any:
+        """See `RequestHandler.answer`."""
+        return await self._answers.answer(scope)
+
+    def wants(self, event: NotificationReceived) -> bool:
+        """See `RequestHandler.wants`."""
+        return self._callback(event.method.name) is not None
+
+    def _callback(self, method: str) -> Any:
+        settings = self._settings
+        if method == "notifications/message":
+            return settings.on_log
+        if method == "notifications/resources/updated":
+            return settings.on_resource_updated
+        return settings.on_list_changed if method.endswith("/list_changed") else None
+
+    async def notified(self, event: NotificationReceived) -> None:
+        """See `RequestHandler.notified`."""
+        name = event.method.name
+        try:
+            if name == "notifications/message":
+                value: Any = structure(event.params, LogParams)
+            elif name == "notifications/resources/updated":
+                value = structure(event.params, ResourceUpdatedParams).uri
+            else:
+                value = cast("ChangedList", name.split("/")[1])
+        except ValueError:
+            return  # a notification with bad parameters is passed over: nobody could answer it
+        pending = self._callback(name)(value)
+        if inspect.isawaitable(pending):
+            await pending
+
+
+def _check_result_type(method: str, result: Any) -> None:
+    """2026-07-28 basic, ResultType: absent means complete, anything unrecognised is invalid."""
+    kind = cast("JSONObject", result).get("resultType", "complete") if isinstance(result, dict) else "complete"
+    if kind == "input_required":
+        raise ProtocolViolation(f"{method}: the server asks for input that this client did not declare to give")
+    if kind != "complete":
+        raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")
+
+

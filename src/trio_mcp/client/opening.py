@@ -1,0 +1,152 @@
+"""Opening a client: finding out which era the server lives in, and settling the revision."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, Unpack
+
+import attrs
+import trio
+
+from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
+from ..runtime.channel import MessageChannel
+from ..runtime.nurseries import open_service_nursery
+from ..spec.converters import structure, unstructure
+from ..spec.errors import UNSUPPORTED_PROTOCOL_VERSION
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import DiscoverResult, Implementation, InitializeParams, InitializeResult
+from ..spec.meta import SERVER_INFO
+from ..spec.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, MODERN_REVISIONS, REVISIONS
+from .client import Client
+from .options import ClientOptions, ClientSettings
+
+__all__ = ["open_client"]
+
+_CLOSE_DEADLINE: Final = 1.0
+
+
+@asynccontextmanager
+async def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> AsyncIterator[Client]:
+    """A client over ``channel``, ready for calls; closed with the block.
+
+    Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
+    `PeerError` when the server refuses, and `ProtocolViolation` when the two have no revision in common.
+    """
+    client = Client(channel, ClientSettings(**options))
+    async with open_service_nursery("the client was closed") as nursery:
+        await nursery.start(client.duplex.run)
+        try:
+            with trio.fail_after(client.settings.connect_timeout):
+                await _negotiate(client)
+            yield client
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
+                await client.duplex.close("the client was closed")
+
+
+async def _negotiate(client: Client) -> None:
+    match client.settings.era:
+        case "legacy":
+            await _initialize(client)
+        case "modern":
+            await _discover(client)
+        case "auto":
+            await _probe(client)
+
+
+async def _probe(client: Client) -> None:
+    """2026-07-28 stdio, Backward Compatibility: ask ``server/discover`` first; any error that is not a modern
+    one, or silence, means legacy. A slow modern server is not taken for a silent legacy one: the question
+    stays open beside the handshake, and the first good answer counts."""
+    discovered = _Attempt(_discover)
+    initialized = _Attempt(_initialize)
+    async with open_service_nursery("the era is settled") as nursery:
+        nursery.start_soon(discovered.run, client)
+        with trio.move_on_after(client.settings.probe_timeout):
+            await discovered.ended.wait()
+        if discovered.succeeded:
+            return
+        if discovered.error is not None and not isinstance(discovered.error, PeerError):
+            raise discovered.error
+        nursery.start_soon(initialized.run, client)
+        while not (discovered.succeeded or initialized.succeeded):
+            if initialized.error is not None and (discovered.error is not None or not isinstance(initialized.error, PeerError)):
+                raise initialized.error
+            await _either(discovered, initialized)
+
+
+@attrs.define(eq=False)
+class _Attempt:
+    """One way to open, tried in the background."""
+
+    opening: Callable[[Client], Awaitable[None]]
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    succeeded: bool = False
+    error: MCPError | None = None
+
+    async def run(self, client: Client) -> None:
+        try:
+            await self.opening(client)
+            self.succeeded = True
+        except MCPError as error:
+            self.error = error
+        self.ended.set()
+
+
+async def _either(*attempts: _Attempt) -> None:
+    """Wait until one more of them has ended."""
+    open_ones = [attempt for attempt in attempts if not attempt.ended.is_set()]
+    async with trio.open_nursery() as nursery:
+
+        async def wait(attempt: _Attempt) -> None:
+            await attempt.ended.wait()
+            nursery.cancel_scope.cancel(reason="one of the attempts ended")
+
+        for attempt in open_ones:
+            nursery.start_soon(wait, attempt)
+
+
+async def _discover(client: Client) -> None:
+    revision = LATEST_MODERN
+    try:
+        data = await client.duplex.request("server/discover", {"_meta": client.request_meta(revision)}, revision)
+    except PeerError as error:
+        if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        # The server is modern (no fall-back), but speaks other versions than we do.
+        raise ProtocolViolation(f"the server speaks none of our modern revisions: {_supported(error.data)}") from error
+    result = _structured(data, DiscoverResult)
+    common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
+    if not common:
+        raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server discovers, but serves legacy revisions only")
+    info = (result.meta or {}).get(SERVER_INFO)
+    server_info = _structured(info, Implementation) if info is not None else None
+    client.adopt(common[-1], server_info, result.capabilities, result.instructions)
+
+
+def _supported(data: Any) -> str:
+    versions: Any = data.get("supported") if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return ", ".join(str(version)[:40] for version in versions[:10]) if isinstance(versions, list) else "unknown"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+async def _initialize(client: Client) -> None:
+    offered = REVISIONS.get(client.settings.revision or LATEST_LEGACY.name)
+    if offered is None or not offered.handshake:
+        raise ValueError(f"the legacy revisions are {', '.join(row.name for row in LEGACY_REVISIONS)}, not {client.settings.revision}")
+    params = InitializeParams(offered.name, client.capabilities, client.settings.info)
+    data: JSONObject = unstructure(params, offered)
+    result = _structured(await client.duplex.request("initialize", data, offered), InitializeResult)
+    revision = REVISIONS.get(result.protocol_version)
+    if revision is None or not revision.handshake:
+        # 2025-11-25 lifecycle, Version Negotiation: the client SHOULD disconnect.
+        raise ProtocolViolation(f"the server chose the revision {result.protocol_version[:40]!r}, which we do not speak")
+    client.adopt(revision, result.server_info, result.capabilities, result.instructions)
+    client.duplex.notify("notifications/initialized")
+
+
+def _structured(data: Any, kind: type[Any]) -> Any:
+    try:
+        return structure(data, kind)
+    except ValueError as error:
+        raise ProtocolViolation(f"the server's opening makes no sense: {error}") from None

@@ -1,0 +1,94 @@
+"""What a client is opened with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
+
+import attrs
+
+from ..runtime.limits import DEFAULT_LIMITS, Limits
+from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import Implementation
+from ..spec.notifications import LogParams
+from ..spec.roots import Root
+from ..spec.sampling import CreateMessageParams, CreateMessageResult
+
+__all__ = [
+    "ChangedList",
+    "ClientOptions",
+    "ClientSettings",
+    "ElicitationHandler",
+    "RootsHandler",
+    "SamplingHandler",
+    "UrlElicitationHandler",
+]
+
+ChangedList: TypeAlias = Literal["tools", "resources", "prompts"]
+SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
+ElicitationHandler: TypeAlias = Callable[
+    [ElicitFormParams], Awaitable[ElicitResult | JSONObject] | ElicitResult | JSONObject
+]
+UrlElicitationHandler: TypeAlias = Callable[[ElicitURLParams], Awaitable[ElicitResult] | ElicitResult]
+RootsHandler: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root]]
+
+
+class ClientOptions(TypedDict, total=False):
+    """The keyword arguments that every ``open_*`` takes; `ClientSettings` documents them."""
+
+    info: Implementation
+    sampling: SamplingHandler
+    sampling_tools: bool
+    sampling_context: bool
+    elicitation: ElicitationHandler
+    elicitation_url: UrlElicitationHandler
+    roots: Sequence[Root] | RootsHandler
+    on_log: Callable[[LogParams], Any]
+    on_list_changed: Callable[[ChangedList], Any]
+    on_resource_updated: Callable[[str], Any]
+    limits: Limits
+    era: Literal["auto", "modern", "legacy"]
+    revision: str
+    connect_timeout: float
+    probe_timeout: float
+
+
+@attrs.frozen(kw_only=True)
+class ClientSettings:
+    """How a client presents itself, what it answers, and whom it tells.
+
+    Handlers and callbacks are async, or plain ``def``: plain handlers run in worker threads, plain callbacks
+    in the client's own task, so they must be quick. What a handler's absence leaves undeclared is refused.
+    """
+
+    info: Implementation = Implementation("trio-mcp", "0.1.0")
+    """Name and version, shown to the server's people."""
+    sampling: SamplingHandler | None = None
+    """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no."""
+    sampling_tools: bool = False
+    """The sampling handler knows tools."""
+    sampling_context: bool = False
+    """The sampling handler can include the context of servers."""
+    elicitation: ElicitationHandler | None = None
+    """Asks the user to fill in a form. A plain dict is an accepted form."""
+    elicitation_url: UrlElicitationHandler | None = None
+    """Asks the user to visit a URL; it shows the URL and gets consent before it opens anything."""
+    roots: Sequence[Root] | RootsHandler | None = None
+    """The roots, or what gives them."""
+    on_log: Callable[[LogParams], Any] | None = None
+    """Called for each log message, one after another, in wire order, before calls answered later return."""
+    on_list_changed: Callable[[ChangedList], Any] | None = None
+    """Called when the server's tools, resources or prompts changed."""
+    on_resource_updated: Callable[[str], Any] | None = None
+    """Called with the URI of a subscribed resource that changed."""
+    limits: Limits = DEFAULT_LIMITS
+    """What the server may take from us."""
+    era: Literal["auto", "modern", "legacy"] = "auto"
+    """Whether to ask for the era with ``server/discover``, or to know it."""
+    revision: str | None = None
+    """The legacy revision to offer in ``initialize``; `None` is the latest."""
+    connect_timeout: float = 60.0
+    """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""
+    probe_timeout: float = 2.0
+    """Seconds without an answer to ``server/discover`` after which ``initialize`` is tried beside it."""

@@ -1,0 +1,69 @@
+"""Connecting: a client meets a transport."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Unpack
+
+from .client.client import Client
+from .client.opening import open_client
+from .client.options import ClientOptions
+from .runtime.limits import DEFAULT_LIMITS
+from .runtime.nurseries import open_service_nursery
+from .server.connection import ServerConnection
+from .server.server import Server
+from .transports.memory import memory_channel_pair
+from .transports.process import TextSink, open_process_channel
+
+__all__ = ["open_memory", "open_stdio"]
+
+
+@asynccontextmanager
+async def open_stdio(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str] | None = None,
+    inherit_env: bool = False,
+    cwd: str | os.PathLike[str] | None = None,
+    stderr: TextSink | None = None,
+    close_grace: float = 2.0,
+    **options: Unpack[ClientOptions],
+) -> AsyncIterator[Client]:
+    """Start the server ``command`` as a child process, connect to it over stdio, and own both.
+
+    The child gets ``env`` on top of a short list of harmless variables (PATH, HOME, LANG, …), or of all of
+    ours with ``inherit_env``. Its standard error is always read; ``stderr`` gets a copy, and its last lines
+    are part of `ConnectionLost`. ``options`` are those of `ClientSettings`.
+
+    Left in whatever way, the block closes the child's input and waits up to ``close_grace`` seconds for it to
+    exit, then sends SIGTERM to its whole process group and waits once more, then SIGKILL. No process of the
+    group is left, and none as a zombie. Exceptions of the body leave as they are, never as a group.
+
+    Raises `ConnectionLost` when the command cannot be started or the server exits, and as `open_client`.
+    """
+    limits = options.get("limits", DEFAULT_LIMITS)
+    async with open_process_channel(
+        command,
+        env=env,
+        inherit_env=inherit_env,
+        cwd=cwd,
+        stderr=stderr,
+        grace=close_grace,
+        max_message_bytes=limits.max_message_bytes,
+    ) as channel, open_client(channel, **options) as client:
+        yield client
+
+
+@asynccontextmanager
+async def open_memory(server: Server, **options: Unpack[ClientOptions]) -> AsyncIterator[Client]:
+    """Run ``server`` in this process and connect to it, for tests and embedding.
+
+    Everything is as over a wire, encoding included, but for the wire. ``options`` as in `open_stdio`.
+    """
+    ours, theirs = memory_channel_pair()
+    async with server.running() as running, open_service_nursery("the client was closed") as nursery:
+        await nursery.start(ServerConnection(running, theirs).run)
+        async with open_client(ours, **options) as client:
+            yield client
