@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Unpack
+
+import trio
 
 from .client.client import Client
 from .client.opening import open_client
@@ -15,7 +17,7 @@ from .runtime.nurseries import open_service_nursery
 from .server.connection import ServerConnection
 from .server.server import Server
 from .transports.memory import memory_channel_pair
-from .transports.process import TextSink, open_process_channel
+from .transports.process import TextSink, start_process
 
 __all__ = ["open_memory", "open_stdio"]
 
@@ -30,7 +32,7 @@ async def open_stdio(
     stderr: TextSink | None = None,
     close_grace: float = 2.0,
     **options: Unpack[ClientOptions],
-) -> AsyncIterator[Client]:
+) -> AsyncGenerator[Client]:
     """Start the server ``command`` as a child process, connect to it over stdio, and own both.
 
     The child gets ``env`` on top of a short list of harmless variables (PATH, HOME, LANG, …), or of all of
@@ -44,20 +46,27 @@ async def open_stdio(
     Raises `ConnectionLost` when the command cannot be started or the server exits, and as `open_client`.
     """
     limits = options.get("limits", DEFAULT_LIMITS)
-    async with open_process_channel(
-        command,
-        env=env,
-        inherit_env=inherit_env,
-        cwd=cwd,
-        stderr=stderr,
-        grace=close_grace,
-        max_message_bytes=limits.max_message_bytes,
-    ) as channel, open_client(channel, **options) as client:
-        yield client
+    async with open_service_nursery("the connection was closed") as nursery:
+        channel = await start_process(
+            command,
+            env=env,
+            inherit_env=inherit_env,
+            cwd=cwd,
+            stderr=stderr,
+            max_message_bytes=limits.max_message_bytes,
+        )
+        nursery.start_soon(channel.drain_stderr)
+        try:
+            async with open_client(channel, **options) as client:
+                yield client
+        finally:
+            # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * close_grace + 5):
+                await channel.end(close_grace)
 
 
 @asynccontextmanager
-async def open_memory(server: Server, **options: Unpack[ClientOptions]) -> AsyncIterator[Client]:
+async def open_memory(server: Server, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
     """Run ``server`` in this process and connect to it, for tests and embedding.
 
     Everything is as over a wire, encoding included, but for the wire. ``options`` as in `open_stdio`.

@@ -35,7 +35,8 @@ class Answers:
             sampling = Sampling({} if settings.sampling_context else None, {} if settings.sampling_tools else None)
         if settings.elicitation is not None or settings.elicitation_url is not None:
             elicitation = Elicitation(
-                {} if settings.elicitation is not None else None, {} if settings.elicitation_url is not None else None
+                {} if settings.elicitation is not None else None,
+                {} if settings.elicitation_url is not None else None,
             )
         roots = Roots(list_changed=True) if settings.roots is not None else None
         return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation)
@@ -60,7 +61,10 @@ class Answers:
         handler = self._settings.elicitation if is_form else self._settings.elicitation_url
         if handler is None:
             # 2025-11-25 elicitation, Error Handling: MUST return -32602 for an undeclared mode.
-            raise CodedError(INVALID_PARAMS, f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared")
+            raise CodedError(
+                INVALID_PARAMS,
+                f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared",
+            )
         answer = await self._run(scope, cast("Callable[..., Any]", handler), params)
         return answer if isinstance(answer, ElicitResult) else ElicitResult("accept", answer)
 
@@ -69,7 +73,8 @@ class Answers:
         return ListRootsResult(list(await self._run(scope, roots) if callable(roots) else roots or ()))
 
     async def _run(self, scope: RequestScope, handler: Callable[..., Any], *args: Any) -> Any:
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
+        # An object with an async __call__ is an async function, too.
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             return await handler(*args)
         result = await run_in_worker(partial(handler, *args), scope.workers, scope.channel.limits.cleanup_grace)
         return await result if inspect.isawaitable(result) else result

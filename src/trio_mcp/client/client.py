@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 from ..jsonrpc.errors import ProtocolViolation
 from ..runtime.calls import OnProgress
 from ..runtime.channel import MessageChannel
-from ..runtime.duplex import NOT_NOW, DuplexChannel
+from ..runtime.duplex import DuplexChannel
+from ..runtime.handler import NOT_NOW
 from ..runtime.request_scope import RequestScope
 from ..spec.capabilities import ClientCapabilities, ServerCapabilities
 from ..spec.completion import (
@@ -234,7 +235,11 @@ class Client:
             raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
 
     def adopt(
-        self, revision: Revision, info: Implementation | None, capabilities: ServerCapabilities, instructions: str | None
+        self,
+        revision: Revision,
+        info: Implementation | None,
+        capabilities: ServerCapabilities,
+        instructions: str | None,
     ) -> None:
         """Speak ``revision`` from now on. For those who open connections."""
         self._revision = self._state.revision = revision
@@ -301,5 +306,3 @@ def _check_result_type(method: str, result: Any) -> None:
         raise ProtocolViolation(f"{method}: the server asks for input that this client did not declare to give")
     if kind != "complete":
         raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")
-
-

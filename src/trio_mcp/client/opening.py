@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeVar, Unpack, cast
 
 import attrs
 import trio
@@ -23,11 +23,13 @@ from .options import ClientOptions, ClientSettings
 
 __all__ = ["open_client"]
 
+T = TypeVar("T")
+
 _CLOSE_DEADLINE: Final = 1.0
 
 
 @asynccontextmanager
-async def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> AsyncIterator[Client]:
+async def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
     """A client over ``channel``, ready for calls; closed with the block.
 
     Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
@@ -71,7 +73,9 @@ async def _probe(client: Client) -> None:
             raise discovered.error
         nursery.start_soon(initialized.run, client)
         while not (discovered.succeeded or initialized.succeeded):
-            if initialized.error is not None and (discovered.error is not None or not isinstance(initialized.error, PeerError)):
+            if initialized.error is not None and (
+                discovered.error is not None or not isinstance(initialized.error, PeerError)
+            ):
                 raise initialized.error
             await _either(discovered, initialized)
 
@@ -120,32 +124,37 @@ async def _discover(client: Client) -> None:
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:
         raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server discovers, but serves legacy revisions only")
-    info = (result.meta or {}).get(SERVER_INFO)
+    info: Any = (result.meta or {}).get(SERVER_INFO)
     server_info = _structured(info, Implementation) if info is not None else None
     client.adopt(common[-1], server_info, result.capabilities, result.instructions)
 
 
 def _supported(data: Any) -> str:
-    versions: Any = data.get("supported") if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return ", ".join(str(version)[:40] for version in versions[:10]) if isinstance(versions, list) else "unknown"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    versions = cast("JSONObject", data).get("supported") if isinstance(data, dict) else None
+    names = cast("list[Any]", versions) if isinstance(versions, list) else []
+    return ", ".join(str(name)[:40] for name in names[:10]) or "unknown"
 
 
 async def _initialize(client: Client) -> None:
     offered = REVISIONS.get(client.settings.revision or LATEST_LEGACY.name)
     if offered is None or not offered.handshake:
-        raise ValueError(f"the legacy revisions are {', '.join(row.name for row in LEGACY_REVISIONS)}, not {client.settings.revision}")
+        raise ValueError(
+            f"the legacy revisions are {', '.join(row.name for row in LEGACY_REVISIONS)}, not {client.settings.revision}"
+        )
     params = InitializeParams(offered.name, client.capabilities, client.settings.info)
     data: JSONObject = unstructure(params, offered)
     result = _structured(await client.duplex.request("initialize", data, offered), InitializeResult)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
         # 2025-11-25 lifecycle, Version Negotiation: the client SHOULD disconnect.
-        raise ProtocolViolation(f"the server chose the revision {result.protocol_version[:40]!r}, which we do not speak")
+        raise ProtocolViolation(
+            f"the server chose the revision {result.protocol_version[:40]!r}, which we do not speak"
+        )
     client.adopt(revision, result.server_info, result.capabilities, result.instructions)
     client.duplex.notify("notifications/initialized")
 
 
-def _structured(data: Any, kind: type[Any]) -> Any:
+def _structured(data: Any, kind: type[T]) -> T:
     try:
         return structure(data, kind)
     except ValueError as error:

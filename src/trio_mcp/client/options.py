@@ -62,7 +62,7 @@ class ClientSettings:
     in the client's own task, so they must be quick. What a handler's absence leaves undeclared is refused.
     """
 
-    info: Implementation = Implementation("trio-mcp", "0.1.0")
+    info: Implementation = attrs.field(factory=lambda: Implementation("trio-mcp", "0.1.0"))
     """Name and version, shown to the server's people."""
     sampling: SamplingHandler | None = None
     """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no."""

@@ -16,7 +16,7 @@ from ..jsonrpc.errors import MCPError
 from .outbox import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from ..state.requests import OutboundRequest
 
@@ -113,7 +113,7 @@ silence_limits: ContextVar[tuple[_SilenceLimit, ...]] = ContextVar("trio_mcp.sil
 
 
 @contextmanager
-def fail_after_silence(seconds: float, *, maximum: float) -> Iterator[trio.CancelScope]:
+def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.CancelScope]:
     """A time limit that starts anew with each progress notification of the calls inside.
 
     Like `trio.fail_after`, but only ``seconds`` without any progress count, and ``maximum`` seconds are never

@@ -56,7 +56,9 @@ class RequestLog:
         scope, outbox = self._scope, self._outbox
         if not scope.admits(level) or outbox.size >= outbox.high_water:
             return False
-        head = _HEADS.get(level) or b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":' + encode_value(level)
+        head = _HEADS.get(
+            level
+        ) or b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":' + encode_value(level)
         outbox.put(_line(head, data, logger), scope.owner)
         return True
 

@@ -63,7 +63,7 @@ class NotificationQueue:
             event = self._waiting.popleft()
             try:
                 await self._handle(event)
-            except Exception as error:  # noqa: BLE001 - a callback's fault is reported and costs nothing else
+            except Exception as error:
                 self._failed(error)
             self._done()
 

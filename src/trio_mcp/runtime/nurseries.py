@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -11,7 +11,7 @@ __all__ = ["open_service_nursery"]
 
 
 @asynccontextmanager
-async def open_service_nursery(reason: str) -> AsyncIterator[trio.Nursery]:
+async def open_service_nursery(reason: str) -> AsyncGenerator[trio.Nursery]:
     """A nursery whose tasks are cancelled, with ``reason``, when the body is left.
 
     What the body raises leaves as it is, never inside an ExceptionGroup: callers catch plain types. That is
@@ -25,7 +25,7 @@ async def open_service_nursery(reason: str) -> AsyncIterator[trio.Nursery]:
     async with trio.open_nursery() as nursery:
         try:
             yield nursery
-        except BaseException as error:  # noqa: BLE001 - raised again below, outside the nursery
+        except BaseException as error:
             failure = error
         nursery.cancel_scope.cancel(reason=reason)
     if failure is not None:

@@ -112,6 +112,10 @@ class Outbox:
         self._make_room()
         return True
 
+    def is_full(self, marks: int = 1) -> bool:
+        """Whether `room` would wait."""
+        return self.size >= marks * self.high_water
+
     async def room(self, marks: int = 1) -> None:
         """Wait until less than ``marks`` times the high-water mark is waiting. No checkpoint when there is room."""
         while self.size >= marks * self.high_water:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -22,20 +23,42 @@ _NEVER = -math.inf
 class ProgressReporter:
     """Progress of one request, towards one token.
 
-    ``interval`` in seconds is the least time between two notifications; ``with_message``: the revision has
+    ``interval`` in seconds is the least time between two notifications. ``later`` is called when a value starts
+    to be kept, so that somebody calls `let_out` once the interval is over. ``with_message``: the revision has
     the ``message`` member. `report` never blocks and never raises.
     """
 
-    __slots__ = ("_due", "_head", "_interval", "_last", "_outbox", "_owner", "_pending", "_segment", "_with_message")
+    __slots__ = (
+        "_due",
+        "_head",
+        "_interval",
+        "_last",
+        "_later",
+        "_outbox",
+        "_owner",
+        "_pending",
+        "_segment",
+        "_with_message",
+    )
 
     def __init__(
-        self, outbox: Outbox, owner: Owner, token: ProgressToken, interval: float, *, with_message: bool
+        self,
+        outbox: Outbox,
+        owner: Owner,
+        token: ProgressToken,
+        interval: float,
+        later: Callable[[ProgressReporter], None],
+        *,
+        with_message: bool,
     ) -> None:
         self._outbox = outbox
         self._owner = owner
         self._interval = interval
+        self._later = later
         self._with_message = with_message
-        self._head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":' + encode_value(token)
+        self._head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":' + encode_value(
+            token
+        )
         self._last: float = _NEVER
         self._due: float = _NEVER
         self._pending: tuple[float, float | None, str | None] | None = None
@@ -56,9 +79,17 @@ class ProgressReporter:
             return False
         self._last = progress
         if trio.current_time() < self._due:
+            if self._pending is None:
+                self._later(self)
             self._pending = (progress, total, message)
             return False
         return self._send(progress, total, message)
+
+    def let_out(self) -> bool:
+        """Send the kept value if its time has come. True when a notification went out."""
+        if self._pending is None or trio.current_time() < self._due:
+            return False
+        return self._send(*self._pending)
 
     @property
     def due(self) -> float | None:

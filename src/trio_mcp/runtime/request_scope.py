@@ -78,6 +78,7 @@ class RequestScope:
                 self.owner,
                 request.progress_token,
                 channel.limits.progress_interval,
+                channel.late_progress.add,
                 with_message=request.revision.progress_message,
             )
         self._cancellation: Cancellation | None = None
@@ -143,7 +144,11 @@ class RequestScope:
 
     def admits(self, level: str) -> bool:
         """Whether the client wants messages of ``level`` now."""
-        return not self.finished and self.minimum_log_rank < NEVER_LOGGED and not 0 <= log_level_rank(level) < self.minimum_log_rank
+        return (
+            not self.finished
+            and self.minimum_log_rank < NEVER_LOGGED
+            and not 0 <= log_level_rank(level) < self.minimum_log_rank
+        )
 
     @property
     def log(self) -> RequestLog:
@@ -156,10 +161,7 @@ class RequestScope:
         """Report progress: see `ProgressReporter.report`. False too without a token, and after the end."""
         if self.reporter is None or self.finished:
             return False
-        sent = self.reporter.report(progress, total, message)
-        if not sent and self.reporter.due is not None:
-            self.channel.flush_progress_later(self.reporter)
-        return sent
+        return self.reporter.report(progress, total, message)
 
     def close(self) -> None:
         """The handler is done: let the latest progress out, and nothing after it."""

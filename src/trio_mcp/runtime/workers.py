@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -32,10 +33,8 @@ async def run_in_worker(call: Callable[[], T], limiter: trio.CapacityLimiter, gr
         try:
             return call()
         finally:
-            try:
+            with contextlib.suppress(trio.RunFinishedError):  # abandoned, and nobody is left to tell
                 token.run_sync_soon(ended.set)
-            except trio.RunFinishedError:
-                pass  # abandoned, and nobody is left to tell
 
     try:
         return await trio.to_thread.run_sync(body, limiter=limiter, abandon_on_cancel=True)  # type: ignore[return-value]

@@ -7,7 +7,13 @@ from typing import Any, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..runtime.request_scope import RequestScope
-from ..spec.completion import MAX_COMPLETION_VALUES, CompleteParams, CompleteResult, Completion, PromptReference
+from ..spec.completion import (
+    MAX_COMPLETION_VALUES,
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    PromptReference,
+)
 from .handlers import Handler
 from .prompts import Prompts
 from .resources import Resources
@@ -34,7 +40,9 @@ class Completions:
             raise TypeError("a completer belongs to a prompt or to a resource template: give one of the two")
         handler = Handler.of(function)
         if "value" not in handler.signature.names or not _KNOWN.issuperset(handler.signature.names):
-            raise TypeError(f"{function.__name__}: a completer takes value: str and, if it wants, arguments: dict[str, str]")
+            raise TypeError(
+                f"{function.__name__}: a completer takes value: str and, if it wants, arguments: dict[str, str]"
+            )
         key = ("prompt", prompt, argument) if prompt is not None else ("resource", cast("str", resource), argument)
         if key in self._completers:
             raise ValueError(f"there is a completer for {key[1]!r}, {argument!r} already")
@@ -65,4 +73,8 @@ def _cut(completion: Completion) -> Completion:
     values = completion.values
     if len(values) <= MAX_COMPLETION_VALUES:
         return completion
-    return Completion(values[:MAX_COMPLETION_VALUES], completion.total if completion.total is not None else len(values), True)
+    return Completion(
+        values[:MAX_COMPLETION_VALUES],
+        completion.total if completion.total is not None else len(values),
+        True,
+    )

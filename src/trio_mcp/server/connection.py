@@ -9,7 +9,8 @@ import trio
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..runtime.channel import MessageChannel
-from ..runtime.duplex import NOT_NOW, DuplexChannel
+from ..runtime.duplex import DuplexChannel
+from ..runtime.handler import NOT_NOW
 from ..runtime.request_scope import RequestScope
 from ..spec.completion import CompleteParams
 from ..spec.converters import structure_params, unstructure
@@ -54,6 +55,24 @@ class ServerConnection(Listener):
             workers=running.workers,
         )
         self._declared = server.capabilities
+        self._at_once: dict[str, Callable[[InboundRequest], Any]] = {
+            "ping": self._ping,
+            "initialize": self._initialize,
+            "server/discover": self._discover,
+            "logging/setLevel": self._set_level,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+        }
+        self._in_tasks: dict[str, Callable[[RequestScope], Awaitable[Any]]] = {
+            "tools/call": self._call_tool,
+            "tools/list": self._list_tools,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+        }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See `DuplexChannel.run`."""
@@ -67,8 +86,8 @@ class ServerConnection(Listener):
 
     def answer_now(self, request: InboundRequest) -> Any:
         """See `RequestHandler.answer_now`."""
-        answer = _AT_ONCE.get(request.method.name)
-        return NOT_NOW if answer is None else answer(self, request)
+        answer = self._at_once.get(request.method.name)
+        return NOT_NOW if answer is None else answer(request)
 
     def _ping(self, _: InboundRequest) -> EmptyResult:
         return _DONE
@@ -107,10 +126,10 @@ class ServerConnection(Listener):
 
     async def answer(self, scope: RequestScope) -> Any:
         """See `RequestHandler.answer`."""
-        answer = _IN_TASKS.get(scope.request.method.name)
+        answer = self._in_tasks.get(scope.request.method.name)
         if answer is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
-        return await answer(self, scope)
+        return await answer(scope)
 
     async def _call_tool(self, scope: RequestScope) -> Any:
         params = structure_params(scope.request.params, CallToolParams)
@@ -170,24 +189,3 @@ class ServerConnection(Listener):
 
 def _cursor(scope: RequestScope) -> str | None:
     return structure_params(scope.request.params, PageParams).cursor
-
-
-_AT_ONCE: Final[dict[str, Callable[[ServerConnection, InboundRequest], Any]]] = {
-    "ping": ServerConnection._ping,
-    "initialize": ServerConnection._initialize,
-    "server/discover": ServerConnection._discover,
-    "logging/setLevel": ServerConnection._set_level,
-    "resources/subscribe": ServerConnection._subscribe,
-    "resources/unsubscribe": ServerConnection._unsubscribe,
-}
-
-_IN_TASKS: Final[dict[str, Callable[[ServerConnection, RequestScope], Awaitable[Any]]]] = {
-    "tools/call": ServerConnection._call_tool,
-    "tools/list": ServerConnection._list_tools,
-    "resources/list": ServerConnection._list_resources,
-    "resources/templates/list": ServerConnection._list_templates,
-    "resources/read": ServerConnection._read_resource,
-    "prompts/list": ServerConnection._list_prompts,
-    "prompts/get": ServerConnection._get_prompt,
-    "completion/complete": ServerConnection._complete,
-}

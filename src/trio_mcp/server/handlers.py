@@ -8,13 +8,12 @@ from functools import partial
 from typing import Any
 
 import attrs
-import trio
 
 from ..runtime.request_scope import RequestScope
+from ..runtime.workers import run_in_worker
 from .live_context import LiveContext
 from .signature import Signature
 from .worker_context import WorkerContext
-from ..runtime.workers import run_in_worker
 
 __all__ = ["Handler"]
 

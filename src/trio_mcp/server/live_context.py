@@ -21,7 +21,13 @@ from ..spec.errors import CapabilityMissing, NoWayBack
 from ..spec.fields import JSONObject
 from ..spec.revisions import Revision
 from ..spec.roots import ListRootsResult, Root
-from ..spec.sampling import CreateMessageParams, CreateMessageResult, ModelPreferences, SamplingMessage, ToolChoice
+from ..spec.sampling import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ModelPreferences,
+    SamplingMessage,
+    ToolChoice,
+)
 from ..spec.tools import Tool
 from .context import Auth, ElicitAnswer, RequestContext
 from .forms import form_schema
@@ -221,7 +227,7 @@ class LiveContext(RequestContext):
 
 
 def _raise_cancelled() -> None:
-    coroutine = trio.lowlevel.checkpoint_if_cancelled()
+    coroutine = trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC105 - driven by hand, from a sync function
     try:
         coroutine.send(None)
     except StopIteration:

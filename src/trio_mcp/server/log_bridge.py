@@ -39,7 +39,7 @@ class ClientLogHandler(logging.Handler):
             return
         try:
             text = self.format(record)
-        except Exception:  # noqa: BLE001 - the convention of logging: a bad record is reported, not raised
+        except Exception:
             self.handleError(record)
             return
         level = next((name for number, name in _LEVELS if record.levelno >= number), "debug")

@@ -49,7 +49,12 @@ class Prompts:
         required = set(handler.signature.schema.get("required", ()))
         properties = cast("dict[str, JSONObject]", handler.signature.schema.get("properties", {}))
         arguments = [
-            PromptArgument(argument, properties[argument].get("title"), properties[argument].get("description"), argument in required)
+            PromptArgument(
+                argument,
+                properties[argument].get("title"),
+                properties[argument].get("description"),
+                argument in required,
+            )
             for argument in handler.signature.names
         ]
         prompt = Prompt(

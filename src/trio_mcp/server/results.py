@@ -8,7 +8,14 @@ from inspect import Parameter
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 from ..jsonrpc.codec import encode_value
-from ..spec.content import AudioContent, ContentBlock, EmbeddedResource, ImageContent, ResourceLink, TextContent
+from ..spec.content import (
+    AudioContent,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
 from ..spec.fields import JSONObject
 from ..spec.tools import CallToolResult
 from .signature import schema_of, to_plain

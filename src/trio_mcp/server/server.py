@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, TypeVar, overload
 
@@ -275,7 +275,7 @@ class Server:
     # Running
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[RunningServer]:
+    async def running(self) -> AsyncGenerator[RunningServer]:
         """The server between the start and the end of its lifespan. Transports use it; authors call
         ``serve_stdio`` and the like."""
         workers = trio.CapacityLimiter(self.limits.worker_threads)

@@ -47,7 +47,9 @@ class Signature:
         try:
             hints = typing.get_type_hints(function, include_extras=True)
         except NameError as error:
-            raise TypeError(f"{name}: an annotation could not be resolved: {error}. Define the type at the top of its module.") from None
+            raise TypeError(
+                f"{name}: an annotation could not be resolved: {error}. Define the type at the top of its module."
+            ) from None
         context_name: str | None = None
         fields: list[Any] = []
         for parameter in inspect.signature(function).parameters.values():
@@ -159,4 +161,3 @@ def to_plain(value: Any) -> Any:
     Raises `TypeError` for what has no JSON form.
     """
     return msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_foreign)
-

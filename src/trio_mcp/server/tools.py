@@ -152,9 +152,14 @@ class Tools:
     def _check_output(self, entry: RegisteredTool, result: CallToolResult) -> None:
         if result.structured_content is None:
             # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
-            raise CodedError(INTERNAL_ERROR, f"{entry.tool.name} declares an output schema and gave no structured content")
+            raise CodedError(
+                INTERNAL_ERROR, f"{entry.tool.name} declares an output schema and gave no structured content"
+            )
         if entry.output_validator is not None and (fault := entry.output_validator.faults(result.structured_content)):
-            raise CodedError(INTERNAL_ERROR, f"{entry.tool.name} gave a result that does not fit its output schema: {fault}")
+            raise CodedError(
+                INTERNAL_ERROR,
+                f"{entry.tool.name} gave a result that does not fit its output schema: {fault}",
+            )
 
 
 class _Unlimited:

@@ -96,7 +96,9 @@ class WorkerContext:
         """As `RequestContext.send_request`."""
         return _wait_for(self._context.send_request, method, params, result_type)
 
-    def sample(self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Any) -> CreateMessageResult:
+    def sample(
+        self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Any
+    ) -> CreateMessageResult:
         """As `RequestContext.sample`."""
         return _wait_for(self._context.sample, messages, max_tokens=max_tokens, **options)
 

@@ -14,12 +14,14 @@ import select
 import socket
 import stat
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import attrs
 import trio
 
 __all__ = ["DescriptorStream"]
+
+T = TypeVar("T")
 
 _SMALL_WRITE: Final = select.PIPE_BUF
 """A pipe that polls as writable takes this much without blocking."""
@@ -69,7 +71,7 @@ def _plain(fd: int, readiness: Literal["tries", "waits", "never"]) -> _Descripto
     return _Descriptor(fd, readiness, lambda count: os.read(fd, count), write)
 
 
-def _socket_call(fd: int, call: Callable[[socket.socket], object]) -> object:
+def _socket_call(fd: int, call: Callable[[socket.socket], T]) -> T:
     borrowed = socket.socket(fileno=fd)
     try:
         return call(borrowed)
@@ -100,14 +102,14 @@ class DescriptorStream:
         await trio.lowlevel.checkpoint_if_cancelled()
         reader, waited = self._reader, False
         if reader.readiness == "waits":
-            await self._wait(trio.lowlevel.wait_readable, reader.fd)
+            await trio.lowlevel.wait_readable(reader.fd)
             waited = True
         while True:
             self._check_open()
             try:
                 data = reader.read(max_bytes or 65536)
             except (BlockingIOError, InterruptedError):
-                await self._wait(trio.lowlevel.wait_readable, reader.fd)
+                await trio.lowlevel.wait_readable(reader.fd)
                 waited = True
             except OSError as error:
                 if error.errno == errno.EIO:  # a terminal whose other end was closed
@@ -125,16 +127,13 @@ class DescriptorStream:
         while rest:
             self._check_open()
             if writer.readiness == "waits":
-                await self._wait(trio.lowlevel.wait_writable, writer.fd)
+                await trio.lowlevel.wait_writable(writer.fd)
             try:
                 rest = rest[writer.write(rest) :]
             except (BlockingIOError, InterruptedError):
-                await self._wait(trio.lowlevel.wait_writable, writer.fd)
+                await trio.lowlevel.wait_writable(writer.fd)
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from error
-
-    async def _wait(self, wait: Callable[[int], object], fd: int) -> None:
-        await wait(fd)  # type: ignore[misc]
 
     def _check_open(self) -> None:
         if self._closed:

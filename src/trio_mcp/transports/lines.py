@@ -24,6 +24,7 @@ class ByteStream(Protocol):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Wait for some bytes; empty at the end."""
+        ...
 
     async def aclose(self) -> None:
         """Close it."""

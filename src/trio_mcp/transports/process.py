@@ -1,4 +1,4 @@
-"""The client's side of stdio: a child process, supervised from its start to the end of its last descendant."""
+"""The client's side of stdio: a child process, from its start to the end of the last process of its group."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 import trio
 
 from ..runtime.channel import ConnectionLost, MessageChannel
-from ..runtime.nurseries import open_service_nursery
 from .lines import LineChannel
 
-__all__ = ["INHERITED_ENVIRONMENT", "ProcessChannel", "TextSink", "open_process_channel"]
+__all__ = ["INHERITED_ENVIRONMENT", "ProcessChannel", "TextSink", "start_process"]
 
 INHERITED_ENVIRONMENT: Final = (
     "HOME",
@@ -48,7 +47,10 @@ class TextSink(Protocol):
 
 
 class ProcessChannel(MessageChannel):
-    """Messages to and from a child process, as `open_process_channel` makes it."""
+    """Messages to and from a child process, as `start_process` makes it.
+
+    Whoever starts it runs `drain_stderr` in the background and calls `end` at last.
+    """
 
     def __init__(self, process: trio.Process, max_message_bytes: int, stderr: TextSink | None) -> None:
         assert process.stdin is not None
@@ -110,12 +112,13 @@ class ProcessChannel(MessageChannel):
             if text := line.decode("utf-8", "replace").rstrip():
                 self._tail.append(text[:_TAIL_LINE_LENGTH])
 
-    async def end_process(self, grace: float) -> None:
+    async def end(self, grace: float) -> None:
         """The specification's ladder: close its input and wait, then SIGTERM and wait, then SIGKILL
         (2025-11-25 lifecycle, Shutdown). Signals go to the child's whole process group; ``grace`` is the
-        time for each step in seconds. Returns when the child was reaped and its group is gone."""
+        time for each step in seconds. Returns when the child was reaped and its group is gone. Run it under a
+        shield: it is what leaves nothing behind."""
         process = self._process
-        async with open_service_nursery("the child has exited") as nursery:
+        async with trio.open_nursery() as nursery:
             nursery.start_soon(self._discard_output)
             await self._stdin.aclose()
             with trio.move_on_after(grace):
@@ -127,6 +130,10 @@ class ProcessChannel(MessageChannel):
                     await process.wait()
                     await self._group_gone()
             await process.wait()
+            nursery.cancel_scope.cancel(reason="the child has exited")
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            await stream.aclose()
 
     def _signal_group(self, number: int) -> bool:
         """Signal what is left of the group. False when nothing is."""
@@ -138,7 +145,7 @@ class ProcessChannel(MessageChannel):
 
     async def _group_gone(self) -> None:
         # Members of the group that are not our children cannot be waited for, only looked at.
-        while self._signal_group(0):
+        while self._signal_group(0):  # noqa: ASYNC110 - there is no event for it
             await trio.sleep(0.01)
 
     async def _discard_output(self) -> None:
@@ -150,27 +157,30 @@ class ProcessChannel(MessageChannel):
                 pass
 
 
-@asynccontextmanager
-async def open_process_channel(
+async def start_process(
     command: Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str] | None,
     inherit_env: bool,
     cwd: str | os.PathLike[str] | None,
     stderr: TextSink | None,
-    grace: float,
     max_message_bytes: int,
-) -> AsyncIterator[ProcessChannel]:
-    """Start ``command`` in a process group of its own and talk to it; end it when left, however it is left.
+) -> ProcessChannel:
+    """Start ``command`` in a process group of its own, its three standard streams connected to us.
 
     Raises `ConnectionLost` when it cannot be started.
     """
     if isinstance(command, str) or not command:
         raise ValueError('a command is a list of words, ["python", "server.py"] for example, not one string')
-    inherited = os.environ if inherit_env else {name: os.environ[name] for name in INHERITED_ENVIRONMENT if name in os.environ}
+    inherited = (
+        dict(os.environ)
+        if inherit_env
+        else {name: os.environ[name] for name in INHERITED_ENVIRONMENT if name in os.environ}
+    )
+    words = [os.fspath(word) for word in command]
     try:
         process = await trio.lowlevel.open_process(
-            [os.fspath(word) for word in command],
+            words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -179,17 +189,5 @@ async def open_process_channel(
             start_new_session=True,
         )
     except OSError as error:
-        raise ConnectionLost(f"{Path(os.fspath(command[0])).name} could not be started: {error.strerror}") from error
-    channel = ProcessChannel(process, max_message_bytes, stderr)
-    async with open_service_nursery("the connection was closed") as nursery:
-        nursery.start_soon(channel.drain_stderr)
-        try:
-            yield channel
-        finally:
-            # Two waits of the ladder and a moment; SIGKILL cannot be refused.
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * grace + 5):
-                await channel.end_process(grace)
-            for stream in (process.stdout, process.stderr):
-                assert stream is not None
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                    await stream.aclose()
+        raise ConnectionLost(f"{Path(words[0]).name} could not be started: {error.strerror}") from error
+    return ProcessChannel(process, max_message_bytes, stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from .descriptors import DescriptorStream
@@ -14,7 +14,7 @@ __all__ = ["own_stdio"]
 
 
 @contextmanager
-def own_stdio(max_message_bytes: int) -> Iterator[LineChannel]:
+def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
     """Take standard input and output for messages, and keep everybody else away from them.
 
     Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and for the children

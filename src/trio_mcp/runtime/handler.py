@@ -1,0 +1,34 @@
+"""What a server or a client does with what the peer sends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from ..state.events import NotificationReceived
+    from ..state.requests import InboundRequest
+    from .request_scope import RequestScope
+
+__all__ = ["NOT_NOW", "RequestHandler"]
+
+NOT_NOW: Final = object()
+"""What `RequestHandler.answer_now` returns for a request that needs a task of its own."""
+
+
+class RequestHandler(Protocol):
+    """The side of a connection that knows what methods mean."""
+
+    def answer_now(self, request: InboundRequest) -> Any:
+        """The result of a request that needs no waiting, or `NOT_NOW`. Runs in the reader: it must be quick.
+        Raises `CodedError` for an error reply."""
+
+    async def answer(self, scope: RequestScope) -> Any:
+        """The result of a request, in its own nursery. Raises `CodedError` for an error reply; any other
+        exception is reported and answered -32603 without its text."""
+
+    def wants(self, event: NotificationReceived) -> bool:
+        """Whether `notified` is to be called for it."""
+        ...
+
+    async def notified(self, event: NotificationReceived) -> None:
+        """A notification, one at a time, in wire order."""

@@ -1,0 +1,177 @@
+"""Inbound: the requests of the peer, each in a nursery of its own."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ..spec.errors import TOO_BUSY
+from .batches import BatchReplies
+from .cancellation import CancelCause
+from .handler import NOT_NOW
+from .in_flight import InFlight
+from .outbound import REQUEST_MARKS
+from .overruns import Overruns
+from .replies import Replies
+from .request_scope import RequestScope, current_request
+
+if TYPE_CHECKING:
+    from ..state.events import CancelReceived
+    from ..state.requests import InboundRequest
+    from .duplex import DuplexChannel
+    from .handler import RequestHandler
+
+__all__ = ["Inbound"]
+
+logger = logging.getLogger("trio_mcp")
+
+
+class Inbound:
+    """Runs the peer's requests and answers them, each at most once, and never after its cancel."""
+
+    def __init__(self, channel: DuplexChannel, handler: RequestHandler, replies: Replies) -> None:
+        self._channel = channel
+        self._state = channel.state
+        self._outbox = channel.outbox
+        self._handler = handler
+        self._replies = replies
+        self._in_flight = InFlight(channel.limits, self._start)
+        self.overruns = Overruns(channel.limits.cleanup_grace, self._overran)
+        self.nursery: trio.Nursery | None = None
+        """Where handlers run; set before the first request is accepted."""
+        self.refuse_reason: str | None = None
+        """Why no new request is taken; `None` while they are."""
+
+    def accept(self, request: InboundRequest, batch: BatchReplies | None) -> None:
+        """Answer it at once, start it, let it wait for its turn, or refuse it. Synchronous."""
+        try:
+            result = self._handler.answer_now(request)
+        except CodedError as error:
+            self._finish_now(request, self._replies.error(request, error), batch)
+            return
+        if result is not NOT_NOW:
+            self._finish_now(request, self._replies.result(request, result), batch)
+        elif self.refuse_reason is not None:
+            self._refuse(request, "Shutting down: no new requests are taken", batch)
+        elif not self._in_flight.admit(RequestScope(self._channel, request, batch)):
+            self._refuse(request, "Too busy: too many requests are in flight or waiting; try again later", batch)
+
+    def _refuse(self, request: InboundRequest, reason: str, batch: BatchReplies | None) -> None:
+        self._finish_now(request, self._replies.error(request, CodedError(TOO_BUSY, reason)), batch)
+
+    def _finish_now(self, request: InboundRequest, line: bytes, batch: BatchReplies | None) -> None:
+        self._state.finish(request)
+        self.send_reply(line, batch)
+
+    def send_reply(self, line: bytes, batch: BatchReplies | None) -> None:
+        """Send a reply, by itself or with its batch."""
+        if batch is None:
+            self._outbox.put(line)
+        else:
+            batch.settle(line)
+
+    def _start(self, scope: RequestScope) -> None:
+        assert self.nursery is not None
+        self.nursery.start_soon(self._answer, scope)
+
+    async def _answer(self, scope: RequestScope) -> None:
+        line: bytes | None = None
+        try:
+            if not scope.is_cancelled:  # cancelled before it first ran: it never runs (DESIGN ruling 4)
+                line = await self._outcome(scope)
+                scope.close()
+                if line is not None and scope.batch is None and self._outbox.is_full(REQUEST_MARKS):
+                    with trio.CancelScope() as scope.reply_scope:
+                        await self._outbox.room(REQUEST_MARKS)
+        finally:
+            scope.close()
+            scope.is_over = True
+            answered = self._state.finish(scope.request)
+            if line is not None and answered:
+                self.send_reply(line, scope.batch)
+            elif scope.batch is not None:
+                scope.batch.settle(None)
+            self._in_flight.ended(scope)
+
+    async def _outcome(self, scope: RequestScope) -> bytes | None:
+        """Run the handler and everything it starts; the reply line, or `None` when it was cancelled."""
+        request = scope.request
+        result: Any = None
+        failure: BaseException | None = None
+        gave_up = False
+        current_request.set(scope)
+        scope.task = trio.lowlevel.current_task()
+        try:
+            async with trio.open_nursery() as nursery:
+                scope.nursery = nursery
+                try:
+                    result = await self._handler.answer(scope)
+                except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
+                    raise
+                except BaseException as error:
+                    failure = error
+                    nursery.cancel_scope.cancel(reason="the handler failed")
+            gave_up = nursery.cancel_scope.cancelled_caught
+        except BaseExceptionGroup as group:
+            failure = _without_cancelled(group)
+        if scope.finished:  # by its cancel: never answered, whatever the handler did (ruling 1)
+            if failure is not None:
+                logger.debug("request %r failed after its cancel: %r", request.id, failure)
+            return None
+        if failure is not None:
+            return self._replies.failure(request, failure)
+        if gave_up:
+            own = CodedError(INTERNAL_ERROR, "The request was cancelled by its own handler")
+            return self._replies.error(request, own)
+        return self._replies.result(request, result)
+
+    # Cancels
+
+    def cancel_received(self, event: CancelReceived) -> None:
+        """The peer gave up on one. Acted on at once, ahead of every queue."""
+        scope = self._in_flight.find(event.request)
+        if scope is not None:
+            logger.debug("request %r cancelled by the peer: %.200r", event.request.id, event.reason)
+            self._cancel(scope, CancelCause.PEER, event.reason)
+
+    def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
+        """Cancel all that have not ended."""
+        for scope in self._in_flight:
+            self._cancel(scope, cause, reason)
+
+    def _cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
+        if not scope.cancel(cause, reason):
+            return
+        self._state.finish(scope.request)
+        if self._in_flight.drop_waiting(scope):
+            if scope.batch is not None:
+                scope.batch.settle(None)
+        else:
+            self.overruns.watch(scope)
+
+    def _overran(self, scope: RequestScope) -> None:
+        stack = "".join(traceback.StackSummary.extract(scope.stack()).format())
+        logger.warning(
+            "%s (request %r) still runs %g s after its cancel; it no longer counts as in flight. It is at:\n%s",
+            scope.request.method.name,
+            scope.request.id,
+            self._channel.limits.cleanup_grace,
+            stack,
+        )
+        self._in_flight.release_slot(scope)
+
+    async def idle(self) -> None:
+        """Wait until none is left."""
+        await self._in_flight.idle()
+
+
+def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
+    """What remains of ``group``, re-raising what must pass through: cancels from outside, Ctrl-C."""
+    passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
+    if passing is not None:
+        raise passing
+    return rest

@@ -1,0 +1,37 @@
+"""LateProgress: values that a reporter's interval held back, let out when it is over."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import trio
+
+from .progress import ProgressReporter
+
+__all__ = ["LateProgress"]
+
+
+class LateProgress:
+    """One task for all reporters of a connection, instead of a timer for each."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[ProgressReporter] = deque()
+        self._more = trio.lowlevel.ParkingLot()
+
+    def add(self, reporter: ProgressReporter) -> None:
+        """``reporter`` keeps a value that is not due yet. Called once for each value that it starts to keep."""
+        self._waiting.append(reporter)
+        self._more.unpark()
+
+    async def run(self) -> None:
+        """Let values out until cancelled, in the order they were added: never early, and at most one interval
+        late, since all intervals are the same."""
+        while True:
+            while not self._waiting:
+                await self._more.park()
+            reporter = self._waiting[0]
+            if reporter.due is not None and reporter.due > trio.current_time():
+                await trio.sleep_until(reporter.due)
+            else:
+                self._waiting.popleft()
+                reporter.let_out()

@@ -1,0 +1,97 @@
+"""Outbound: requests of ours, from the moment they are wanted to their end."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ..jsonrpc.codec import frame_notification, frame_request
+from ..jsonrpc.errors import MCPError, NotSerializable
+from ..spec.meta import PROGRESS_TOKEN
+from .calls import Call, OnProgress, Settled
+from .cancellation import reason_of
+from .channel import ConnectionLost
+from .request_scope import current_request
+
+if TYPE_CHECKING:
+    from ..spec.revisions import Revision
+    from ..state.connection_state import ConnectionState
+    from .limits import Limits
+    from .notifications import NotificationQueue
+    from .outbox import Outbox
+
+__all__ = ["REQUEST_MARKS", "Outbound"]
+
+REQUEST_MARKS: Final = 4
+"""Requests and responses wait for room at this many high-water marks."""
+
+
+class Outbound:
+    """Sends requests and waits for their results."""
+
+    def __init__(
+        self, state: ConnectionState, outbox: Outbox, notifications: NotificationQueue, limits: Limits
+    ) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._notifications = notifications
+        self._limits = limits
+        self._over: ConnectionLost | None = None
+
+    async def request(
+        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
+    ) -> Any:
+        """See `DuplexChannel.request`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._outbox.room(REQUEST_MARKS)
+        if self._over is not None:
+            raise _again(self._over)
+        request = self._state.open_request(method, revision)
+        call = Call(request, on_progress, self._limits.max_pending_notifications)
+        try:
+            if call.wants_progress:
+                params = dict(params or {})
+                params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
+            self._outbox.put_sealed(frame_request(request.id, method, params) + b"\n", call)
+            end = await call.outcome()
+        except BaseException as error:
+            self._abandon(call, error)
+            raise
+        await self._notifications.caught_up(end.after)
+        if end.error is not None:
+            raise _again(end.error)
+        return end.result
+
+    def _abandon(self, call: Call, error: BaseException) -> None:
+        request = call.request
+        if not self._state.abandon(request) or self._outbox.withdraw(call) or isinstance(error, NotSerializable):
+            return
+        params = {"requestId": request.id, "reason": _cancel_reason(error)}
+        # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
+        with contextlib.suppress(NotSerializable):  # a reason that is no text is not worth a word
+            self._outbox.put_first(frame_notification("notifications/cancelled", params) + b"\n")
+
+    def fail_all(self, error: ConnectionLost) -> None:
+        """No reply will ever come: all that wait get ``error``, and so does whoever asks from now on."""
+        self._over = self._over or error
+        for request in self._state.abandon_all():
+            request.waiter.settle(Settled(None, error))
+
+
+def _cancel_reason(error: BaseException) -> str:
+    """The reason of the inbound request we are working for, where that was cancelled, else our own."""
+    scope = current_request.get(None)
+    cancellation = scope.cancellation if scope is not None else None
+    if cancellation is not None and cancellation.reason is not None:
+        return cancellation.reason
+    return reason_of(error)
+
+
+def _again(error: MCPError) -> MCPError:
+    """A fresh exception of the same kind for each that waits, so that tracebacks do not pile up on one."""
+    fresh = error.__class__.__new__(error.__class__)
+    fresh.__dict__.update(error.__dict__)
+    fresh.args = error.args
+    return fresh
