@@ -138,9 +138,8 @@ def _supported(data: Any) -> str:
 async def _initialize(client: Client) -> None:
     offered = REVISIONS.get(client.settings.revision or LATEST_LEGACY.name)
     if offered is None or not offered.handshake:
-        raise ValueError(
-            f"the legacy revisions are {', '.join(row.name for row in LEGACY_REVISIONS)}, not {client.settings.revision}"
-        )
+        known = ", ".join(row.name for row in LEGACY_REVISIONS)
+        raise ValueError(f"the legacy revisions are {known}, not {client.settings.revision}")
     params = InitializeParams(offered.name, client.capabilities, client.settings.info)
     data: JSONObject = unstructure(params, offered)
     result = _structured(await client.duplex.request("initialize", data, offered), InitializeResult)

@@ -84,9 +84,7 @@ class Resources:
                 raise TypeError(
                     f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}"
                 )
-            template = ResourceTemplate(
-                uri, name, title, description, mime_type, annotations, shown_icons, meta
-            )
+            template = ResourceTemplate(uri, name, title, description, mime_type, annotations, shown_icons, meta)
             self.templates.add(uri, RegisteredTemplate(template, pattern, handler, ttl_ms, cache_scope))
             return
         if names:
@@ -125,13 +123,9 @@ class Resources:
             raise self.not_found(scope, uri) from None
         if isinstance(value, ReadResourceResult):
             return value
-        mime_type = (
-            entry.resource.mime_type if isinstance(entry, RegisteredResource) else entry.template.mime_type
-        )
+        mime_type = entry.resource.mime_type if isinstance(entry, RegisteredResource) else entry.template.mime_type
         parts = cast("list[Any]", value) if _is_parts(value) else [value]
-        return ReadResourceResult(
-            [_contents(uri, part, mime_type) for part in parts], entry.ttl_ms, entry.cache_scope
-        )
+        return ReadResourceResult([_contents(uri, part, mime_type) for part in parts], entry.ttl_ms, entry.cache_scope)
 
     @staticmethod
     def not_found(scope: RequestScope, uri: str) -> CodedError:
@@ -143,10 +137,6 @@ def _is_parts(value: Any) -> bool:
     """Several parts, and not a list that is itself the JSON data."""
     parts = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(parts) and all(isinstance(part, TextResourceContents | BlobResourceContents) for part in parts)
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(part, kinds) for part in cast("list[Any]", value))
-    )
 
 
 def _contents(uri: str, value: Any, mime_type: str | None) -> ResourceContents:
@@ -155,7 +145,5 @@ def _contents(uri: str, value: Any, mime_type: str | None) -> ResourceContents:
     if isinstance(value, str):
         return TextResourceContents(uri, value, mime_type or "text/plain")
     if isinstance(value, bytes):
-        return BlobResourceContents(
-            uri, base64.b64encode(value).decode(), mime_type or "application/octet-stream"
-        )
+        return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type or "application/octet-stream")
     return TextResourceContents(uri, encode_value(to_plain(value)).decode(), mime_type or "application/json")

@@ -28,8 +28,8 @@ class BadArguments(ValueError):
 class Signature:
     """A handler, taken apart once at its registration.
 
-    ``schema`` is the JSON Schema of its arguments; ``returns`` the annotation of its result, `inspect.Parameter.empty` when
-    there is none.
+    ``schema`` is the JSON Schema of its arguments; ``returns`` the annotation of its result,
+    `inspect.Parameter.empty` when there is none.
     """
 
     function: Callable[..., Any]
@@ -108,10 +108,7 @@ def _with_descriptions(hint: Any) -> Any:
         return hint
     kind, *notes = get_args(hint)
     for note in notes:
-        if isinstance(note, str):
-            kind = Annotated[kind, msgspec.Meta(description=note)]
-        else:
-            kind = Annotated[kind, note]
+        kind = Annotated[kind, msgspec.Meta(description=note) if isinstance(note, str) else note]
     return kind
 
 
