@@ -1,0 +1,113 @@
+"""Batches: accepted until 2025-03-26, refused whole afterwards (SV-02)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.state.peers import client_of, initialize, modern, refused, server_of
+
+from trio_mcp.jsonrpc.codec import decode
+from trio_mcp.jsonrpc.errors import INVALID_REQUEST
+from trio_mcp.jsonrpc.messages import Batch, Notification, Request, Response, Unreadable
+from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
+from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.events import (
+    BatchReceived,
+    CancelReceived,
+    Event,
+    Ignored,
+    Refused,
+    RequestReceived,
+    ResultReceived,
+)
+
+TWO = Batch((Request(1, "ping"), Request(2, "tools/list")))
+
+with_batches = pytest.mark.parametrize("revision", [row for row in REVISIONS.values() if row.batches], ids=str)
+
+
+def events_of(event: Event) -> tuple[Event, ...]:
+    assert isinstance(event, BatchReceived)
+    return event.events
+
+
+@with_batches
+def test_a_batch_is_taken_apart_in_order(revision: Revision) -> None:
+    server = server_of(revision)
+    events = events_of(server.receive(TWO))
+    assert [event.request.id for event in events if isinstance(event, RequestReceived)] == [1, 2]
+    assert len(server.inbound) == 2
+
+
+@pytest.mark.parametrize("revision", [row for row in REVISIONS.values() if not row.batches], ids=str)
+def test_a_batch_is_refused_whole_where_there_are_none(revision: Revision) -> None:
+    server = server_of(revision)
+    reply = refused(server.receive(TWO))
+    assert (reply.code, reply.id) == (INVALID_REQUEST, None)
+    assert server.inbound == ()
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_a_batch_before_any_revision_is_refused_whole(role: Any) -> None:
+    reply = refused(ConnectionState(role).receive(TWO))
+    assert (reply.code, reply.id) == (INVALID_REQUEST, None)
+
+
+@with_batches
+def test_a_bad_member_is_refused_alone(revision: Revision) -> None:
+    bad = decode(b"{}")
+    assert isinstance(bad, Unreadable)
+    events = events_of(server_of(revision).receive(Batch((bad, Request(2, "ping"), Request(3, "explode")))))
+    assert [type(event) for event in events] == [Refused, RequestReceived, Refused]
+
+
+@with_batches
+def test_an_id_that_comes_twice_in_a_batch_is_refused_the_second_time(revision: Revision) -> None:
+    events = events_of(server_of(revision).receive(Batch((Request(1, "ping"), Request(1, "ping")))))
+    assert [type(event) for event in events] == [RequestReceived, Refused]
+
+
+@with_batches
+def test_a_request_may_be_cancelled_in_its_own_batch(revision: Revision) -> None:
+    server = server_of(revision)
+    cancelled = Notification("notifications/cancelled", {"requestId": 1})
+    events = events_of(server.receive(Batch((Request(1, "ping"), cancelled, cancelled))))
+    assert [type(event) for event in events] == [RequestReceived, CancelReceived, Ignored]
+    assert server.inbound == ()
+
+
+@with_batches
+def test_initialize_in_a_batch_is_refused(revision: Revision) -> None:
+    server = server_of(revision)
+    (event,) = events_of(server.receive(Batch((initialize("2025-11-25", 9),))))
+    reply = refused(event)
+    assert (reply.code, reply.id) == (INVALID_REQUEST, 9)
+    assert server.revision is revision
+
+
+@with_batches
+def test_a_modern_request_in_a_batch_is_refused_under_its_id(revision: Revision) -> None:
+    server = server_of(revision)
+    first, second = events_of(server.receive(Batch((modern(8), Request(9, "ping")))))
+    reply = refused(first)
+    assert (reply.code, reply.id) == (INVALID_REQUEST, 8)
+    assert isinstance(second, RequestReceived)
+    assert [request.id for request in server.inbound] == [9]
+
+
+@with_batches
+def test_a_client_takes_a_batch_of_replies(revision: Revision) -> None:
+    client = client_of(revision)
+    first, second = (client.open_request("ping", revision) for _ in range(2))
+    events = events_of(client.receive(Batch((Response(second.id, {}), Response(first.id, {}), Response(99, {})))))
+    assert events[:2] == (ResultReceived(second, {}), ResultReceived(first, {}))
+    assert isinstance(events[2], Ignored)
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, LATEST_MODERN], ids=str)
+def test_a_client_without_batches_settles_nothing_from_one(revision: Revision) -> None:
+    client = client_of(revision)
+    call = client.open_request("tools/list", revision)
+    assert isinstance(client.receive(Batch((Response(call.id, {}),))), Refused)
+    assert client.outbound == (call,)

@@ -1,0 +1,152 @@
+"""Cancels that come in: which one they meet, and which they do not (CAN-05, CA-10, CA-12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.state.peers import accepted, cancel, client_of, modern, server_of
+
+from trio_mcp.jsonrpc.messages import Notification, Request
+from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN
+from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.events import CancelReceived, Ignored
+
+
+def serving(*request_ids: int | str) -> ConnectionState:
+    server = server_of(LATEST_LEGACY)
+    for request_id in request_ids:
+        accepted(server.receive(Request(request_id, "tools/call", {"name": "x"})))
+    return server
+
+
+@pytest.mark.parametrize("request_id", [0, -1, "", "1", 10**25, "🦑"])
+def test_a_cancel_takes_its_request_out_of_flight(request_id: int | str) -> None:
+    server = serving(request_id)
+    (request,) = server.inbound
+    event = server.receive(cancel(request_id, "enough"))
+    assert event == CancelReceived(request, "enough")
+    assert server.inbound == ()
+
+
+def test_a_cancelled_request_is_not_to_be_answered() -> None:
+    server = serving(5)
+    (request,) = server.inbound
+    server.receive(cancel(5))
+    assert not server.finish(request)
+
+
+def test_a_cancel_names_its_request_by_value_and_type() -> None:
+    server = serving(1, "1")
+    number, text = server.inbound
+    assert server.receive(cancel("1")) == CancelReceived(text, None)
+    assert server.inbound == (number,)
+
+
+@pytest.mark.parametrize("reason", [None, 3, [], {}, True])
+def test_a_reason_that_is_no_text_is_no_reason(reason: Any) -> None:
+    event = serving(5).receive(cancel(5, reason))
+    assert isinstance(event, CancelReceived)
+    assert event.reason is None
+
+
+def test_an_empty_reason_is_a_reason() -> None:
+    event = serving(5).receive(cancel(5, ""))
+    assert isinstance(event, CancelReceived)
+    assert event.reason == ""
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        None,
+        {},
+        [],
+        "5",
+        {"requestId": None},
+        {"requestId": {}},
+        {"requestId": []},
+        {"requestId": True},
+        {"requestId": 5.0},
+        {"requestId": "5"},
+        {"requestId": 6},
+        {"requestid": 5},
+        {"reason": "enough"},
+    ],
+    ids=str,
+)
+def test_a_cancel_that_names_no_request_in_flight_is_ignored(params: Any) -> None:
+    server = serving(5, 1)
+    event = server.receive(Notification("notifications/cancelled", params))
+    assert isinstance(event, Ignored)
+    assert not event.noteworthy
+    assert len(server.inbound) == 2
+
+
+def test_members_nobody_knows_do_not_spoil_a_cancel() -> None:
+    message = Notification("notifications/cancelled", {"requestId": 5, "_meta": {}, "urgent": 1})
+    assert isinstance(serving(5).receive(message), CancelReceived)
+
+
+def test_cancel_for_finished_request_is_ignored() -> None:
+    server = serving(5)
+    server.finish(server.inbound[0])
+    assert isinstance(server.receive(cancel(5)), Ignored)
+
+
+def test_a_second_cancel_is_ignored() -> None:
+    server = serving(5)
+    server.receive(cancel(5))
+    assert isinstance(server.receive(cancel(5)), Ignored)
+
+
+def test_a_cancel_meets_the_newer_request_under_a_reused_id() -> None:
+    server = serving(5)
+    (old,) = server.inbound
+    server.receive(cancel(5))
+    new = accepted(server.receive(Request(5, "tools/list")))
+    assert server.receive(cancel(5)) == CancelReceived(new, None)
+    assert not server.finish(old)
+
+
+def test_the_end_of_an_old_request_does_not_touch_the_newer_one_under_its_id() -> None:
+    server = serving(5)
+    (old,) = server.inbound
+    server.receive(cancel(5))
+    new = accepted(server.receive(Request(5, "tools/list")))
+    assert not server.finish(old)
+    assert server.inbound == (new,)
+    assert server.finish(new)
+
+
+def test_a_request_is_to_be_answered_once() -> None:
+    server = serving(5)
+    (request,) = server.inbound
+    assert server.finish(request)
+    assert not server.finish(request)
+
+
+def test_a_cancel_does_not_meet_a_request_of_ours() -> None:
+    client = client_of(LATEST_LEGACY)
+    ours = client.open_request("tools/list", LATEST_LEGACY)
+    assert isinstance(client.receive(cancel(ours.id)), Ignored)
+    assert client.outbound == (ours,)
+
+
+def test_a_cancel_does_not_meet_the_same_id_on_another_connection() -> None:
+    here, there = serving(5), serving(5)
+    there.receive(cancel(5))
+    assert len(here.inbound) == 1
+
+
+def test_a_modern_request_is_cancelled_like_a_legacy_one() -> None:
+    server = ConnectionState("server")
+    request = accepted(server.receive(modern(5)))
+    assert request.revision is LATEST_MODERN
+    assert server.receive(cancel(5)) == CancelReceived(request, None)
+
+
+def test_a_server_may_cancel_what_it_asked_a_legacy_client() -> None:
+    client = client_of(LATEST_LEGACY)
+    request = accepted(client.receive(Request("s1", "roots/list")))
+    assert client.receive(cancel("s1")) == CancelReceived(request, None)

@@ -1,0 +1,260 @@
+"""How a connection opens: negotiation, both eras on one wire, and what comes too early (CX-09, SV-04, SV-06)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.state.peers import accepted, cancel, client_of, initialize, meta_of, modern, refused, server_of
+
+from trio_mcp.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from trio_mcp.jsonrpc.messages import Notification, Request
+from trio_mcp.spec.errors import NOT_INITIALIZED, UNSUPPORTED_PROTOCOL_VERSION
+from trio_mcp.spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, MODERN_REVISIONS, Revision
+from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.events import Ignored
+
+# The handshake
+
+
+@pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
+def test_initialize_settles_revision_capabilities_and_client(revision: Revision) -> None:
+    server = ConnectionState("server")
+    request = accepted(server.receive(initialize(revision.name, sampling={})))
+    assert server.revision is request.revision is revision
+    assert server.client_capabilities.supports("sampling")
+    assert server.client_info is not None
+    assert server.client_info.name == "pilot"
+
+
+@pytest.mark.parametrize("version", ["1.0", "2099-01-01", "", LATEST_MODERN.name])
+def test_initialize_for_an_unknown_version_settles_the_latest_legacy_revision(version: str) -> None:
+    server = ConnectionState("server")
+    accepted(server.receive(initialize(version)))
+    assert server.revision is LATEST_LEGACY
+
+
+def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
+    server = server_of(LATEST_LEGACY, sampling={})
+    reply = refused(server.receive(initialize("2024-11-05", 9)))
+    assert (reply.code, reply.id) == (INVALID_REQUEST, 9)
+    assert server.revision is LATEST_LEGACY
+    assert server.client_capabilities.supports("sampling")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"protocolVersion": 1, "capabilities": {}, "clientInfo": {"name": "n", "version": "1"}},
+        {"protocolVersion": "2025-06-18", "clientInfo": {"name": "n", "version": "1"}},
+        {"protocolVersion": "2025-06-18", "capabilities": {}},
+        {"protocolVersion": "2025-06-18", "capabilities": {"roots": True}, "clientInfo": {"name": "n"}},
+    ],
+)
+def test_a_faulty_initialize_is_invalid_and_may_be_tried_again(params: dict[str, Any]) -> None:
+    server = ConnectionState("server")
+    assert refused(server.receive(Request(1, "initialize", params))).code == INVALID_PARAMS
+    assert server.revision is None
+    assert accepted(server.receive(initialize("2025-06-18", 1)))
+
+
+def test_an_icon_of_no_known_theme_makes_initialize_invalid_and_nothing_worse() -> None:
+    message = initialize("2025-11-25")
+    message.params["clientInfo"]["icons"] = [{"src": "https://example.org/i.png", "theme": "pink"}]
+    assert "clientInfo.icons[0].theme" in refused(ConnectionState("server").receive(message)).message
+
+
+def test_initialized_counts_after_initialize_only() -> None:
+    server = ConnectionState("server")
+    server.receive(Notification("notifications/initialized"))
+    assert not server.initialized
+    accepted(server.receive(initialize("2025-06-18")))
+    server.receive(Notification("notifications/initialized"))
+    assert server.initialized
+
+
+def test_requests_between_initialize_and_initialized_are_served() -> None:
+    server = ConnectionState("server")
+    accepted(server.receive(initialize("2025-06-18")))
+    assert accepted(server.receive(Request(1, "tools/list"))).revision.name == "2025-06-18"
+
+
+def test_a_cancel_for_initialize_is_ignored() -> None:
+    server = ConnectionState("server")
+    request = accepted(server.receive(initialize("2025-06-18", 7)))
+    assert isinstance(server.receive(cancel(7)), Ignored)
+    assert server.finish(request)
+
+
+# Too early
+
+
+def test_a_ping_is_answered_before_initialize() -> None:
+    assert accepted(ConnectionState("server").receive(Request(1, "ping"))).revision is LATEST_LEGACY
+
+
+def test_a_request_before_initialize_is_told_both_ways_in() -> None:
+    reply = refused(ConnectionState("server").receive(Request(1, "tools/list")))
+    assert reply.code == INVALID_PARAMS
+    assert PROTOCOL_VERSION in reply.message
+    assert "initialize" in reply.message
+
+
+def test_an_unknown_method_before_initialize_is_not_found() -> None:
+    assert refused(ConnectionState("server").receive(Request(1, "x"))).code == METHOD_NOT_FOUND
+
+
+def test_a_server_that_insists_on_initialize_says_so() -> None:
+    server = ConnectionState("server", require_initialized=True)
+    assert refused(server.receive(Request(1, "tools/list"))).code == NOT_INITIALIZED
+    assert server.inbound == ()
+
+
+def test_a_server_that_insists_also_waits_for_initialized() -> None:
+    server = ConnectionState("server", require_initialized=True)
+    server.finish(accepted(server.receive(initialize("2025-06-18"))))
+    assert refused(server.receive(Request(1, "tools/list"))).code == NOT_INITIALIZED
+    server.receive(Notification("notifications/initialized"))
+    assert accepted(server.receive(Request(1, "tools/list")))
+
+
+def test_a_server_that_insists_answers_pings_throughout() -> None:
+    server = ConnectionState("server", require_initialized=True)
+    assert accepted(server.receive(Request(1, "ping")))
+    accepted(server.receive(initialize("2025-06-18")))
+    assert accepted(server.receive(Request(2, "ping")))
+
+
+def test_a_server_that_insists_serves_modern_requests_without_a_handshake() -> None:
+    assert accepted(ConnectionState("server", require_initialized=True).receive(modern(1)))
+
+
+# Modern requests
+
+
+def test_a_modern_request_is_served_without_a_handshake_and_settles_nothing() -> None:
+    server = ConnectionState("server")
+    request = accepted(server.receive(modern(1, "server/discover")))
+    assert request.revision is LATEST_MODERN
+    assert server.revision is None
+    assert not server.initialized
+
+
+def test_a_modern_request_carries_capabilities_and_client_of_its_own() -> None:
+    server = ConnectionState("server")
+    info = {"name": "buoy", "version": "2"}
+    meta = meta_of(**{CLIENT_CAPABILITIES: {"sampling": {"tools": {}}}, CLIENT_INFO: info})
+    request = accepted(server.receive(Request(1, "tools/list", {"_meta": meta})))
+    assert request.capabilities.supports("sampling.tools")
+    assert request.client_info is not None
+    assert request.client_info.name == "buoy"
+    plain = accepted(server.receive(modern(2)))
+    assert not plain.capabilities.supports("sampling")
+    assert plain.client_info is None
+
+
+def test_capabilities_that_are_declared_again_are_understood_again() -> None:
+    server = ConnectionState("server")
+    for request_id, declared in enumerate([{"roots": {}}, {"roots": {}}, {}, {"roots": {}}, {"elicitation": {}}]):
+        meta = meta_of(**{CLIENT_CAPABILITIES: declared})
+        request = accepted(server.receive(Request(request_id, "tools/list", {"_meta": meta})))
+        assert request.capabilities.supports("roots") is ("roots" in declared)
+        assert request.capabilities.supports("elicitation") is ("elicitation" in declared)
+
+
+@pytest.mark.parametrize("version", ["2027-01-01", "", *(row.name for row in LEGACY_REVISIONS)])
+def test_an_unsupported_version_is_answered_with_those_supported(version: str) -> None:
+    server = ConnectionState("server")
+    reply = refused(server.receive(Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: version})})))
+    assert reply.code == UNSUPPORTED_PROTOCOL_VERSION
+    assert reply.data == {"supported": [row.name for row in MODERN_REVISIONS], "requested": version}
+
+
+@pytest.mark.parametrize("version", [1, True, [], {}])
+def test_a_version_that_is_no_string_is_invalid(version: Any) -> None:
+    message = Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: version})})
+    assert refused(ConnectionState("server").receive(message)).code == INVALID_PARAMS
+
+
+def test_a_modern_request_without_capabilities_is_invalid() -> None:
+    message = Request(1, "tools/list", {"_meta": meta_of(**{CLIENT_CAPABILITIES: None})})
+    reply = refused(ConnectionState("server").receive(message))
+    assert reply.code == INVALID_PARAMS
+    assert CLIENT_CAPABILITIES in reply.message
+
+
+@pytest.mark.parametrize("key", [CLIENT_CAPABILITIES, CLIENT_INFO])
+@pytest.mark.parametrize("value", [3, "x", [], True, {"name": 3, "roots": 3}])
+def test_faulty_capabilities_or_client_info_are_invalid(key: str, value: Any) -> None:
+    message = Request(1, "tools/list", {"_meta": meta_of(**{key: value})})
+    server = ConnectionState("server")
+    assert refused(server.receive(message)).code == INVALID_PARAMS
+    assert accepted(server.receive(modern(1)))
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "emergency"])
+def test_a_modern_request_may_ask_for_logs_from_a_level_on(level: str) -> None:
+    message = Request(1, "tools/list", {"_meta": meta_of(**{LOG_LEVEL: level})})
+    assert accepted(ConnectionState("server").receive(message)).log_level == level
+
+
+def test_a_modern_request_that_does_not_ask_gets_no_logs() -> None:
+    assert accepted(ConnectionState("server").receive(modern(1))).log_level is None
+
+
+@pytest.mark.parametrize("level", ["loud", "", "INFO", 3, True, [], {}])
+def test_an_unknown_log_level_of_a_request_is_invalid(level: Any) -> None:
+    message = Request(1, "tools/list", {"_meta": meta_of(**{LOG_LEVEL: level})})
+    reply = refused(ConnectionState("server").receive(message))
+    assert reply.code == INVALID_PARAMS
+    assert LOG_LEVEL in reply.message
+
+
+@pytest.mark.parametrize("method", ["ping", "logging/setLevel", "resources/subscribe"])
+def test_what_the_modern_revision_gave_up_is_not_found(method: str) -> None:
+    assert refused(ConnectionState("server").receive(modern(1, method))).code == METHOD_NOT_FOUND
+
+
+# Both eras on one connection
+
+
+def test_a_modern_request_on_a_legacy_connection_is_served_under_its_own_revision() -> None:
+    server = server_of(LEGACY_REVISIONS[0], roots={})
+    new = accepted(server.receive(modern(1)))
+    old = accepted(server.receive(Request(2, "tools/list")))
+    assert (new.revision, old.revision) == (LATEST_MODERN, LEGACY_REVISIONS[0])
+    assert (new.capabilities.supports("roots"), old.capabilities.supports("roots")) == (False, True)
+    assert server.revision is LEGACY_REVISIONS[0]
+
+
+def test_a_handshake_after_modern_requests_opens_the_legacy_era() -> None:
+    server = ConnectionState("server")
+    new = accepted(server.receive(modern(1)))
+    accepted(server.receive(initialize("2025-06-18", 2)))
+    assert accepted(server.receive(Request(3, "ping"))).revision.name == "2025-06-18"
+    assert new.revision is LATEST_MODERN
+
+
+def test_ids_of_both_eras_share_one_table() -> None:
+    server = server_of(LATEST_LEGACY)
+    accepted(server.receive(Request(1, "tools/list")))
+    assert refused(server.receive(modern(1))).code == INVALID_REQUEST
+
+
+def test_initialize_opens_the_legacy_era_whatever_its_meta_says() -> None:
+    server = ConnectionState("server")
+    message = initialize("2025-06-18")
+    message.params["_meta"] = meta_of()
+    assert accepted(server.receive(message)).revision.name == "2025-06-18"
+
+
+def test_a_legacy_request_has_no_log_level_of_its_own() -> None:
+    message = Request(1, "tools/list", {"_meta": {LOG_LEVEL: "loud"}})
+    assert accepted(server_of(LATEST_LEGACY).receive(message)).log_level is None
+
+
+def test_a_new_connection_logs_from_info_on() -> None:
+    assert server_of(LATEST_LEGACY).log_level == "info"
+    assert client_of(LATEST_LEGACY).log_level == "info"

@@ -1,0 +1,248 @@
+"""Requests that come in: ids, shapes, methods (RPC-03, RPC-04, RPC-06, PR-09)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.state.peers import accepted, cancel, client_of, initialize, meta_of, modern, refused, server_of
+
+from trio_mcp.jsonrpc.codec import decode
+from trio_mcp.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from trio_mcp.jsonrpc.messages import Notification, Request, Response
+from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, REVISIONS, Revision
+from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.events import Ignored, NotificationReceived, Refused
+
+IDS = [0, -1, "1", "", 2**53 + 1, 10**25, "x" * 4096, "🦑"]
+every_era = pytest.mark.parametrize("revision", [LATEST_LEGACY, LATEST_MODERN], ids=str)
+
+
+def call(revision: Revision, request_id: Any, method: str = "tools/list", **params: Any) -> Request:
+    meta = {} if revision.handshake else {"_meta": meta_of()}
+    return Request(request_id, method, {**meta, **params})
+
+
+@every_era
+@pytest.mark.parametrize("request_id", IDS)
+def test_a_request_is_in_flight_under_its_own_id(revision: Revision, request_id: int | str) -> None:
+    server = server_of(revision)
+    request = accepted(server.receive(call(revision, request_id)))
+    assert (type(request.id), request.id) == (type(request_id), request_id)
+    assert server.inbound == (request,)
+
+
+@every_era
+def test_an_integer_and_its_text_are_in_flight_side_by_side(revision: Revision) -> None:
+    server = server_of(revision)
+    requests = [accepted(server.receive(call(revision, request_id))) for request_id in (1, "1", 0, "")]
+    assert server.inbound == tuple(requests)
+
+
+@every_era
+def test_an_id_in_flight_is_refused_and_the_first_request_untouched(revision: Revision) -> None:
+    server = server_of(revision)
+    first = accepted(server.receive(call(revision, 7)))
+    reply = refused(server.receive(call(revision, 7, "prompts/list")))
+    assert (reply.code, reply.id) == (INVALID_REQUEST, 7)
+    assert server.inbound == (first,)
+    assert server.finish(first)
+
+
+@every_era
+def test_an_id_is_free_again_once_answered(revision: Revision) -> None:
+    server = server_of(revision)
+    server.finish(accepted(server.receive(call(revision, 7))))
+    assert accepted(server.receive(call(revision, 7)))
+
+
+@every_era
+def test_an_id_is_free_again_once_cancelled(revision: Revision) -> None:
+    server = server_of(revision)
+    accepted(server.receive(call(revision, 7)))
+    server.receive(cancel(7))
+    assert accepted(server.receive(call(revision, 7)))
+
+
+@pytest.mark.parametrize("request_id", [None, True, 1.5, [], {}], ids=repr)
+def test_an_unusable_id_is_refused_once_and_nothing_is_in_flight(request_id: Any) -> None:
+    server = server_of(LATEST_LEGACY)
+    text = {None: "null", True: "true"}.get(request_id if request_id in (None, True) else 0, repr(request_id))
+    event = server.receive(decode(f'{{"jsonrpc":"2.0","id":{text},"method":"tools/list"}}'.encode()))
+    assert refused(event).code == INVALID_REQUEST
+    assert server.inbound == ()
+
+
+@pytest.mark.parametrize("params", [[], [1], "x", 3, False, True])
+def test_parameters_that_are_no_object_are_invalid(params: Any) -> None:
+    reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "tools/list", params)))
+    assert (reply.code, reply.id) == (INVALID_PARAMS, 7)
+
+
+@pytest.mark.parametrize("meta", [[], "x", 3, False])
+def test_meta_that_is_no_object_is_invalid(meta: Any) -> None:
+    reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "tools/list", {"_meta": meta})))
+    assert (reply.code, reply.id) == (INVALID_PARAMS, 7)
+
+
+def test_absent_parameters_and_absent_meta_are_empty_and_the_requests_own() -> None:
+    server = server_of(LATEST_LEGACY)
+    first = accepted(server.receive(Request(1, "tools/list")))
+    second = accepted(server.receive(Request(2, "tools/list", {"_meta": None})))
+    first.params["scribble"] = first.meta["scribble"] = True
+    assert second.meta == {}
+    assert accepted(server.receive(Request(3, "tools/list"))).params == {}
+    assert accepted(server.receive(Request(4, "tools/list"))).meta == {}
+
+
+def test_parameters_and_meta_are_kept_verbatim() -> None:
+    params = {"name": "x", "more": [1], "_meta": {"progressToken": "p", "com.example/trace": {"a": None}}}
+    request = accepted(server_of(LATEST_LEGACY).receive(Request(1, "tools/call", params, size=99)))
+    assert request.params == params
+    assert request.meta == params["_meta"]
+    assert request.size == 99
+
+
+@every_era
+@pytest.mark.parametrize("token", [0, -1, 7, "", "7", 9007199254740993])
+def test_a_progress_token_keeps_its_type(revision: Revision, token: int | str) -> None:
+    message = call(revision, 1, _meta={**({} if revision.handshake else meta_of()), "progressToken": token})
+    found = accepted(server_of(revision).receive(message)).progress_token
+    assert (type(found), found) == (type(token), token)
+
+
+@every_era
+@pytest.mark.parametrize("token", [True, 1.5, None, [], {}])
+def test_a_request_with_an_unusable_progress_token_is_served_without_progress(revision: Revision, token: Any) -> None:
+    message = call(revision, 1, _meta={**({} if revision.handshake else meta_of()), "progressToken": token})
+    assert accepted(server_of(revision).receive(message)).progress_token is None
+
+
+# Methods
+
+
+@every_era
+@pytest.mark.parametrize("method", ["tools/explode", "", "TOOLS/LIST", "rpc.discover"])
+def test_an_unknown_method_is_not_found(revision: Revision, method: str) -> None:
+    reply = refused(server_of(revision).receive(call(revision, 7, method)))
+    assert (reply.code, reply.id) == (METHOD_NOT_FOUND, 7)
+    assert reply.data == {"method": method}
+
+
+@pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
+def test_a_server_serves_what_clients_may_send_in_the_revision_and_nothing_else(revision: Revision) -> None:
+    for name in ("tools/list", "ping", "server/discover", "tasks/get", "logging/setLevel", "roots/list"):
+        server = server_of(revision)
+        row = revision.methods.get(name)
+        event = server.receive(call(revision, 7, name))
+        if row is not None and row.sent_by("client"):
+            assert accepted(event).method is row
+        else:
+            assert refused(event).code == METHOD_NOT_FOUND
+
+
+@pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
+def test_a_client_serves_what_servers_may_send_in_the_revision_and_nothing_else(revision: Revision) -> None:
+    for name in ("ping", "roots/list", "sampling/createMessage", "elicitation/create", "tools/list", "x"):
+        client = client_of(revision)
+        row = revision.methods.get(name)
+        event = client.receive(Request(7, name))
+        if row is not None and row.sent_by("server"):
+            assert accepted(event).method is row
+        else:
+            assert refused(event).code == METHOD_NOT_FOUND
+
+
+@every_era
+def test_a_notification_sent_as_a_request_is_not_found(revision: Revision) -> None:
+    server = server_of(revision)
+    running = accepted(server.receive(call(revision, 7)))
+    reply = refused(server.receive(call(revision, 8, "notifications/cancelled", requestId=7)))
+    assert reply.code == METHOD_NOT_FOUND
+    assert server.inbound == (running,)
+
+
+def test_the_name_of_an_unknown_method_is_quoted_up_to_a_bound() -> None:
+    reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "x" * 10_000)))
+    assert len(reply.data["method"]) == 200
+
+
+def test_a_client_may_be_pinged_before_a_revision_is_settled() -> None:
+    assert accepted(ConnectionState("client").receive(Request(1, "ping"))).revision is LATEST_LEGACY
+
+
+def test_a_request_to_a_modern_client_is_reported_and_never_answered() -> None:
+    client = client_of(LATEST_MODERN)
+    for message in (Request(1, "ping"), Request(2, "roots/list"), modern(3, "sampling/createMessage")):
+        event = client.receive(message)
+        assert isinstance(event, Ignored)
+        assert event.noteworthy
+    assert client.inbound == ()
+
+
+# Notifications
+
+
+@every_era
+@pytest.mark.parametrize(
+    "message",
+    [
+        Notification("notifications/unheard_of"),
+        Notification("tools/call", {"name": "x"}),
+        Notification("notifications/message", {"level": "info", "data": 1}),
+        Notification("notifications/initialized", [1]),
+        Notification("notifications/initialized", "x"),
+        Notification("", {}),
+    ],
+    ids=str,
+)
+def test_an_unknown_or_misshapen_notification_passes_in_silence(revision: Revision, message: Notification) -> None:
+    event = server_of(revision).receive(message)
+    assert isinstance(event, Ignored)
+    assert not event.noteworthy
+
+
+def test_a_notification_is_handed_on_with_its_row_and_revision() -> None:
+    event = client_of(LATEST_MODERN).receive(Notification("notifications/message", {"level": 3}))
+    assert isinstance(event, NotificationReceived)
+    assert event.method is LATEST_MODERN.methods["notifications/message"]
+    assert (event.params, event.revision) == ({"level": 3}, LATEST_MODERN)
+
+
+def test_a_notification_of_another_revision_passes_in_silence() -> None:
+    message = Notification("notifications/elicitation/complete", {"elicitationId": "e"})
+    assert isinstance(client_of(LATEST_LEGACY).receive(message), NotificationReceived)
+    assert isinstance(client_of(REVISIONS["2025-06-18"]).receive(message), Ignored)
+    assert isinstance(client_of(LATEST_MODERN).receive(message), Ignored)
+
+
+# Lines that are no message (RPC-05)
+
+
+@pytest.mark.parametrize("line", [b"{bad", b"{", b"42", b'"x"', b"[]", b"{}", b'{"jsonrpc":"1.0","id":3,"method":"x"}'])
+def test_an_unreadable_line_is_refused_once_and_the_next_is_served(line: bytes) -> None:
+    server = server_of(LATEST_LEGACY)
+    assert isinstance(server.receive(decode(line)), Refused)
+    assert accepted(server.receive(Request(1, "ping")))
+
+
+def test_a_senseless_reply_is_reported_and_not_answered() -> None:
+    event = server_of(LATEST_LEGACY).receive(decode(b'{"jsonrpc":"2.0","id":1,"result":1,"error":2}'))
+    assert isinstance(event, Ignored)
+    assert event.noteworthy
+
+
+def test_both_roles_have_tables_of_their_own_for_either_direction() -> None:
+    server = server_of(LATEST_LEGACY, roots={})
+    ours = server.open_request("roots/list", LATEST_LEGACY)
+    theirs = accepted(server.receive(Request(ours.id, "ping")))
+    assert server.finish(theirs)
+    assert server.outbound == (ours,)
+    assert not isinstance(server.receive(Response(ours.id, {"roots": []})), Ignored)
+
+
+def test_initialize_is_a_request_like_any_other_to_the_table() -> None:
+    server = ConnectionState("server")
+    request = accepted(server.receive(initialize("2025-06-18", 7)))
+    assert refused(server.receive(Request(7, "ping"))).code == INVALID_REQUEST
+    assert server.inbound == (request,)

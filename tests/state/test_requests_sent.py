@@ -1,0 +1,211 @@
+"""Requests that go out: ids, what may be sent, replies, progress and giving up (S2C-04, CAN-13, PRG-04, CH-13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.state.peers import accepted, client_of, server_of
+
+from trio_mcp.jsonrpc.codec import decode
+from trio_mcp.jsonrpc.errors import METHOD_NOT_FOUND
+from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response
+from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
+from trio_mcp.state.connection_state import ConnectionState, MethodUnavailable
+from trio_mcp.state.events import ErrorReceived, Ignored, ProgressReceived, ResultReceived
+from trio_mcp.state.requests import OutboundRequest
+
+# Opening
+
+
+def test_every_request_of_ours_has_an_id_of_its_own() -> None:
+    client = client_of(LATEST_LEGACY)
+    calls = [client.open_request("ping", LATEST_LEGACY) for _ in range(50)]
+    assert len({call.id for call in calls}) == 50
+    assert client.outbound == tuple(calls)
+
+
+def test_an_id_of_ours_is_not_used_again() -> None:
+    client = client_of(LATEST_LEGACY)
+    first = client.open_request("ping", LATEST_LEGACY)
+    client.receive(Response(first.id, {}))
+    assert client.open_request("ping", LATEST_LEGACY).id != first.id
+
+
+def test_an_id_of_ours_is_never_one_the_peer_has_in_flight() -> None:
+    server = server_of(LATEST_LEGACY)
+    for request_id in (1, 2, 4, "3"):
+        accepted(server.receive(Request(request_id, "ping")))
+    calls = [server.open_request("ping", LATEST_LEGACY) for _ in range(3)]
+    assert not {call.id for call in calls} & {1, 2, 4}
+
+
+@pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_a_role_opens_what_the_revision_lets_it_send_and_nothing_else(role: Any, revision: Revision) -> None:
+    for row in (*revision.methods.values(), *REVISIONS["2025-11-25"].methods.values()):
+        state = ConnectionState(role)
+        ours = revision.methods.get(row.name)
+        if ours is not None and ours.is_request and ours.sent_by(role):
+            assert state.open_request(row.name, revision).method is ours
+        else:
+            with pytest.raises(MethodUnavailable):
+                state.open_request(row.name, revision)
+            assert state.outbound == ()
+
+
+def test_what_cannot_be_sent_is_named_with_the_revision() -> None:
+    with pytest.raises(MethodUnavailable, match=r"ping.*2026-07-28") as caught:
+        client_of(LATEST_MODERN).open_request("ping", LATEST_MODERN)
+    assert caught.value.code == METHOD_NOT_FOUND
+
+
+def test_requests_of_two_eras_may_be_open_at_once() -> None:
+    client = client_of(LATEST_LEGACY)
+    old = client.open_request("ping", LATEST_LEGACY)
+    new = client.open_request("server/discover", LATEST_MODERN)
+    assert (old.revision, new.revision) == (LATEST_LEGACY, LATEST_MODERN)
+
+
+# Replies
+
+
+@pytest.fixture
+def client() -> ConnectionState:
+    return client_of(LATEST_LEGACY)
+
+
+@pytest.fixture
+def call(client: ConnectionState) -> OutboundRequest:
+    return client.open_request("tools/call", LATEST_LEGACY)
+
+
+def test_a_result_settles_its_request(client: ConnectionState, call: OutboundRequest) -> None:
+    assert client.receive(Response(call.id, {"content": []})) == ResultReceived(call, {"content": []})
+    assert client.outbound == ()
+
+
+def test_an_error_settles_its_request(client: ConnectionState, call: OutboundRequest) -> None:
+    error = ErrorResponse(call.id, -1, "refused")
+    assert client.receive(error) == ErrorReceived(call, error)
+    assert client.outbound == ()
+
+
+def test_replies_settle_requests_in_any_order(client: ConnectionState) -> None:
+    calls = [client.open_request("ping", LATEST_LEGACY) for _ in range(3)]
+    for one in reversed(calls):
+        assert client.receive(Response(one.id, {})) == ResultReceived(one, {})
+
+
+@pytest.mark.parametrize("reply_id", ["1", 2, -1, "", "x"])
+def test_a_reply_nobody_waits_for_settles_nothing(
+    client: ConnectionState, call: OutboundRequest, reply_id: Any
+) -> None:
+    assert call.id == 1
+    assert isinstance(client.receive(Response(reply_id, {})), Ignored)
+    assert isinstance(client.receive(ErrorResponse(reply_id, -1, "no")), Ignored)
+    assert client.outbound == (call,)
+
+
+def test_a_second_reply_settles_nothing(client: ConnectionState, call: OutboundRequest) -> None:
+    client.receive(Response(call.id, {}))
+    assert isinstance(client.receive(Response(call.id, {})), Ignored)
+    assert isinstance(client.receive(ErrorResponse(call.id, -1, "no")), Ignored)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"both"}}',
+        b'{"jsonrpc":"2.0","id":1}',
+        b'{"jsonrpc":"2.0","id":1,"error":{"code":"1","message":""}}',
+        b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}',
+        b'{"jsonrpc":"2.0","id":true,"result":{}}',
+        b'{"jsonrpc":"2.0","id":1.0,"result":{}}',
+        b'{"jsonrpc":"1.0","id":1,"result":{}}',
+    ],
+)
+def test_a_reply_that_makes_no_sense_leaves_the_waiter_waiting_for_the_true_one(
+    client: ConnectionState, call: OutboundRequest, line: bytes
+) -> None:
+    client.receive(decode(line))
+    assert client.receive(Response(call.id, {})) == ResultReceived(call, {})
+
+
+def test_an_error_that_names_no_request_is_reported(client: ConnectionState) -> None:
+    event = client.receive(ErrorResponse(None, -32700, "Parse error"))
+    assert isinstance(event, Ignored)
+    assert event.noteworthy
+
+
+# Progress
+
+
+@pytest.mark.parametrize("params", [{"progress": 1}, {"progress": "broken"}, {}])
+def test_progress_meets_the_request_its_token_names(
+    client: ConnectionState, call: OutboundRequest, params: dict[str, Any]
+) -> None:
+    said = {"progressToken": call.id, **params}
+    assert client.receive(Notification("notifications/progress", said)) == ProgressReceived(call, said)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [None, {}, [], {"progressToken": "1"}, {"progressToken": 1.0}, {"progressToken": True}, {"progressToken": 2},
+     {"progressToken": None}, {"progressToken": []}, {"progressToken": {}}],
+    ids=str,
+)  # fmt: skip
+def test_progress_for_no_request_in_flight_is_ignored(
+    client: ConnectionState, call: OutboundRequest, params: Any
+) -> None:
+    assert call.id == 1
+    event = client.receive(Notification("notifications/progress", params))
+    assert isinstance(event, Ignored)
+    assert not event.noteworthy
+    assert client.receive(Response(1, {})) == ResultReceived(call, {})
+
+
+def test_progress_of_a_finished_request_is_ignored(client: ConnectionState, call: OutboundRequest) -> None:
+    client.receive(Response(call.id, {}))
+    event = client.receive(Notification("notifications/progress", {"progressToken": call.id, "progress": 1}))
+    assert isinstance(event, Ignored)
+
+
+# Giving up
+
+
+def test_giving_up_owes_the_peer_one_cancel(client: ConnectionState, call: OutboundRequest) -> None:
+    assert client.abandon(call)
+    assert not client.abandon(call)
+    assert client.outbound == ()
+
+
+def test_giving_up_on_a_settled_request_owes_nothing(client: ConnectionState, call: OutboundRequest) -> None:
+    client.receive(Response(call.id, {}))
+    assert not client.abandon(call)
+
+
+def test_giving_up_on_initialize_owes_nothing() -> None:
+    client = ConnectionState("client")
+    call = client.open_request("initialize", LATEST_LEGACY)
+    assert not client.abandon(call)
+    assert client.outbound == ()
+
+
+@pytest.mark.parametrize("late", [Response(1, {}), ErrorResponse(1, -1, "no")], ids=["result", "error"])
+def test_a_late_reply_to_an_abandoned_request_is_ignored(
+    client: ConnectionState, call: OutboundRequest, late: Response | ErrorResponse
+) -> None:
+    assert call.id == 1
+    client.abandon(call)
+    event = client.receive(late)
+    assert isinstance(event, Ignored)
+    assert not event.noteworthy
+
+
+def test_a_lost_connection_fails_every_request_once(client: ConnectionState) -> None:
+    calls = [client.open_request("ping", LATEST_LEGACY) for _ in range(3)]
+    client.receive(Response(calls[1].id, {}))
+    assert client.abandon_all() == [calls[0], calls[2]]
+    assert client.abandon_all() == []
+    assert not client.abandon(calls[0])
