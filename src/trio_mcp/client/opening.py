@@ -17,7 +17,7 @@ from ..spec.errors import UNSUPPORTED_PROTOCOL_VERSION
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import DiscoverResult, Implementation, InitializeParams, InitializeResult
 from ..spec.meta import SERVER_INFO
-from ..spec.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, MODERN_REVISIONS, REVISIONS
+from ..spec.revisions import LATEST_LEGACY, LATEST_MODERN, MODERN_REVISIONS, REVISIONS
 from .client import Client
 from .options import ClientOptions, ClientSettings
 
@@ -136,10 +136,7 @@ def _supported(data: Any) -> str:
 
 
 async def _initialize(client: Client) -> None:
-    offered = REVISIONS.get(client.settings.revision or LATEST_LEGACY.name)
-    if offered is None or not offered.handshake:
-        known = ", ".join(row.name for row in LEGACY_REVISIONS)
-        raise ValueError(f"the legacy revisions are {known}, not {client.settings.revision}")
+    offered = REVISIONS[client.settings.revision or LATEST_LEGACY.name]
     params = InitializeParams(offered.name, client.capabilities, client.settings.info)
     data: JSONObject = unstructure(params, offered)
     result = _structured(await client.duplex.request("initialize", data, offered), InitializeResult)

@@ -12,6 +12,7 @@ from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import Implementation
 from ..spec.notifications import LogParams
+from ..spec.revisions import LEGACY_REVISIONS
 from ..spec.roots import Root
 from ..spec.sampling import CreateMessageParams, CreateMessageResult
 
@@ -54,6 +55,12 @@ class ClientOptions(TypedDict, total=False):
     probe_timeout: float
 
 
+def _is_legacy(_: Any, __: Any, revision: str | None) -> None:
+    names = [row.name for row in LEGACY_REVISIONS]
+    if revision is not None and revision not in names:
+        raise ValueError(f"the legacy revisions are {', '.join(names)}, not {revision}")
+
+
 @attrs.frozen(kw_only=True)
 class ClientSettings:
     """How a client presents itself, what it answers, and whom it tells.
@@ -84,9 +91,11 @@ class ClientSettings:
     """Called with the URI of a subscribed resource that changed."""
     limits: Limits = DEFAULT_LIMITS
     """What the server may take from us."""
-    era: Literal["auto", "modern", "legacy"] = "auto"
+    era: Literal["auto", "modern", "legacy"] = attrs.field(
+        default="auto", validator=attrs.validators.in_(("auto", "modern", "legacy"))
+    )
     """Whether to ask for the era with ``server/discover``, or to know it."""
-    revision: str | None = None
+    revision: str | None = attrs.field(default=None, validator=_is_legacy)
     """The legacy revision to offer in ``initialize``; `None` is the latest."""
     connect_timeout: float = 60.0
     """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""

@@ -1,0 +1,293 @@
+"""Finding out which era the server lives in, and settling the revision. All on a virtual clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from tests.interaction.client.raw import RawPeer, discovery, methods_in, scripted, text_of
+
+from trio_mcp import REVISIONS, ConnectionLost, PeerError, ProtocolViolation
+from trio_mcp.client.opening import open_client
+from trio_mcp.spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
+
+LEGACY = [name for name, row in REVISIONS.items() if row.handshake]
+MODERN = "2026-07-28"
+
+
+async def test_a_server_that_discovers_is_spoken_to_in_the_modern_revision_without_a_handshake(
+    autojump_clock: object,
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.discovered()
+        await peer.text(await peer.until("tools/call"))
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        assert client.revision.name == MODERN
+        assert text_of(await client.call_tool("any")) == "done"
+    assert methods_in(peer.wire) == ["server/discover", "tools/call"]
+
+
+async def test_every_modern_request_carries_its_version_client_and_capabilities(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.discovered()
+        await peer.text(await peer.until("tools/call"))
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        await client.call_tool("any")
+    for message in peer.wire:
+        meta = message["params"]["_meta"]
+        assert meta[PROTOCOL_VERSION] == MODERN
+        assert meta[CLIENT_INFO]["name"] == "trio-mcp"
+        assert meta[CLIENT_CAPABILITIES] == {}
+
+
+@pytest.mark.parametrize("code", [-32601, -32602, -32600, -32002, 0])
+async def test_a_server_that_refuses_to_discover_is_initialized(autojump_clock: object, code: int) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.error(await peer.until("server/discover"), code)
+        await peer.handshake()
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        assert client.revision.name == LEGACY[-1]
+        assert client.server_info is not None
+        assert client.server_info.name == "raw"
+    assert methods_in(peer.wire)[:3] == ["server/discover", "initialize", "notifications/initialized"]
+
+
+@pytest.mark.parametrize("version", LEGACY)
+async def test_each_legacy_revision_a_server_chooses_is_spoken(autojump_clock: object, version: str) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(version)
+        await peer.text(await peer.until("tools/call"))
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        assert client.revision is REVISIONS[version]
+        assert text_of(await client.call_tool("any")) == "done"
+    assert "_meta" not in peer.wire[-1]["params"]
+
+
+@pytest.mark.parametrize("version", LEGACY)
+async def test_the_legacy_revision_to_offer_can_be_chosen(autojump_clock: object, version: str) -> None:
+    async with (
+        scripted(RawPeer.handshake) as (channel, peer),
+        open_client(channel, era="legacy", revision=version) as client,
+    ):
+        assert client.revision is REVISIONS[version]
+    assert peer.wire[0]["method"] == "initialize"
+    assert peer.wire[0]["params"]["protocolVersion"] == version
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_offering_a_revision_that_has_no_handshake_is_a_plain_value_error(
+    autojump_clock: object, era: Any
+) -> None:
+    async with scripted(RawPeer.handshake) as (channel, peer):
+        with pytest.raises(ValueError, match="the legacy revisions are 2024-11-05"):
+            async with open_client(channel, era=era, revision=MODERN):
+                pass
+    assert "initialize" not in methods_in(peer.wire)
+
+
+@pytest.mark.parametrize("version", ["2023-01-01", MODERN, "", "draft"])
+async def test_a_server_that_chooses_a_revision_we_do_not_speak_is_left(autojump_clock: object, version: str) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.error(await peer.until("server/discover"), -32601)
+        await peer.result(
+            await peer.until("initialize"),
+            {"protocolVersion": version, "capabilities": {}, "serverInfo": {"name": "raw", "version": "1"}},
+        )
+
+    async with scripted(script) as (channel, peer):
+        with pytest.raises(ProtocolViolation, match="which we do not speak"):
+            async with open_client(channel):
+                pass
+    assert methods_in(peer.wire) == ["server/discover", "initialize"]
+
+
+async def test_a_modern_server_without_a_common_version_is_not_initialized(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        discover = await peer.until("server/discover")
+        await peer.error(discover, -32022, "no", data={"supported": ["2031-01-01"], "requested": MODERN})
+
+    async with scripted(script) as (channel, peer):
+        with pytest.raises(ProtocolViolation, match="2031-01-01"):
+            async with open_client(channel):
+                pass
+    assert methods_in(peer.wire) == ["server/discover"]
+
+
+async def test_a_discovery_without_our_modern_revision_leads_to_the_handshake(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.discovered("2031-01-01", "2025-11-25")
+        await peer.handshake()
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        assert client.revision.name == "2025-11-25"
+    assert "initialize" in methods_in(peer.wire)
+
+
+async def test_silence_leads_to_the_handshake_after_the_probe_timeout(autojump_clock: object) -> None:
+    asked_at: list[float] = []
+
+    async def script(peer: RawPeer) -> None:
+        await peer.until("server/discover")
+        await peer.until("initialize")
+        asked_at.append(trio.current_time())
+        await peer.result(
+            peer.wire[-1],
+            {"protocolVersion": "2024-11-05", "capabilities": {}, "serverInfo": {"name": "raw", "version": "1"}},
+        )
+
+    async with scripted(script) as (channel, _):
+        begun = trio.current_time()
+        async with open_client(channel, probe_timeout=3) as client:
+            assert client.revision.name == "2024-11-05"
+    assert asked_at == [pytest.approx(begun + 3)]
+
+
+async def test_the_unanswered_question_is_cancelled_once_the_handshake_is_done(autojump_clock: object) -> None:
+    async with scripted(_silent_about_discovery) as (channel, peer), open_client(channel) as client:
+        await client.ping()
+    methods = methods_in(peer.wire)
+    assert methods.count("notifications/cancelled") == 1
+    cancel = peer.wire[methods.index("notifications/cancelled")]
+    assert cancel["params"]["requestId"] == peer.wire[0]["id"]
+
+
+async def _silent_about_discovery(peer: RawPeer) -> None:
+    await peer.until("server/discover")
+    await peer.handshake()
+    await peer.result(await peer.until("ping"), {})
+
+
+async def test_a_late_discovery_still_counts_while_the_handshake_is_unanswered(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        discover = await peer.until("server/discover")
+        initialize = await peer.until("initialize")
+        await peer.result(discover, discovery())
+        await peer.text(await peer.until("tools/call"))
+        await peer.error(initialize, -32600)
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        assert client.revision.name == MODERN
+        assert text_of(await client.call_tool("any")) == "done"
+    # 2025-11-25 cancellation: initialize MUST NOT be cancelled.
+    assert "notifications/cancelled" not in methods_in(peer.wire)
+
+
+async def test_a_slow_modern_server_that_refuses_initialize_is_waited_for(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        discover = await peer.until("server/discover")
+        await peer.error(await peer.until("initialize"), -32601)
+        await trio.sleep(20)
+        await peer.result(discover, discovery())
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        assert client.revision.name == MODERN
+
+
+async def test_a_discovery_after_the_handshake_changes_nothing(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        discover = await peer.until("server/discover")
+        await peer.handshake()
+        await peer.result(discover, discovery())
+        await peer.result(await peer.until("ping"), {})
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        await client.ping()
+        assert client.revision.handshake
+
+
+async def test_a_server_that_refuses_both_openings_is_a_peer_error(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.error(await peer.until("server/discover"), -32601)
+        await peer.error(await peer.until("initialize"), -32000, "not today", data={"try": "tomorrow"})
+
+    async with scripted(script) as (channel, _):
+        with pytest.raises(PeerError, match="not today") as caught:
+            async with open_client(channel):
+                pass
+    assert (caught.value.code, caught.value.data) == (-32000, {"try": "tomorrow"})
+
+
+@pytest.mark.parametrize("opening", ["server/discover", "initialize"])
+async def test_a_connection_that_is_lost_while_opening_is_connection_lost(autojump_clock: object, opening: str) -> None:
+    async def script(peer: RawPeer) -> None:
+        if opening == "initialize":
+            await peer.error(await peer.until("server/discover"), -32601)
+        await peer.until(opening)
+        await peer.close()
+
+    async with scripted(script) as (channel, _):
+        with pytest.raises(ConnectionLost):
+            async with open_client(channel):
+                pass
+
+
+@pytest.mark.parametrize("answer", [None, [], {"supportedVersions": 5}, {"supportedVersions": ["2026-07-28"]}, "text"])
+async def test_a_discovery_that_makes_no_sense_is_a_protocol_violation(autojump_clock: object, answer: Any) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.result(await peer.until("server/discover"), answer)
+
+    async with scripted(script) as (channel, _):
+        with pytest.raises(ProtocolViolation):
+            async with open_client(channel, era="modern"):
+                pass
+
+
+@pytest.mark.parametrize("answer", [None, [], {}, {"protocolVersion": 5}, "text"])
+async def test_an_initialize_result_that_makes_no_sense_is_a_protocol_violation(
+    autojump_clock: object, answer: Any
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.result(await peer.until("initialize"), answer)
+
+    async with scripted(script) as (channel, _):
+        with pytest.raises(ProtocolViolation):
+            async with open_client(channel, era="legacy"):
+                pass
+
+
+async def test_a_client_told_to_be_modern_never_falls_back(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.error(await peer.until("server/discover"), -32601)
+
+    async with scripted(script) as (channel, peer):
+        with pytest.raises(PeerError):
+            async with open_client(channel, era="modern"):
+                pass
+    assert methods_in(peer.wire) == ["server/discover"]
+
+
+async def test_a_server_may_ping_while_we_negotiate(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        discover = await peer.until("server/discover")
+        await peer.request("p1", "ping")
+        assert await peer.read() == {"jsonrpc": "2.0", "id": "p1", "result": {}}
+        await peer.error(discover, -32601)
+        await peer.handshake()
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        assert client.revision.handshake
+
+
+async def test_what_the_server_says_of_itself_can_be_read(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.result(
+            await peer.until("initialize"),
+            {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {"listChanged": True}, "experimental": {"x": {}}},
+                "serverInfo": {"name": "S", "version": "2", "unknown": 1},
+                "instructions": "be kind",
+                "unknown": {},
+            },
+        )
+
+    async with scripted(script) as (channel, _), open_client(channel, era="legacy") as client:
+        assert client.instructions == "be kind"
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.tools.list_changed
+        assert client.server_capabilities.prompts is None
