@@ -205,9 +205,7 @@ def test_a_reply_of_another_json_rpc_is_not_answered(member: dict[str, Any]) -> 
 
 
 def test_a_batch_keeps_its_members_in_order() -> None:
-    batch = decode(
-        b"[" + line(id=1, method="ping") + b"," + line(method="x") + b"," + line(id=2, result=0) + b"]"
-    )
+    batch = decode(b"[" + line(id=1, method="ping") + b"," + line(method="x") + b"," + line(id=2, result=0) + b"]")
     assert batch == Batch((Request(1, "ping"), Notification("x"), Response(2, 0)))
 
 

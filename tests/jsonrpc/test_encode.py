@@ -60,9 +60,7 @@ def test_every_frame_keeps_type_and_value_of_the_id(request_id: int | str) -> No
         assert (type(written), written) == (type(request_id), request_id)
 
 
-@pytest.mark.parametrize(
-    "text", ["a\nb", "a\r\nb", "\u2028\u2029\u0085", "\x00\x1f", '"\\', "🦑", "\x7f", "e\u0301"]
-)
+@pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "\u2028\u2029\u0085", "\x00\x1f", '"\\', "🦑", "\x7f", "e\u0301"])
 def test_any_text_fits_on_one_line_and_comes_back(text: str) -> None:
     line = frame_notification("x", {"text": text})
     assert b"\n" not in line

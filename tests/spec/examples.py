@@ -110,9 +110,7 @@ def restricted(value: Any, revision: Revision) -> Any:
     if not attrs.has(type(value)):
         return value
     changes = {
-        field.name: restricted(getattr(value, field.name), revision)
-        if _said(field, revision)
-        else field.default
+        field.name: restricted(getattr(value, field.name), revision) if _said(field, revision) else field.default
         for field in attrs.fields(type(value))
     }
     return type(value)(**changes)

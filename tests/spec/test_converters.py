@@ -286,10 +286,7 @@ def test_enum_members_and_nested_objects_become_plain_data() -> None:
 
 @pytest.mark.parametrize("value", [[1, 2], "text", 3, False, 0])
 def test_structured_content_that_is_no_object_goes_to_modern_clients_only(value: Any) -> None:
-    said = [
-        "structuredContent" in unstructure(CallToolResult(structured_content=value), revision)
-        for revision in ALL
-    ]
+    said = ["structuredContent" in unstructure(CallToolResult(structured_content=value), revision) for revision in ALL]
     assert said == [False, False, False, False, True]
 
 
@@ -337,9 +334,7 @@ def test_audio_cannot_be_said_in_the_first_revision() -> None:
 
 
 @pytest.mark.parametrize("revision", ALL[:3], ids=str)
-@pytest.mark.parametrize(
-    "block", [ToolUseContent("i", "n", {}), ToolResultContent("i")], ids=lambda b: b.type
-)
+@pytest.mark.parametrize("block", [ToolUseContent("i", "n", {}), ToolResultContent("i")], ids=lambda b: b.type)
 def test_tools_cannot_be_sampled_before_their_revision(revision: Revision, block: Any) -> None:
     with pytest.raises(NotExpressible, match="came with 2025-11-25"):
         unstructure(SamplingMessage("user", block), revision)
@@ -369,9 +364,7 @@ def test_the_structured_result_of_a_sampled_tool_is_an_object_until_the_modern_r
     block = ToolResultContent("i", structured_content=[1])
     assert "structuredContent" not in unstructure(block, FOURTH)
     assert unstructure(block, FIFTH)["structuredContent"] == [1]
-    assert unstructure(ToolResultContent("i", structured_content={"a": 1}), FOURTH)["structuredContent"] == {
-        "a": 1
-    }
+    assert unstructure(ToolResultContent("i", structured_content={"a": 1}), FOURTH)["structuredContent"] == {"a": 1}
 
 
 def test_a_url_cannot_be_elicited_before_its_revision() -> None:
@@ -390,9 +383,7 @@ def test_a_url_is_elicited_with_an_id_in_one_revision_and_without_afterwards() -
 
 def test_a_form_says_no_mode() -> None:
     for revision in ALL[2:]:
-        assert "mode" not in unstructure(
-            ElicitFormParams("m", {"type": "object", "properties": {}}), revision
-        )
+        assert "mode" not in unstructure(ElicitFormParams("m", {"type": "object", "properties": {}}), revision)
 
 
 def test_a_form_with_a_list_of_choices_cannot_be_said_in_the_first_revision_of_forms() -> None:

@@ -63,9 +63,7 @@ STEPS = list(zip(list(REVISIONS.values()), list(REVISIONS.values())[1:], strict=
 def said(revision: Revision, other: Revision) -> set[str]:
     """Every member that ``revision`` says, of the classes that both revisions have words for."""
     both = [kind for kind in sayable_classes(revision) if kind in sayable_classes(other)]
-    return {
-        f"{kind.__name__}.{name}" for kind in both for name in unstructure(full(kind, revision), revision)
-    }
+    return {f"{kind.__name__}.{name}" for kind in both for name in unstructure(full(kind, revision), revision)}
 
 
 @pytest.mark.parametrize(("before", "after"), STEPS, ids=str)

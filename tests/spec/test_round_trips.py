@@ -73,8 +73,6 @@ def test_what_a_newer_peer_adds_does_no_harm(case: tuple[Revision, str, Any]) ->
     wire = over_the_wire(minimal(kind, revision), revision)
     heard = structure({**wire, "notInventedYet": {"at": ["all"]}}, kind)
     if isinstance(heard, CreateMessageResult):
-        assert heard.extra == {
-            "notInventedYet": {"at": ["all"]}
-        }  # the one class that keeps what it does not know
+        assert heard.extra == {"notInventedYet": {"at": ["all"]}}  # the one class that keeps what it does not know
     elif kind != dict[str, Any]:
         assert heard == structure(wire, kind)

@@ -164,6 +164,15 @@ def test_capabilities_that_are_declared_again_are_understood_again() -> None:
         assert request.capabilities.supports("elicitation") is ("elicitation" in declared)
 
 
+def test_a_client_that_says_its_name_again_is_known_again() -> None:
+    server = ConnectionState("server")
+    for request_id, name in enumerate(["buoy", "buoy", "cairn"]):
+        meta = meta_of(**{CLIENT_INFO: {"name": name, "version": "2"}})
+        client = accepted(server.receive(Request(request_id, "tools/list", {"_meta": meta}))).client_info
+        assert client is not None
+        assert client.name == name
+
+
 @pytest.mark.parametrize("version", ["2027-01-01", "", *(row.name for row in LEGACY_REVISIONS)])
 def test_an_unsupported_version_is_answered_with_those_supported(version: str) -> None:
     server = ConnectionState("server")

