@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ..state.events import NotificationReceived
     from ..state.requests import InboundRequest
     from .request_scope import RequestScope
@@ -22,9 +24,10 @@ class RequestHandler(Protocol):
         """The result of a request that needs no waiting, or `NOT_NOW`. Runs in the reader: it must be quick.
         Raises `CodedError` for an error reply."""
 
-    async def answer(self, scope: RequestScope) -> Any:
+    def answer(self, scope: RequestScope) -> Awaitable[Any]:
         """The result of a request, in its own nursery. Raises `CodedError` for an error reply; any other
         exception is reported and answered -32603 without its text."""
+        ...
 
     def wants(self, event: NotificationReceived) -> bool:
         """Whether `notified` is to be called for it."""

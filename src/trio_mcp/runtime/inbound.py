@@ -81,15 +81,16 @@ class Inbound:
     async def _answer(self, scope: RequestScope) -> None:
         line: bytes | None = None
         try:
-            if not scope.is_cancelled:  # cancelled before it first ran: it never runs (DESIGN ruling 4)
-                line = await self._outcome(scope)
-                scope.close()
-                if line is not None and scope.batch is None and self._outbox.is_full(REQUEST_MARKS):
-                    with trio.CancelScope() as scope.reply_scope:
-                        await self._outbox.room(REQUEST_MARKS)
+            if scope.is_cancelled:  # cancelled before it first ran: it never runs (DESIGN ruling 4)
+                return
+            line = await self._outcome(scope)
+            scope.close()
+            if line is not None and scope.batch is None and self._outbox.is_full(REQUEST_MARKS):
+                with trio.CancelScope() as scope.reply_scope:
+                    await self._outbox.room(REQUEST_MARKS)
         finally:
             scope.close()
-            scope.is_over = True
+            scope.let_go()
             answered = self._state.finish(scope.request)
             if line is not None and answered:
                 self.send_reply(line, scope.batch)
@@ -112,7 +113,7 @@ class Inbound:
                     result = await self._handler.answer(scope)
                 except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
                     raise
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - even SystemExit ends only this request
                     failure = error
                     nursery.cancel_scope.cancel(reason="the handler failed")
             gave_up = nursery.cancel_scope.cancelled_caught

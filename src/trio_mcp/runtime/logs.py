@@ -46,7 +46,7 @@ class RequestLog:
             await outbox.room()
             if scope.finished:
                 return
-        outbox.put(line, scope.owner)
+        outbox.put(line, scope)
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
         """Send without waiting. False when it was dropped: filtered, no room, or the request has ended.
@@ -59,7 +59,7 @@ class RequestLog:
         head = _HEADS.get(
             level
         ) or b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":' + encode_value(level)
-        outbox.put(_line(head, data, logger), scope.owner)
+        outbox.put(_line(head, data, logger), scope)
         return True
 
     async def debug(self, data: Any, logger: str | None = None) -> None:

@@ -1,33 +1,103 @@
-"""open_service_nursery: background tasks that serve a body, and leave its exceptions alone."""
+"""open_service_nursery: background tasks that serve a body, outlive it, and leave its exceptions alone."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import trio
 
-__all__ = ["open_service_nursery"]
+__all__ = ["ServiceNursery", "open_service_nursery"]
+
+
+class ServiceNursery:
+    """Where the tasks that serve a body are started: see `open_service_nursery`."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._shields: set[trio.CancelScope] | None = set()
+
+    def start_soon(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Start ``service`` in the background, shielded until the body is left."""
+        self._nursery.start_soon(self._run_shielded, service, args)
+
+    async def start(self, service: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """As `start_soon`, and wait until ``service`` called ``task_status.started``; gives what it said there."""
+        return await self._nursery.start(self._start_shielded, service, args)
+
+    async def _run_shielded(self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+        with trio.CancelScope() as scope:
+            self._shield(scope)
+            try:
+                await service(*args)
+            finally:
+                self._forget(scope)
+
+    async def _start_shielded(
+        self,
+        service: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        *,
+        task_status: trio.TaskStatus[Any],
+    ) -> None:
+        with trio.CancelScope() as scope:
+            # Not before it has started: until then it belongs to whoever waits for that.
+            try:
+                await service(*args, task_status=_Started(task_status, lambda: self._shield(scope)))
+            finally:
+                self._forget(scope)
+
+    def _shield(self, scope: trio.CancelScope) -> None:
+        if self._shields is not None:
+            scope.shield = True
+            self._shields.add(scope)
+
+    def _forget(self, scope: trio.CancelScope) -> None:
+        if self._shields is not None:
+            self._shields.discard(scope)
+
+    def cancel(self, reason: str) -> None:
+        """The body was left: cancel all tasks, shielded no more."""
+        shields, self._shields = self._shields or set(), None
+        for scope in shields:
+            scope.shield = False
+        self._nursery.cancel_scope.cancel(reason=reason)
+
+
+class _Started:
+    def __init__(self, status: trio.TaskStatus[Any], then: Callable[[], None]) -> None:
+        self._status = status
+        self._then = then
+
+    def started(self, value: Any = None) -> None:
+        self._status.started(value)
+        self._then()
 
 
 @asynccontextmanager
-async def open_service_nursery(reason: str) -> AsyncGenerator[trio.Nursery]:
-    """A nursery whose tasks are cancelled, with ``reason``, when the body is left.
+async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
+    """A nursery whose tasks are cancelled, with ``reason``, when the body is left, and not before.
+
+    Leaving a call by a scope *around* the whole connection must still send the cancel for it, so the writer
+    has to outlive the caller: a cancel from outside reaches the body first, and the tasks once the body is
+    done. A task that fails still cancels the body.
 
     What the body raises leaves as it is, never inside an ExceptionGroup: callers catch plain types. That is
     why the body's exception does not pass through the nursery but around it.
 
         async with open_service_nursery("the client was closed") as nursery:
-            nursery.start_soon(reader)
+            nursery.start_soon(writer)
             yield client
     """
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
+        services = ServiceNursery(nursery)
         try:
-            yield nursery
+            yield services
         except BaseException as error:
             failure = error
-        nursery.cancel_scope.cancel(reason=reason)
+        services.cancel(reason)
     if failure is not None:
         try:
             raise failure

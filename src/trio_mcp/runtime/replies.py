@@ -39,7 +39,7 @@ class Replies:
             return frame_result(request.id, data) + b"\n"
         except NotExpressible as error:
             return self._unsendable(request, str(error), f"Internal error: {error}")
-        except NotSerializable as error:
+        except (NotSerializable, RecursionError) as error:
             return self._unsendable(request, str(error), "Internal error: the result cannot be sent as JSON")
 
     def _unsendable(self, request: InboundRequest, reason: str, told: str) -> bytes:

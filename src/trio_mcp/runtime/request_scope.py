@@ -28,7 +28,7 @@ current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request
 """The request whose handler runs here, its child tasks and worker threads included."""
 
 
-class RequestScope:
+class RequestScope(Owner):
     """One inbound request from its acceptance to its end.
 
     Its nursery's cancel scope is the abort signal: `cancel` stops the handler, the tasks it started in the
@@ -47,7 +47,6 @@ class RequestScope:
         "is_over",
         "nursery",
         "outbox",
-        "owner",
         "reply_scope",
         "reporter",
         "request",
@@ -59,7 +58,7 @@ class RequestScope:
         self.batch = batch
         self.request = request
         self.outbox: Outbox = channel.outbox
-        self.owner = Owner()
+        self.segments = []
         self.finished = False
         """Nothing more is sent for it but, perhaps, its answer."""
         self.is_over = False
@@ -75,7 +74,7 @@ class RequestScope:
         if request.progress_token is not None:
             self.reporter = ProgressReporter(
                 channel.outbox,
-                self.owner,
+                self,
                 request.progress_token,
                 channel.limits.progress_interval,
                 channel.late_progress.add,
@@ -121,7 +120,7 @@ class RequestScope:
             return False
         self._cancellation = Cancellation(cause, reason, trio.current_time())
         self.finished = True
-        self.outbox.withdraw(self.owner)
+        self.outbox.withdraw(self)
         if self._event is not None:
             self._event.set()
         words = reason or cause.value
@@ -168,6 +167,11 @@ class RequestScope:
         if not self.finished and self.reporter is not None:
             self.reporter.flush()
         self.finished = True
+
+    def let_go(self) -> None:
+        """It is over: nothing is kept alive by it, and it by nothing (the task's context holds this scope)."""
+        self.is_over = True
+        self.task = self.nursery = self.reply_scope = None
 
     def stack(self) -> Any:
         """Where the handler's task is, as `traceback.StackSummary` takes it; empty before it runs."""

@@ -124,16 +124,17 @@ class ServerConnection(Listener):
 
     # What runs in a task of its own
 
-    async def answer(self, scope: RequestScope) -> Any:
-        """See `RequestHandler.answer`."""
+    def answer(self, scope: RequestScope) -> Awaitable[Any]:
+        """See `RequestHandler.answer`. Like those it calls, it hands the coroutine on instead of awaiting it:
+        each frame between the runtime and the author's function would be walked at every resumption."""
         answer = self._in_tasks.get(scope.request.method.name)
         if answer is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
-        return await answer(scope)
+        return answer(scope)
 
-    async def _call_tool(self, scope: RequestScope) -> Any:
+    def _call_tool(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, CallToolParams)
-        return await self._server.tools.call(scope, params, self._lifespan)
+        return self._server.tools.call(scope, params, self._lifespan)
 
     async def _list_tools(self, scope: RequestScope) -> ListToolsResult:
         page, cursor = self._server.tools.listing.page(_cursor(scope))
@@ -147,21 +148,21 @@ class ServerConnection(Listener):
         page, cursor = self._server.resources.templates.page(_cursor(scope))
         return ListResourceTemplatesResult([entry.template for entry in page], cursor)
 
-    async def _read_resource(self, scope: RequestScope) -> Any:
+    def _read_resource(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, ReadResourceParams)
-        return await self._server.resources.read(scope, params.uri, self._lifespan)
+        return self._server.resources.read(scope, params.uri, self._lifespan)
 
     async def _list_prompts(self, scope: RequestScope) -> ListPromptsResult:
         page, cursor = self._server.prompts.listing.page(_cursor(scope))
         return ListPromptsResult([entry.prompt for entry in page], cursor)
 
-    async def _get_prompt(self, scope: RequestScope) -> Any:
+    def _get_prompt(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, GetPromptParams)
-        return await self._server.prompts.get(scope, params, self._lifespan)
+        return self._server.prompts.get(scope, params, self._lifespan)
 
-    async def _complete(self, scope: RequestScope) -> Any:
+    def _complete(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, CompleteParams)
-        return await self._server.completions.complete(scope, params, self._lifespan)
+        return self._server.completions.complete(scope, params, self._lifespan)
 
     # Notifications
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -30,15 +30,13 @@ class Handler:
         """Take ``function`` apart. Raises `TypeError` for a signature that cannot be used."""
         return cls(Signature.of(function), inspect.getdoc(function))
 
-    async def call(self, scope: RequestScope, lifespan: Any, bound: dict[str, Any]) -> Any:
+    def call(self, scope: RequestScope, lifespan: Any, bound: dict[str, Any]) -> Awaitable[Any]:
         """Run it with ``bound`` arguments: async functions right here, plain ones in a worker thread."""
         signature = self.signature
         if signature.is_async:
             if signature.context_name is not None:
                 bound[signature.context_name] = LiveContext(scope, lifespan)
-            return await signature.function(**bound)
+            return signature.function(**bound)
         if signature.context_name is not None:
             bound[signature.context_name] = WorkerContext(LiveContext(scope, lifespan))
-        return await run_in_worker(
-            partial(signature.function, **bound), scope.workers, scope.channel.limits.cleanup_grace
-        )
+        return run_in_worker(partial(signature.function, **bound), scope.workers, scope.channel.limits.cleanup_grace)

@@ -122,7 +122,7 @@ class LiveContext(RequestContext):
         scope = self._scope
         await scope.outbox.room()
         if not scope.finished:
-            scope.outbox.put(line, scope.owner)
+            scope.outbox.put(line, scope)
 
     # Asking the client
 

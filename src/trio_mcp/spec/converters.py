@@ -97,7 +97,7 @@ def _structurer(converter: cattrs.Converter) -> cattrs.Converter:
     for kind in (str, bool, int, float):
         converter.register_structure_hook(kind, _exactly(kind, _SCALARS[kind]))
     converter.register_structure_hook(LogLevel, _log_level)  # else it counts as the string it also is
-    converter.register_structure_hook_func(_is_scalar_union, _structure_scalar_union)
+    converter.register_structure_hook_factory(_is_plain_union, _plain_union)
     converter.register_structure_hook_func(lambda kind: kind == dict[str, Any], _structure_object)
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is list, _list_factory(converter))
     converter.register_structure_hook_factory(
@@ -134,16 +134,25 @@ def _members(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
 
 
-def _is_scalar_union(kind: Any) -> bool:
+def _is_plain_union(kind: Any) -> bool:
+    """A union of what is kept as it came: scalars and whole objects."""
     members = _members(kind)
-    return bool(members) and _SCALARS.keys() >= set(members)
+    return bool(members) and all(member in _SCALARS or member == dict[str, Any] for member in members)
 
 
-def _structure_scalar_union(value: Any, kind: Any) -> Any:
-    members = get_args(kind)
-    if type(value) in members or (float in members and type(value) is int):
-        return value
-    raise TypeError(f"expected {' or '.join(_SCALARS[member] for member in members)}")
+def _plain_union(kind: Any) -> Callable[[Any, Any], Any]:
+    members = _members(kind)
+    accepted = {dict if member == dict[str, Any] else member for member in members}
+    if float in accepted:
+        accepted.add(int)
+    words = " or ".join(_SCALARS.get(member, "an object") for member in members)
+
+    def check(value: Any, _: Any) -> Any:
+        if type(value) in accepted:
+            return value
+        raise TypeError(f"expected {words}")
+
+    return check
 
 
 def _one_of(kind: Any) -> Callable[[Any, Any], Any]:
