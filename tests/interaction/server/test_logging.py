@@ -1,0 +1,83 @@
+"""LOG: log messages of a server in another process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, RawClient, serving
+
+LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+def set_level(client: RawClient, level: object) -> dict[str, object]:
+    return client.reply(client.request("logging/setLevel", {"level": level}))
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_log_01_level_is_kept_per_connection_and_a_bad_one_changes_nothing(tmp_path: Path, revision: str) -> None:
+    with serving(tmp_path, revision=revision) as client:
+        client.result(client.call("log_all"))
+        assert [level for level, _ in client.logged()] == [*LEVELS[1:], "emergency"], "info is the default"
+        set_level(client, "error")
+        for bad in ("loud", "ERROR", 4, None, ""):
+            assert set_level(client, bad)["error"]["code"] == -32602
+        del client.messages[:]
+        client.result(client.call("log_all"))
+        assert client.logged() == [(level, level) for level in LEVELS[4:]] + [("emergency", {"with": "a name"})]
+
+
+def test_log_01_two_sessions_do_not_share_a_level(tmp_path: Path) -> None:
+    """Over stdio each session is a process; in one process see the requirement row LG-10."""
+    with (
+        serving(tmp_path / "a", revision=LATEST_LEGACY) as first,
+        serving(tmp_path / "b", revision=LATEST_LEGACY) as second,
+    ):
+        set_level(first, "error")
+        for client in (first, second):
+            client.result(client.call("log_all"))
+        assert len(first.logged()) == 4 + 1
+        assert len(second.logged()) == 7 + 1
+
+
+def test_log_01_lowest_level_gets_all_and_logger_is_left_out_where_there_is_none(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+        set_level(client, "debug")
+        client.result(client.call("log_all"))
+        *plain, named = client.notifications("notifications/message")
+        assert plain == [{"level": level, "data": level} for level in LEVELS]
+        assert named == {"level": "emergency", "logger": "fixture", "data": {"with": "a name"}}
+
+
+def test_log_01_filtered_messages_come_before_their_response(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+        request_id = client.call("log_all")
+        client.result(request_id)
+        assert client.finish() == 0
+        assert client.messages[-1]["id"] == request_id
+
+
+def test_log_02_modern_request_gets_the_logs_it_asked_for_and_no_others(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=MODERN) as client:
+        client.result(client.call("log_all"))
+        assert client.logged() == []
+        client.result(client.call("log_all", log_level="error"))
+        assert len(client.logged()) == 5
+        assert client.error(client.call("log_all", log_level="loud"))["code"] == -32602
+        assert client.error(client.request("logging/setLevel", {"level": "debug"}))["code"] == -32601
+        client.result(client.call("log_all"))
+        assert client.finish() == 0
+        assert len(client.logged()) == 5
+
+
+def test_log_02_eras_on_one_connection_keep_their_own_levels(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+        set_level(client, "emergency")
+        client.revision = MODERN
+        client.result(client.call("log_all"))
+        assert client.logged() == []
+        client.result(client.call("log_all", log_level="alert"))
+        assert len(client.logged()) == 3
+        client.revision = LATEST_LEGACY
+        client.result(client.call("log_all"))
+        assert len(client.logged()) == 3 + 2
