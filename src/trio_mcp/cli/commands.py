@@ -1,0 +1,66 @@
+"""The commands: what can be typed, and what the help says about it."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["trio_mcp"]
+
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="trio-mcp")
+def trio_mcp() -> None:
+    """Serve and call the Model Context Protocol, with cancel scopes that cross the process boundary.
+
+    \b
+    See what it does:        trio-mcp demo
+    Serve a server of yours: trio-mcp run server.py
+    """
+
+
+@trio_mcp.command()
+def demo() -> int:
+    """Call a bundled server in a child process and watch what happens there.
+
+    Lists its tools, runs a long call with progress and log lines, lets the server ask you a question, and
+    gives up on a call to show how soon the handler's cleanup runs in the other process. Takes about five
+    seconds. Without a terminal it answers the question itself and prints plain lines.
+    """
+    from .demo import run_demo
+
+    return run_demo()
+
+
+@trio_mcp.command()
+@click.argument("target", metavar="FILE[:NAME]")
+@click.option(
+    "--log-level",
+    type=click.Choice(_LEVELS, case_sensitive=False),
+    help="Least severe message of Python's logging that goes to standard error. Unless given: warning, or "
+    "what FILE sets up itself.",
+)
+def run(target: str, log_level: str | None) -> int:
+    """Serve the server in the Python file FILE over standard input and output.
+
+    MCP clients start this command themselves. For most of them it is an entry like
+
+    \b
+        {"command": "trio-mcp", "args": ["run", "/path/to/server.py"]}
+
+    The file is loaded as `python FILE` would, but without what it guards with `if __name__ == "__main__"`.
+    NAME is the global variable that holds the server. Without it, that is `server`, or the only
+    server there is:
+
+    \b
+        from trio_mcp import Server
+        server = Server("batch")
+
+    The server ends, with exit status 0, when the client closes standard input or on SIGINT or SIGTERM, after
+    the requests it has accepted. Standard output belongs to the protocol: what the file prints goes to
+    standard error.
+    """
+    from .run import run_server
+
+    return run_server(target, log_level)

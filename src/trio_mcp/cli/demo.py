@@ -1,0 +1,139 @@
+"""demo: a server in a child process, and what a client can do with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import trio
+
+from .. import CallToolResult, Client, MCPError, Progress, TextContent, open_stdio
+from ..runtime.nurseries import open_service_nursery
+from .screen import Screen
+
+__all__ = ["run_demo"]
+
+# -P: what lies in the current directory is none of the demo's business.
+SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo_server"]
+PATIENCE: Final = 0.5
+
+
+class Disappointed(Exception):
+    """The demo did not show what it is there to show."""
+
+
+def run_demo() -> int:
+    """Tell the story on standard output; return the exit status: 0, 1 when it failed, 130 after Ctrl-C."""
+    try:
+        finished = trio.run(_until_interrupted)
+    except (MCPError, Disappointed, trio.TooSlowError) as error:
+        print(f"trio-mcp demo: {error or 'the server did not answer in time'}", file=sys.stderr)
+        return 1
+    if not finished:
+        print("\ntrio-mcp demo: interrupted; the server process has exited", file=sys.stderr)
+    return 0 if finished else 130
+
+
+async def _until_interrupted() -> bool:
+    """Whether the story came to its end. Ctrl-C is a cancel like any other: the child is gone when this
+    returns."""
+    with trio.open_signal_receiver(signal.SIGINT) as interrupts:
+        async with open_service_nursery("the story is over") as nursery:
+            with trio.CancelScope() as story:
+
+                async def leave_at_interrupt() -> None:
+                    async for _ in interrupts:
+                        story.cancel(reason="Ctrl-C")
+
+                nursery.start_soon(leave_at_interrupt)
+                await _tell_story(Screen())
+    return not story.cancelled_caught
+
+
+async def _tell_story(screen: Screen) -> None:
+    screen.headline("1. A server in a child process, connected over its standard input and output")
+    started = time.monotonic()
+    # Only legacy servers may send requests of their own, as the question below is.
+    async with open_stdio(
+        SERVER, inherit_env=True, era="legacy", elicitation=screen.answer, on_log=screen.log
+    ) as client:
+        assert client.server_info is not None
+        screen.say(f"  {client.server_info.name} {client.server_info.version}, revision {client.revision.name}")
+        screen.tools([tool async for tool in client.list_tools()])
+        summary = [
+            await _pack(client, screen),
+            await _label(client, screen),
+            *await _watch(client, screen),
+            await _pack_again(client, screen),
+        ]
+    screen.headline("Summary")
+    for line in summary:
+        screen.say(f"  - {line}")
+    screen.say(f"  - the server process has exited; all of it took {time.monotonic() - started:.1f} s")
+
+
+async def _pack(client: Client, screen: Screen) -> str:
+    screen.headline("2. A long call, with progress and log lines on the way")
+    notifications = 0
+    with screen.progress() as show:
+
+        def count(news: Progress) -> None:
+            nonlocal notifications
+            notifications += 1
+            show(news)
+
+        files = 30 if screen.is_terminal else 10
+        result = await client.call_tool("pack", {"files": files}, on_progress=count)
+    screen.say(f"  {_text(result)}")
+    return f"long call: {_text(result)}, with {notifications} progress notifications"
+
+
+async def _label(client: Client, screen: Screen) -> str:
+    screen.headline("3. A call in which the server asks the user (elicitation)")
+    result = _text(await client.call_tool("label"))
+    screen.say(f"  {result}")
+    return f"elicitation: {result}"
+
+
+async def _watch(client: Client, screen: Screen) -> list[str]:
+    screen.headline(f"4. A call that never ends, inside trio.move_on_after({PATIENCE})")
+    with trio.move_on_after(PATIENCE) as scope:
+        await client.call_tool("watch", {"folder": "photos"})
+    gave_up = time.monotonic() + scope.deadline - trio.current_time()
+    end = await _last_watch(client)
+    # Both processes read the same clock: the machine's monotonic one.
+    handler = (end["handler_ended"] - gave_up) * 1000
+    child = (end["child_task_ended"] - gave_up) * 1000
+    screen.say(f"  process {os.getpid()}, the client: its deadline passed and it left the scope")
+    screen.say(f"  process {end['process']}, the server: the handler's finally ran {handler:.1f} ms after the deadline")
+    screen.say(f"  process {end['process']}, the server: the handler's child task ended {child:.1f} ms after it")
+    screen.say(f"  what the handler was told: {end['reason']}")
+    return [
+        f"cancelled call: the handler's finally ran {handler:.1f} ms after the deadline, in the other process",
+        f"its child task: ended {child:.1f} ms after the deadline",
+    ]
+
+
+async def _last_watch(client: Client) -> Mapping[str, Any]:
+    with trio.fail_after(5):
+        result = await client.call_tool("last_watch")
+    _text(result)
+    return result.structured_content
+
+
+async def _pack_again(client: Client, screen: Screen) -> str:
+    screen.headline("5. The same connection, one more call")
+    result = _text(await client.call_tool("pack", {"files": 2}))
+    screen.say(f"  {result}")
+    return f"same connection, one more call: {result}"
+
+
+def _text(result: CallToolResult) -> str:
+    text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
+    if result.is_error:
+        raise Disappointed(f"a tool of the demo server failed: {text}")
+    return text

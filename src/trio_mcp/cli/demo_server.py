@@ -1,0 +1,121 @@
+"""The server that ``trio-mcp demo`` calls: it packs archives, asks questions, and cleans up after itself.
+
+It is an ordinary server, and a fair example of one: ``trio-mcp run demo_server.py`` serves it to any client.
+"""
+
+import os
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import trio
+
+from trio_mcp import RequestContext, Server, ToolAnnotations, serve_stdio
+
+
+class Ending:
+    """The end of something: when it was, for those who wait for it."""
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._reached = trio.Event()
+
+    def reached(self) -> None:
+        """It is now."""
+        self._at = time.monotonic()
+        self._reached.set()
+
+    async def time(self) -> float:
+        """Wait for it; seconds of the monotonic clock, which all processes of a machine share."""
+        await self._reached.wait()
+        return self._at
+
+
+class LastWatch:
+    """What outlives a watch: how it ended."""
+
+    def __init__(self) -> None:
+        self.handler, self.child_task = Ending(), Ending()
+        self.reason: str | None = None
+
+
+@asynccontextmanager
+async def memory(server: Server) -> AsyncGenerator[LastWatch]:
+    """What the requests share, from the first to the last. Handlers see it as ``ctx.lifespan``."""
+    yield LastWatch()
+
+
+server = Server("demo", "1.0.0", instructions="Packs archives and watches folders.", lifespan=memory)
+FileCount = Annotated[int, msgspec.Meta(ge=1, le=1000, description="How many files there are")]
+
+
+@server.tool
+async def pack(files: FileCount, ctx: RequestContext) -> str:
+    """Pack files into an archive, each in a tenth of a second."""
+    await ctx.log.info(f"packing {files} files")
+    for done in range(1, files + 1):
+        await trio.sleep(0.1)  # cancelled here when the caller gives up
+        ctx.progress(done, total=files, message=f"photo-{done:02}.jpg")
+        if done * 2 == files:
+            await ctx.log.notice("half of it is done")
+    return f"packed {files} files"
+
+
+@dataclass
+class Label:
+    """The form that the user fills in."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, description="Name of the archive")] = "holidays"
+
+
+@server.tool
+async def label(ctx: RequestContext) -> str:
+    """Ask the user what the archive is to be called."""
+    answer = (await ctx.elicit("The archive needs a name.", Label)).content_as(Label)
+    return f'the archive is called "{answer.name}"' if answer is not None else "the archive has no name"
+
+
+@server.tool
+async def watch(folder: str, ctx: RequestContext) -> None:
+    """Watch a folder for as long as the caller cares."""
+    last: LastWatch = ctx.lifespan
+    ctx.nursery.start_soon(look_around, last)  # a part of this request, so cancelled with it
+    await ctx.log.info(f"watching {folder}/ until you have seen enough")
+    try:
+        await trio.sleep_forever()
+    finally:
+        last.reason = ctx.cancellation.reason if ctx.cancellation is not None else None
+        last.handler.reached()
+
+
+async def look_around(last: LastWatch) -> None:
+    """The child task of a watch."""
+    try:
+        while True:  # noqa: ASYNC110 - it would look at the folder here
+            await trio.sleep(0.05)
+    finally:
+        last.child_task.reached()
+
+
+@dataclass
+class WatchEnd:
+    """How the last watch ended. Times are in seconds of the machine's monotonic clock."""
+
+    process: int
+    handler_ended: float
+    child_task_ended: float
+    reason: str | None
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def last_watch(ctx: RequestContext) -> WatchEnd:
+    """Tell when the last watch ended, its child task, and why."""
+    last: LastWatch = ctx.lifespan
+    return WatchEnd(os.getpid(), await last.handler.time(), await last.child_task.time(), last.reason)
+
+
+if __name__ == "__main__":
+    trio.run(serve_stdio, server)

@@ -1,0 +1,36 @@
+"""main: what ``trio-mcp`` starts, and every exit status it can end with."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Final, NoReturn
+
+__all__ = ["main"]
+
+INTERRUPTED: Final = 130
+"""What shells expect of a program that Ctrl-C ended: 128 and the number of SIGINT."""
+
+
+def main() -> NoReturn:
+    """Run the command that `sys.argv` names and exit: 0 when it succeeded, 1 when it failed, 2 when it was
+    called wrongly or ``trio-mcp[cli]`` is not installed, 130 after Ctrl-C."""
+    if any(find_spec(name) is None for name in ("click", "rich")):
+        print("trio-mcp: the command line is an extra; install 'trio-mcp[cli]'", file=sys.stderr)
+        sys.exit(2)
+
+    import click
+
+    from .commands import trio_mcp
+
+    try:
+        sys.exit(trio_mcp.main(prog_name="trio-mcp", standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

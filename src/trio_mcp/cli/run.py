@@ -1,0 +1,46 @@
+"""run: serve the server of a file over standard input and output."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+
+import trio
+
+from ..serving import serve_stdio
+from .loading import LoadingFailed, NoServer, load_server
+
+__all__ = ["run_server"]
+
+_FORMAT = "%(levelname)s %(name)s: %(message)s"
+
+
+def run_server(target: str, log_level: str | None) -> int:
+    """Serve what ``target``, FILE or FILE:NAME, means until the client is gone; return the exit status.
+
+    ``log_level`` is that of Python's logging on standard error; with `None` the file may set up its own.
+    What is wrong is said on standard error: in one line and with status 2 when there is no such server or
+    nothing to serve it on, with the traceback and status 1 when the file raised.
+    """
+    if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - closed ones are
+        return _say("standard input and output must be open: they are the connection", 2)
+    if log_level is not None:
+        logging.basicConfig(level=log_level.upper(), format=_FORMAT)
+    try:
+        server = load_server(target)
+    except NoServer as error:
+        return _say(str(error), 2)
+    except LoadingFailed as failed:
+        traceback.print_exception(failed.error)
+        return _say(str(failed), 1)
+    logging.basicConfig(level=logging.WARNING, format=_FORMAT)  # does nothing where logging was set up already
+    if sys.stdin.isatty():
+        _say(f"serving {server.info.name!r} to MCP clients; this is a terminal, where Ctrl-C ends it", 0)
+    trio.run(serve_stdio, server)
+    return 0
+
+
+def _say(line: str, status: int) -> int:
+    print(f"trio-mcp: {line}", file=sys.stderr)
+    return status

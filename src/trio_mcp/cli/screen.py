@@ -1,0 +1,97 @@
+"""Screen: where the demo shows what happens. A terminal gets a bar and is asked; anything else gets lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
+import trio
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
+
+from .. import ElicitFormParams, ElicitResult, LogParams, Progress, Tool
+from ..runtime.calls import OnProgress
+
+__all__ = ["Screen"]
+
+
+class Screen:
+    """Standard output and, for answers, standard input.
+
+    ``is_terminal``: both are one, so there is somebody to watch and to ask. Otherwise nothing but plain
+    lines is written, without control codes.
+    """
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        self._console = Console(highlight=False, force_terminal=None if self.is_terminal else False)
+
+    def headline(self, text: str) -> None:
+        """A new part of the story begins."""
+        self._console.print()
+        self.say(text, "bold")
+
+    def say(self, text: str, style: str = "") -> None:
+        """One line, however long."""
+        self._console.print(Text(text, style), soft_wrap=True)
+
+    def tools(self, tools: Iterable[Tool]) -> None:
+        """What there is to call."""
+        table = Table("tool", "arguments", "description")
+        for tool in tools:
+            names = ", ".join(tool.input_schema.get("properties", {}))
+            table.add_row(Text(tool.name, "cyan"), names, tool.description)
+        self._console.print(table)
+
+    def log(self, message: LogParams) -> None:
+        """A log line of the server; above the bar, while there is one."""
+        self.say(f"  log {message.level}: {message.data}", "dim")
+
+    @contextmanager
+    def progress(self) -> Generator[OnProgress]:
+        """Shows the `Progress` it is called with, as a bar or as lines."""
+        if not self.is_terminal or self._console.is_dumb_terminal:
+            yield self._progress_line
+            return
+        columns = TextColumn("  {task.description}"), BarColumn(finished_style="green"), MofNCompleteColumn()
+        # Drawn when there is news, so it needs no thread of its own.
+        with Bars(*columns, console=self._console, auto_refresh=False) as bars:
+            bar = bars.add_task("waiting", total=None)
+
+            def show(news: Progress) -> None:
+                bars.update(bar, completed=news.progress, total=news.total, description=news.message, refresh=True)
+
+            yield show
+
+    def _progress_line(self, news: Progress) -> None:
+        self.say(f"  progress {news.progress} of {news.total}: {news.message}")
+
+    async def answer(self, question: ElicitFormParams) -> ElicitResult:
+        """Have the user fill in the form, or take its defaults when there is nobody to ask."""
+        self.say(f"  the server asks: {question.message}")
+        content: dict[str, str] = {}
+        for name, field in question.requested_schema["properties"].items():
+            prompt, default = f"  {field.get('description', name)}", str(field.get("default", ""))
+            if not self.is_terminal:
+                self.say(f"{prompt}: {default} (answered automatically: this is not a terminal)")
+                content[name] = default
+                continue
+            self._console.print(Text(f"{prompt} [{default}]: ", "bold"), end="")
+            line = await _read_line()
+            if not line:  # Ctrl-D
+                self._console.print()
+                return ElicitResult("decline")
+            content[name] = line.strip() or default
+        return ElicitResult("accept", content)
+
+
+async def _read_line() -> str:
+    """A line from the terminal, empty at its end. Waits without a thread, so that Ctrl-C can end it: a
+    terminal is readable when a line is complete."""
+    await trio.lowlevel.wait_readable(sys.stdin.fileno())
+    return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
