@@ -1,0 +1,211 @@
+"""S2C: a server in another process asks its client."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interaction.harness import wait_until
+from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, RawClient, serving
+
+ALL: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "fine"}, "model": "m"}
+METHODS = {
+    "sampling": "sampling/createMessage",
+    "elicitation": "elicitation/create",
+    "url": "elicitation/create",
+    "roots": "roots/list",
+}
+
+
+def answers(client: RawClient, request_id: Any) -> list[str]:
+    """What `ask` returned."""
+    text = client.result(request_id)["content"][0]["text"]
+    return ast.literal_eval(text)
+
+
+def test_s2c_01_others_are_served_while_a_handler_waits_for_its_client(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+        call = client.call("ask", {"kind": "sampling"})
+        question = client.asked("sampling/createMessage")
+        assert question["params"]["maxTokens"] == 10
+        for number in range(20):
+            assert client.echo(str(number)) == str(number)
+        client.refuse(question, -1, "User rejected the request")
+        (text,) = answers(client, call)
+        assert text.startswith("PeerError -1:"), text
+        assert "User rejected the request" in text
+
+
+def test_s2c_01_answers_reach_the_question_they_belong_to_in_any_order(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+        call = client.call("ask", {"kind": "sampling", "n": 10})
+        questions = [client.asked("sampling/createMessage") for _ in range(10)]
+        assert len({question["id"] for question in questions}) == 10
+        for question in reversed(questions):
+            (message,) = [question["params"]["messages"][0]]
+            client.answer(question, {**SAMPLED, "content": {"type": "text", "text": message["content"]["text"]}})
+        assert [f"question {place}" in text for place, text in enumerate(answers(client, call))] == [True] * 10
+
+
+def test_s2c_01_cancel_of_the_call_cancels_its_questions_once_each_with_the_same_reason(tmp_path: Path) -> None:
+    """DESIGN ruling 3: one cancel per request, under the caller's reason, and late answers are ignored."""
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+        call = client.call("ask", {"kind": "elicitation", "n": 3}, id=1)
+        questions = [client.asked("elicitation/create") for _ in range(3)]
+        client.silent_about(1)
+        client.cancel(call, "the user closed the window")
+        for _ in questions:
+            client.take(lambda m: m.get("method") == "notifications/cancelled", "a cancel")
+        for question in questions:
+            client.answer(question, {"action": "accept", "content": {"name": "late"}})
+        client.ping()
+        assert client.finish() == 0
+        cancels = client.notifications("notifications/cancelled")
+        assert sorted(cancel["requestId"] for cancel in cancels) == sorted(q["id"] for q in questions)
+        assert {cancel["reason"] for cancel in cancels} == {"the user closed the window"}
+        assert client.stderr() == ""
+
+
+def test_s2c_01_ids_of_the_two_directions_do_not_touch(tmp_path: Path) -> None:
+    """DESIGN ruling 6: a call under the very id of the server's question, answered each on its own."""
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+        call = client.call("ask", {"kind": "sampling"})
+        question = client.asked("sampling/createMessage")
+        client.started("sleep", {"ms": 60_000}, id=question["id"])
+        client.silent_about(question["id"])
+        client.cancel(question["id"], "the call, not the question")
+        client.journal.wait_for("cancelled", call=question["id"])
+        client.answer(question, SAMPLED)
+        assert "fine" in answers(client, call)[0]
+
+
+def test_s2c_04_replies_that_make_no_sense_settle_nobody(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+        first = client.call("ask", {"kind": "sampling"})
+        answered = client.asked("sampling/createMessage")
+        client.answer(answered, SAMPLED)
+        answers(client, first)
+
+        second = client.call("ask", {"kind": "sampling"})
+        question = client.asked("sampling/createMessage")
+        error = {"code": -1, "message": "no"}
+        before = len(client.messages)
+        client.answer(answered, SAMPLED)
+        client.refuse(answered, -1, "twice")
+        for reply in (
+            {"id": 4711, "result": SAMPLED},
+            {"id": "4711", "error": error},
+            {"id": str(question["id"]), "result": SAMPLED},
+            {"id": float(question["id"]) + 0.5, "result": SAMPLED},
+            {"id": question["id"], "result": SAMPLED, "error": error},
+            {"id": None, "error": error},
+            {"id": None, "result": SAMPLED},
+            {"error": error},
+            {"result": SAMPLED},
+            {"id": question["id"], "error": "a text"},
+            {"id": question["id"], "error": {"code": "1", "message": 2}},
+        ):
+            client.send({"jsonrpc": "2.0", **reply})
+        client.send({"jsonrpc": "1.0", "id": question["id"], "result": SAMPLED})
+        client.ping()
+        assert len(client.messages) == before + 1, "no answer to an answer"
+        client.send({"jsonrpc": "2.0", "id": question["id"]})  # could be a request as well, so it is refused
+        client.take(lambda m: m.get("error", {}).get("code") == -32600 and m["id"] is None, "the refusal")
+        assert client.echo("lives") == "lives"
+        client.answer(question, SAMPLED)
+        assert "fine" in answers(client, second)[0]
+        assert client.finish() == 0
+
+
+def test_s2c_04_result_that_is_no_sampling_result_is_an_error_of_that_question(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+        for nonsense in (None, 1, "x", [], {}, {"role": "nobody"}, {**SAMPLED, "content": {"type": "odd"}}):
+            call = client.call("ask", {"kind": "sampling"})
+            client.answer(client.asked("sampling/createMessage"), nonsense)
+            (text,) = answers(client, call)
+            assert text.startswith("ProtocolViolation"), (nonsense, text)
+
+
+def test_s2c_05_client_that_goes_away_ends_the_wait_for_its_answer(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+        client.call("ask", {"kind": "elicitation", "n": 3}, id=1)
+        for _ in range(3):
+            client.asked("elicitation/create")
+        assert client.finish() == 0
+        raised = client.journal.entries("raised", call=1)
+        assert [entry["error"] for entry in raised] == ["ConnectionLost"] * 3
+        # The handler went on and ended: its answer still goes to a client that reads.
+        assert client.journal.events(1)[-2:] == ["end", "finally"]
+        assert len(client.replies(1)) == 1
+        assert client.journal.entries("end", tool="lifespan")
+        assert client.stderr() == ""
+
+
+def test_s2c_05_tasks_return_to_their_number_after_questions_end_in_every_way(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+        start = client.text(client.call("tasks"))
+        for kind in ("sampling", "elicitation", "roots"):
+            for _ in range(5):
+                answered = client.call("ask", {"kind": kind})
+                client.answer(client.asked(METHODS[kind]), {})
+                client.result(answered)
+                refused = client.call("ask", {"kind": kind})
+                client.refuse(client.asked(METHODS[kind]), -1, "no")
+                client.result(refused)
+                cancelled = client.call("ask", {"kind": kind})
+                client.asked(METHODS[kind])
+                client.cancel(cancelled)
+        client.journal.wait_for("finally", tool="ask", count=45)
+        assert wait_until(lambda: client.text(client.call("tasks")) == start)
+
+
+@pytest.mark.parametrize("kind", METHODS)
+@pytest.mark.parametrize("revision", LEGACY)
+def test_s2c_06_what_was_not_declared_is_refused_locally(tmp_path: Path, revision: str, kind: str) -> None:
+    with serving(tmp_path, revision=revision, capabilities={}) as client:
+        (text,) = answers(client, client.call("ask", {"kind": kind}))
+        assert text.startswith("CapabilityMissing -32600"), text
+        client.ping()
+        assert client.finish() == 0
+        assert not [m for m in client.messages if "method" in m], "nothing was sent"
+
+
+@pytest.mark.parametrize("declared", [{}, {"form": {}}])
+def test_s2c_06_url_mode_is_not_part_of_form_mode(tmp_path: Path, declared: dict[str, Any]) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities={"elicitation": declared}) as client:
+        (text,) = answers(client, client.call("ask", {"kind": "url"}))
+        assert text.startswith("CapabilityMissing -32600"), text
+        call = client.call("ask", {"kind": "elicitation"})
+        question = client.asked("elicitation/create")
+        assert "mode" not in question["params"], "form is what there was before there were modes"
+        client.answer(question, {"action": "accept", "content": {"name": "Ada"}})
+        assert "Ada" in answers(client, call)[0]
+
+
+def test_s2c_06_form_mode_is_not_part_of_url_mode(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities={"elicitation": {"url": {}}}) as client:
+        (text,) = answers(client, client.call("ask", {"kind": "elicitation"}))
+        assert text.startswith("CapabilityMissing -32600"), text
+        call = client.call("ask", {"kind": "url"})
+        question = client.asked("elicitation/create")
+        assert question["params"] == {
+            "mode": "url",
+            "message": "go",
+            "url": "https://example.org/",
+            "elicitationId": "e0",
+        }
+        client.answer(question, {"action": "decline"})
+        assert "decline" in answers(client, call)[0]
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_s2c_06_modern_server_never_writes_a_request(tmp_path: Path, kind: str) -> None:
+    """No way back comes first in the order of refusals (DESIGN ruling 18)."""
+    with serving(tmp_path, revision=MODERN, capabilities=ALL) as client:
+        (text,) = answers(client, client.call("ask", {"kind": kind}))
+        assert text.startswith("NoWayBack -32603"), text
+        assert client.finish() == 0
+        assert not [m for m in client.messages if "method" in m]
