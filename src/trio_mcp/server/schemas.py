@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsonschema_rs
-
 from ..spec.fields import JSONObject
 
 __all__ = ["SchemaValidator"]
@@ -23,6 +21,8 @@ class SchemaValidator:
     document."""
 
     def __init__(self, schema: JSONObject) -> None:
+        import jsonschema_rs  # most servers never need it, and it takes its time to load
+
         try:
             self._validator: Any = jsonschema_rs.validator_for(
                 schema, retriever=_never, pattern_options=jsonschema_rs.RegexOptions()

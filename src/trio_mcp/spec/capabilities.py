@@ -6,7 +6,7 @@ from typing import cast
 
 import attrs
 
-from .fields import JSONObject, since, wire_name
+from .fields import JSONObject, since, wire, wire_name
 
 __all__ = [
     "ClientCapabilities",
@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 
-@attrs.frozen
+@wire
 class Roots:
     """The client can list its roots; ``list_changed``: it tells when they change (legacy revisions)."""
 
     list_changed: bool | None = since("2024-11-05", until="2025-11-25")
 
 
-@attrs.frozen
+@wire
 class Sampling:
     """The client can sample; ``context`` and ``tools`` are sub-capabilities (an empty object: yes)."""
 
@@ -37,7 +37,7 @@ class Sampling:
     tools: JSONObject | None = since("2025-11-25")
 
 
-@attrs.frozen
+@wire
 class Elicitation:
     """The client can ask its user. Empty means ``form`` only (2025-11-25 elicitation, Capabilities)."""
 
@@ -45,7 +45,7 @@ class Elicitation:
     url: JSONObject | None = since("2025-11-25")
 
 
-@attrs.frozen
+@wire
 class ClientTasks:
     """Tasks the client can run for the server (2025-11-25 only)."""
 
@@ -54,7 +54,7 @@ class ClientTasks:
     requests: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class ClientCapabilities:
     """What a client declares, in ``initialize`` or on every modern request."""
 
@@ -92,14 +92,14 @@ def _declares(owner: object, path: str) -> bool:
     return not rest or _declares(member, rest)
 
 
-@attrs.frozen
+@wire
 class PromptsCapability:
     """The server has prompts; ``list_changed``: it tells when they change."""
 
     list_changed: bool | None = None
 
 
-@attrs.frozen
+@wire
 class ResourcesCapability:
     """The server has resources; ``subscribe``: it tells when one of them changes."""
 
@@ -107,14 +107,14 @@ class ResourcesCapability:
     list_changed: bool | None = None
 
 
-@attrs.frozen
+@wire
 class ToolsCapability:
     """The server has tools; ``list_changed``: it tells when they change."""
 
     list_changed: bool | None = None
 
 
-@attrs.frozen
+@wire
 class ServerTasks:
     """Tasks the server can run for the client (2025-11-25 only)."""
 
@@ -123,7 +123,7 @@ class ServerTasks:
     requests: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class ServerCapabilities:
     """What a server declares, in the results of ``initialize`` and ``server/discover``."""
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-import attrs
-
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 
 __all__ = [
     "MAX_COMPLETION_VALUES",
@@ -23,7 +21,7 @@ MAX_COMPLETION_VALUES = 100
 """2025-11-25 completion, Completion Results: maximum 100 items per response."""
 
 
-@attrs.frozen
+@wire
 class PromptReference:
     """The argument belongs to this prompt."""
 
@@ -32,7 +30,7 @@ class PromptReference:
     title: str | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class ResourceTemplateReference:
     """The argument belongs to this resource template."""
 
@@ -40,7 +38,7 @@ class ResourceTemplateReference:
     type: Literal["ref/resource"] = "ref/resource"
 
 
-@attrs.frozen
+@wire
 class CompletionArgument:
     """The argument's name and what the user typed so far."""
 
@@ -48,14 +46,14 @@ class CompletionArgument:
     value: str
 
 
-@attrs.frozen
+@wire
 class CompletionContext:
     """Arguments that are already settled."""
 
     arguments: dict[str, str] | None = None
 
 
-@attrs.frozen
+@wire
 class CompleteParams:
     """What to complete."""
 
@@ -64,7 +62,7 @@ class CompleteParams:
     context: CompletionContext | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class Completion:
     """Suggestions, best first, at most 100; ``total`` may be more than that."""
 
@@ -73,7 +71,7 @@ class Completion:
     has_more: bool | None = None
 
 
-@attrs.frozen
+@wire
 class CompleteResult:
     """The result of ``completion/complete``."""
 

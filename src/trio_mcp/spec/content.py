@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 from .lifecycle import Icon
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 Role: TypeAlias = Literal["user", "assistant"]
 
 
-@attrs.frozen
+@wire
 class Annotations:
     """Hints for the reader: who it is for, how much it matters (0 to 1), when it changed (ISO 8601)."""
 
@@ -37,7 +37,7 @@ class Annotations:
     last_modified: str | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class TextContent:
     """Text."""
 
@@ -47,7 +47,7 @@ class TextContent:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class ImageContent:
     """An image: ``data`` in base64."""
 
@@ -58,7 +58,7 @@ class ImageContent:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class AudioContent:
     """Sound: ``data`` in base64. 2024-11-05 cannot carry it."""
 
@@ -71,7 +71,7 @@ class AudioContent:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class ResourceLink:
     """A pointer to a resource. Revisions before 2025-06-18 get the URI as text instead."""
 
@@ -87,7 +87,7 @@ class ResourceLink:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class TextResourceContents:
     """A resource, or part of it, as text."""
 
@@ -97,7 +97,7 @@ class TextResourceContents:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class BlobResourceContents:
     """A resource, or part of it, in base64."""
 
@@ -110,7 +110,7 @@ class BlobResourceContents:
 ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
 
 
-@attrs.frozen
+@wire
 class EmbeddedResource:
     """A resource carried inside the message."""
 
@@ -123,7 +123,7 @@ class EmbeddedResource:
 ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
 
 
-@attrs.frozen
+@wire
 class ToolUseContent:
     """The model wants ``name`` called with ``input`` (sampling only)."""
 
@@ -136,7 +136,7 @@ class ToolUseContent:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class ToolResultContent:
     """What the call ``tool_use_id`` gave (sampling only)."""
 

@@ -145,7 +145,7 @@ def _plain_union(kind: Any) -> Callable[[Any, Any], Any]:
     accepted = {dict if member == dict[str, Any] else member for member in members}
     if float in accepted:
         accepted.add(int)
-    words = " or ".join(_SCALARS.get(member, "an object") for member in members)
+    words = "an object" if dict in accepted else " or ".join(_SCALARS[member] for member in members)
 
     def check(value: Any, _: Any) -> Any:
         if type(value) in accepted:

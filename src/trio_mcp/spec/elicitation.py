@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
-import attrs
-
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 from .tasks import TaskMetadata
 
 __all__ = [
@@ -24,7 +22,7 @@ __all__ = [
 ]
 
 
-@attrs.frozen
+@wire
 class ElicitFormParams:
     """Ask for the fields of ``requested_schema``, a flat JSON Schema object. The wire says no mode."""
 
@@ -33,7 +31,7 @@ class ElicitFormParams:
     task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
 
 
-@attrs.frozen
+@wire
 class ElicitURLParams:
     """Send the user to ``url``. 2025-11-25 correlates the end by ``elicitation_id`` and requires it."""
 
@@ -49,7 +47,7 @@ class ElicitURLParams:
 ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
 
 
-@attrs.frozen
+@wire
 class ElicitResult:
     """What the user did.
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import attrs
-
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from .capabilities import ClientCapabilities
 from .elicitation import ElicitURLParams
+from .fields import wire
 from .revisions import Revision
 
 __all__ = [
@@ -36,7 +35,7 @@ TOO_BUSY: Final = -31000
 """Ours, outside the reserved ranges: a limit of this server is reached, or it is shutting down; try later."""
 
 
-@attrs.frozen
+@wire
 class UnsupportedVersionData:
     """The data of `UNSUPPORTED_PROTOCOL_VERSION`: what to ask for instead."""
 
@@ -44,14 +43,14 @@ class UnsupportedVersionData:
     requested: str
 
 
-@attrs.frozen
+@wire
 class MissingCapabilityData:
     """The data of `MISSING_REQUIRED_CLIENT_CAPABILITY`: what the request needs its client to declare."""
 
     required_capabilities: ClientCapabilities
 
 
-@attrs.frozen
+@wire
 class URLElicitationRequiredData:
     """The data of `URL_ELICITATION_REQUIRED`: what the user has to do before the request can succeed."""
 

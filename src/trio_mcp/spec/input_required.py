@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-import attrs
-
 from .elicitation import ElicitResult
-from .fields import JSONObject
+from .fields import JSONObject, wire
 from .roots import ListRootsResult
 from .sampling import CreateMessageResult
 
 __all__ = ["InputRequest", "InputRequiredResult", "InputResponse"]
 
 
-@attrs.frozen
+@wire
 class InputRequest:
     """One question. ``params`` are plain, as those of any request; the method's row says what they hold."""
 
@@ -26,7 +24,7 @@ InputResponse: TypeAlias = CreateMessageResult | ListRootsResult | ElicitResult
 """An answer. Which of the three it is depends on the question under the same key."""
 
 
-@attrs.frozen
+@wire
 class InputRequiredResult:
     """Ask the client, then let it retry with the answers and with ``request_state``, exactly as it came."""
 

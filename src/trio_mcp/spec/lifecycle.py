@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-import attrs
-
 from .capabilities import ClientCapabilities, ServerCapabilities
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 
 __all__ = [
     "CacheScope",
@@ -23,7 +21,7 @@ __all__ = [
 CacheScope = Literal["public", "private"]
 
 
-@attrs.frozen
+@wire
 class Icon:
     """An image to show beside a name. ``src`` is an https or data URI; the theme is ``light`` or ``dark``."""
 
@@ -33,7 +31,7 @@ class Icon:
     theme: Literal["light", "dark"] | None = None
 
 
-@attrs.frozen
+@wire
 class Implementation:
     """Name and version of a piece of software. Self-reported: for display, never for decisions."""
 
@@ -45,19 +43,19 @@ class Implementation:
     website_url: str | None = since("2025-11-25")
 
 
-@attrs.frozen
+@wire
 class EmptyParams:
     """A request without parameters of its own."""
 
 
-@attrs.frozen
+@wire
 class EmptyResult:
     """The result of a request that only had to succeed."""
 
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class InitializeParams:
     """The opening of a legacy connection (2025-11-25 lifecycle, Initialization)."""
 
@@ -66,7 +64,7 @@ class InitializeParams:
     client_info: Implementation
 
 
-@attrs.frozen
+@wire
 class InitializeResult:
     """The server's side of the legacy handshake."""
 
@@ -77,7 +75,7 @@ class InitializeResult:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class DiscoverResult:
     """What a modern server speaks and can do (2026-07-28 server/discover)."""
 

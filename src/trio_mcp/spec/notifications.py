@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 from .log_levels import LogLevel
 from .tasks import TaskStatus
 
@@ -22,14 +20,14 @@ __all__ = [
 ]
 
 
-@attrs.frozen
+@wire
 class NotificationParams:
     """The parameters of a notification whose name says it all."""
 
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class CancelledParams:
     """The sender no longer wants the answer to ``request_id``; ``reason`` is for people."""
 
@@ -38,7 +36,7 @@ class CancelledParams:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class ProgressParams:
     """How far a request is. ``progress`` only grows; ``total`` in the same unit."""
 
@@ -49,14 +47,14 @@ class ProgressParams:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class SetLevelParams:
     """The least severe level to send from now on (legacy revisions)."""
 
     level: LogLevel
 
 
-@attrs.frozen
+@wire
 class LogParams:
     """A log message. ``data`` is any JSON value and always written, null included."""
 
@@ -66,7 +64,7 @@ class LogParams:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class ResourceUpdatedParams:
     """This resource changed."""
 
@@ -74,7 +72,7 @@ class ResourceUpdatedParams:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class ElicitationCompleteParams:
     """The user finished a URL elicitation elsewhere (2025-11-25 only)."""
 
@@ -82,7 +80,7 @@ class ElicitationCompleteParams:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class TaskStatusParams:
     """A task changed its state (2025-11-25 only)."""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import attrs
-
 from .content import ContentBlock, Role
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 from .lifecycle import CacheScope, Icon
 
 __all__ = [
@@ -18,7 +16,7 @@ __all__ = [
 ]
 
 
-@attrs.frozen
+@wire
 class PromptArgument:
     """An argument of a prompt. Its values are strings on the wire."""
 
@@ -28,7 +26,7 @@ class PromptArgument:
     required: bool | None = None
 
 
-@attrs.frozen
+@wire
 class Prompt:
     """A prompt as clients see it."""
 
@@ -40,7 +38,7 @@ class Prompt:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class ListPromptsResult:
     """One page of prompts."""
 
@@ -51,7 +49,7 @@ class ListPromptsResult:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class GetPromptParams:
     """Which prompt, with what."""
 
@@ -61,7 +59,7 @@ class GetPromptParams:
     request_state: str | None = since("2026-07-28")
 
 
-@attrs.frozen
+@wire
 class PromptMessage:
     """One message of a prompt."""
 
@@ -69,7 +67,7 @@ class PromptMessage:
     content: ContentBlock
 
 
-@attrs.frozen
+@wire
 class GetPromptResult:
     """The messages of a prompt with its arguments filled in."""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import attrs
-
 from .content import Annotations, ResourceContents
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 from .lifecycle import CacheScope, Icon
 
 __all__ = [
@@ -20,7 +18,7 @@ __all__ = [
 ]
 
 
-@attrs.frozen
+@wire
 class Resource:
     """A resource as clients see it. ``size`` in bytes, before any encoding."""
 
@@ -35,7 +33,7 @@ class Resource:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class ResourceTemplate:
     """A family of resources, named by an RFC 6570 template."""
 
@@ -49,14 +47,14 @@ class ResourceTemplate:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class PageParams:
     """Which page: the opaque cursor of the page before, absent for the first."""
 
     cursor: str | None = None
 
 
-@attrs.frozen
+@wire
 class ListResourcesResult:
     """One page of resources."""
 
@@ -67,7 +65,7 @@ class ListResourcesResult:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class ListResourceTemplatesResult:
     """One page of resource templates."""
 
@@ -78,7 +76,7 @@ class ListResourceTemplatesResult:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class ReadResourceParams:
     """Which resource."""
 
@@ -87,7 +85,7 @@ class ReadResourceParams:
     request_state: str | None = since("2026-07-28")
 
 
-@attrs.frozen
+@wire
 class ReadResourceResult:
     """What is in a resource, in one or more parts."""
 
@@ -97,7 +95,7 @@ class ReadResourceResult:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class SubscribeParams:
     """Names a resource, for ``resources/subscribe`` and ``resources/unsubscribe``."""
 

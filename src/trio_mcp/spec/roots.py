@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import attrs
-
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 
 __all__ = ["ListRootsResult", "Root"]
 
 
-@attrs.frozen
+@wire
 class Root:
     """A ``file://`` URI and a name to show for it."""
 
@@ -18,7 +16,7 @@ class Root:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class ListRootsResult:
     """All roots of a client."""
 

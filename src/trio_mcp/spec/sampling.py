@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from .content import AudioContent, ImageContent, Role, TextContent, ToolResultContent, ToolUseContent
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 from .tasks import TaskMetadata
 from .tools import Tool
 
@@ -24,7 +24,7 @@ __all__ = [
 SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
 
 
-@attrs.frozen
+@wire
 class SamplingMessage:
     """One message of a conversation. Several blocks can be said since 2025-11-25."""
 
@@ -33,7 +33,7 @@ class SamplingMessage:
     meta: JSONObject | None = since("2025-11-25")
 
 
-@attrs.frozen
+@wire
 class ModelHint:
     """Part of a model's name."""
 
@@ -45,7 +45,7 @@ def _priority(_: Any, attribute: attrs.Attribute[float | None], value: float | N
         raise ValueError(f"{attribute.name} must be from 0 to 1, not {value}")
 
 
-@attrs.frozen
+@wire
 class ModelPreferences:
     """What matters in the choice of a model; priorities from 0 to 1."""
 
@@ -55,14 +55,14 @@ class ModelPreferences:
     intelligence_priority: float | None = attrs.field(default=None, validator=_priority)
 
 
-@attrs.frozen
+@wire
 class ToolChoice:
     """Whether the model may, must or must not use tools."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
 
-@attrs.frozen
+@wire
 class CreateMessageParams:
     """What to sample. ``max_tokens`` is a limit in tokens."""
 
@@ -79,7 +79,7 @@ class CreateMessageParams:
     task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
 
 
-@attrs.frozen
+@wire
 class CreateMessageResult:
     """What the model said. ``stop_reason`` is an open set; ``extra`` holds the members not known here."""
 

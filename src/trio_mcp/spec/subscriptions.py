@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import attrs
-
-from .fields import JSONObject
+from .fields import JSONObject, wire
 
 __all__ = ["ListenParams", "ListenResult", "SubscriptionFilter", "SubscriptionsAcknowledgedParams"]
 
 
-@attrs.frozen
+@wire
 class SubscriptionFilter:
     """Which changes to be told of."""
 
@@ -19,21 +17,21 @@ class SubscriptionFilter:
     resource_subscriptions: list[str] | None = None
 
 
-@attrs.frozen
+@wire
 class ListenParams:
     """What to listen for."""
 
     notifications: SubscriptionFilter
 
 
-@attrs.frozen
+@wire
 class ListenResult:
     """The graceful end of a subscription; ``meta`` names it by its subscription id."""
 
     meta: JSONObject
 
 
-@attrs.frozen
+@wire
 class SubscriptionsAcknowledgedParams:
     """The first message of a subscription: what the server will tell of."""
 

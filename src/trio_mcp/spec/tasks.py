@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-import attrs
-
-from .fields import JSONObject
+from .fields import JSONObject, wire
 
 __all__ = [
     "CancelTaskResult",
@@ -24,21 +22,21 @@ __all__ = [
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 
-@attrs.frozen
+@wire
 class TaskMetadata:
     """A request for a task. ``ttl`` in milliseconds."""
 
     ttl: int | None = None
 
 
-@attrs.frozen
+@wire
 class RelatedTask:
     """The value of ``io.modelcontextprotocol/related-task`` in ``_meta``."""
 
     task_id: str
 
 
-@attrs.frozen
+@wire
 class Task:
     """State of a task. Times in ISO 8601, ``poll_interval`` in milliseconds."""
 
@@ -53,7 +51,7 @@ class Task:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class CreateTaskResult:
     """The answer to a request that became a task."""
 
@@ -61,7 +59,7 @@ class CreateTaskResult:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class TaskParams:
     """Names a task, for ``tasks/get``, ``tasks/result`` and ``tasks/cancel``."""
 
@@ -73,7 +71,7 @@ CancelTaskResult: TypeAlias = Task
 GetTaskPayloadResult: TypeAlias = JSONObject
 
 
-@attrs.frozen
+@wire
 class ListTasksResult:
     """One page of tasks."""
 

@@ -7,14 +7,14 @@ from typing import Any, Literal
 import attrs
 
 from .content import ContentBlock
-from .fields import JSONObject, since
+from .fields import JSONObject, since, wire
 from .lifecycle import CacheScope, Icon
 from .tasks import TaskMetadata
 
 __all__ = ["CallToolParams", "CallToolResult", "ListToolsResult", "Tool", "ToolAnnotations", "ToolExecution"]
 
 
-@attrs.frozen
+@wire
 class ToolAnnotations:
     """Hints about a tool. Clients never base decisions on hints from servers they do not trust.
 
@@ -39,14 +39,14 @@ class ToolAnnotations:
         )
 
 
-@attrs.frozen
+@wire
 class ToolExecution:
     """How a tool may be run (2025-11-25 only)."""
 
     task_support: Literal["forbidden", "optional", "required"] | None = None
 
 
-@attrs.frozen
+@wire
 class Tool:
     """A tool as clients see it. The schemas are kept verbatim."""
 
@@ -61,7 +61,7 @@ class Tool:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@attrs.frozen
+@wire
 class ListToolsResult:
     """One page of tools."""
 
@@ -72,7 +72,7 @@ class ListToolsResult:
     meta: JSONObject | None = None
 
 
-@attrs.frozen
+@wire
 class CallToolParams:
     """Which tool, with what."""
 
@@ -83,7 +83,7 @@ class CallToolParams:
     request_state: str | None = since("2026-07-28")
 
 
-@attrs.frozen
+@wire
 class CallToolResult:
     """What a tool gave. ``is_error``: the tool failed, and ``content`` tells the model why.
 
