@@ -1,0 +1,56 @@
+"""The README's examples and tables hold."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from trio_mcp import REVISIONS, Limits
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", README, flags=re.DOTALL)
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+def test_the_two_examples_run_together_as_they_stand(tmp_path: Path) -> None:
+    for name, code in BLOCKS:
+        (tmp_path / name).write_text(code)
+    ran = subprocess.run(
+        [sys.executable, "host.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "processed 2 items" in ran.stdout
+    assert "Progress(progress=" in ran.stdout
+
+
+@pytest.mark.parametrize(("name", "code"), BLOCKS)
+def test_an_example_is_about_ten_lines(name: str, code: str) -> None:
+    statements = [line for line in code.splitlines() if line.strip()]
+    assert len(statements) <= 13, name
+
+
+def test_the_table_of_limits_is_the_truth() -> None:
+    defaults = {field.name: field.default for field in attrs.fields(Limits)}
+    told = {re.match(r"`(\w+)`", row[0])[1]: float(row[1]) for row in rows_of("Limits")}  # type: ignore[index]
+    assert told == defaults
+
+
+def test_the_table_of_revisions_is_the_truth() -> None:
+    for name, era, asks, batches, log_level, structured in rows_of("Revisions"):
+        revision = REVISIONS[name]
+        assert revision.handshake == (era == "legacy")
+        assert revision.server_requests == (asks == "requests")
+        assert revision.batches == (batches == "yes")
+        assert revision.log_level == log_level
+        assert revision.structured_content == structured
+    assert [row[0] for row in rows_of("Revisions")] == list(REVISIONS)
