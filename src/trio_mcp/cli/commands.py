@@ -22,11 +22,11 @@ def trio_mcp() -> None:
 
 @trio_mcp.command()
 def demo() -> int:
-    """Call a bundled server in a child process and watch what happens there.
+    """Call a bundled server and see what happens in it.
 
-    Lists its tools, runs a long call with progress and log lines, lets the server ask you a question, and
-    gives up on a call to show how soon the handler's cleanup runs in the other process. Takes about five
-    seconds. Without a terminal it answers the question itself and prints plain lines.
+    Starts the server in a child process, lists its tools, runs a long call with progress and log lines, lets the
+    server ask you a question, and gives up on a call to show how soon the handler's cleanup runs in the other
+    process. Takes about five seconds. Without a terminal it answers the question itself and prints plain lines.
     """
     from .demo import run_demo
 
@@ -42,16 +42,17 @@ def demo() -> int:
     "what FILE sets up itself.",
 )
 def run(target: str, log_level: str | None) -> int:
-    """Serve the server in the Python file FILE over standard input and output.
+    """Serve a server of yours over standard input and output.
 
-    MCP clients start this command themselves. For most of them it is an entry like
+    FILE is the Python file that makes the server. MCP clients start this command themselves. For most of them it
+    is an entry like
 
     \b
         {"command": "trio-mcp", "args": ["run", "/path/to/server.py"]}
 
-    The file is loaded as `python FILE` would, but without what it guards with `if __name__ == "__main__"`.
-    NAME is the global variable that holds the server. Without it, that is `server`, or the only
-    server there is:
+    NAME is the global variable that holds the server. Without it, that is `server`, or the only server there
+    is. The file runs as `python FILE` would run it, but without what `if __name__ == "__main__"` guards, so
+    this is enough:
 
     \b
         from trio_mcp import Server
@@ -59,7 +60,7 @@ def run(target: str, log_level: str | None) -> int:
 
     The server ends, with exit status 0, when the client closes standard input or on SIGINT or SIGTERM, after
     the requests it has accepted. Standard output belongs to the protocol: what the file prints goes to
-    standard error.
+    standard error. Exit status 1 means that the file raised, 2 that there is no such server.
     """
     from .run import run_server
 

@@ -34,6 +34,8 @@ def run_server(target: str, log_level: str | None) -> int:
     except LoadingFailed as failed:
         traceback.print_exception(failed.error)
         return _say(str(failed), 1)
+    if server is None:
+        return 0
     logging.basicConfig(level=logging.WARNING, format=_FORMAT)  # does nothing where logging was set up already
     if sys.stdin.isatty():
         _say(f"serving {server.info.name!r} to MCP clients; this is a terminal, where Ctrl-C ends it", 0)

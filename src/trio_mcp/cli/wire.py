@@ -1,0 +1,58 @@
+"""Wire: standard input and output, when they are for messages and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+__all__ = ["Wire", "wire_held_back"]
+
+
+@contextmanager
+def wire_held_back() -> Generator[Wire]:
+    """Meanwhile descriptor 1 is standard error and descriptor 0 is empty, for this process and for the
+    children it starts: while no server is up that owns the wire, code of others must not touch it."""
+    wire = Wire()
+    wire.hold_back()
+    try:
+        yield wire
+    finally:
+        wire.give_back()
+        wire.close()
+
+
+class Wire:
+    """Descriptors 0 and 1 as they were when this was made. Both must be open."""
+
+    def __init__(self) -> None:
+        self._input, self._output = os.dup(0), os.dup(1)
+
+    def hold_back(self) -> None:
+        """Put something harmless in its place."""
+        sys.stdout.flush()
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(2 if sys.stderr is not None else null, 1)  # pyright: ignore[reportUnnecessaryComparison] - closed
+        os.close(null)
+
+    def give_back(self) -> None:
+        """Put it back."""
+        sys.stdout.flush()  # what was printed waits in the buffer, and would come out on the wire
+        os.dup2(self._input, 0)
+        os.dup2(self._output, 1)
+
+    @contextmanager
+    def given_back(self) -> Generator[None]:
+        """`give_back`, and at the end `hold_back`."""
+        self.give_back()
+        try:
+            yield
+        finally:
+            self.hold_back()
+
+    def close(self) -> None:
+        """Forget it; it stays as it is."""
+        os.close(self._input)
+        os.close(self._output)

@@ -1,0 +1,47 @@
+"""The command line as its users meet it: a child process with arguments, output and an exit status."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import dedent
+
+import attrs
+import trio
+
+TRIO_MCP = [sys.executable, "-m", "trio_mcp.cli.main"]
+
+
+@attrs.frozen
+class Ended:
+    status: int
+    stdout: str
+    stderr: str
+
+
+async def run(command: Sequence[str], *, stdin: bytes = b"", cwd: Path | None = None) -> Ended:
+    """Run a command to its end. It may take 30 seconds."""
+    with trio.fail_after(30):
+        done = await trio.run_process(
+            command,
+            stdin=stdin,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            cwd=cwd,
+            env=plain_environment(),
+        )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def plain_environment() -> dict[str, str]:
+    """Ours, without what talks a program into colours, and with a terminal that knows them."""
+    unwanted = ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS")
+    kept = {name: value for name, value in os.environ.items() if name not in unwanted}
+    return {**kept, "TERM": "xterm-256color", "PYTHONUTF8": "1"}
+
+
+def written(path: Path, code: str) -> str:
+    """Write a Python file; its name."""
+    path.write_text(dedent(code))
+    return str(path)

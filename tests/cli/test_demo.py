@@ -1,0 +1,127 @@
+"""``trio-mcp demo``, piped and in a terminal."""
+
+import os
+import pty
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from tests.cli.commands import TRIO_MCP, plain_environment, run
+
+DEMO = [*TRIO_MCP, "demo"]
+
+
+async def test_demo_tells_its_story_in_plain_lines_when_it_is_piped():
+    ended = await run(DEMO)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert "\x1b" not in ended.stdout
+    assert "\r" not in ended.stdout
+    for words in (
+        "Pack files into an archive",
+        "log info: packing 10 files",
+        "progress 10 of 10: photo-10.jpg",
+        "Name of the archive: holidays (answered automatically: this is not a terminal)",
+        "what the handler was told: the caller's deadline passed",
+        "same connection, one more call: packed 2 files",
+    ):
+        assert words in ended.stdout
+    for claim in ("the handler's finally ran", "the handler's child task ended"):
+        (milliseconds,) = re.findall(rf"the server: {claim} (-?[\d.]+) ms after", ended.stdout)
+        assert 0 <= float(milliseconds) < 5000
+
+
+async def test_demo_says_why_its_server_could_not_be_called():
+    code = """if True:
+        import sys
+        from trio_mcp.cli import demo
+        demo.SERVER = [sys.executable, "-c", "import sys; sys.exit('no luck')"]
+        sys.exit(demo.run_demo())
+    """
+    ended = await run([sys.executable, "-c", code])
+    assert ended.status == 1
+    assert ended.stderr.startswith("trio-mcp demo: the server exited")
+    assert "no luck" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+class Terminal:
+    """The other end of a demo's terminal: what it shows, and what is typed."""
+
+    def __init__(self, process: trio.Process, fd: int) -> None:
+        self.process = process
+        self._fd = fd
+        self.shown = ""
+
+    async def read_until(self, words: str) -> None:
+        while words not in self.shown:
+            assert await self._read(), f"ended without {words!r}:\n{self.shown}"
+
+    async def read_to_end(self) -> int:
+        """The exit status."""
+        while await self._read():
+            pass
+        return await self.process.wait()
+
+    async def _read(self) -> bool:
+        await trio.lowlevel.wait_readable(self._fd)
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError:  # EIO: nobody has the terminal open any more
+            return False
+        self.shown += data.decode(errors="replace")
+        return bool(data)
+
+    def type(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+
+LOGIN = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Makes standard input the controlling terminal, which turns Ctrl-C into a signal."""
+
+
+@asynccontextmanager
+async def demo_in_terminal() -> AsyncIterator[Terminal]:
+    """A demo in a terminal of its own. It has 30 seconds."""
+    ours, theirs = pty.openpty()
+    try:
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", LOGIN, *DEMO], stdin=theirs, stdout=theirs, stderr=theirs, env=plain_environment()
+        )
+        os.close(theirs)
+        try:
+            with trio.fail_after(30):
+                yield Terminal(process, ours)
+        finally:
+            process.kill()
+    finally:
+        os.close(ours)
+
+
+async def test_demo_in_a_terminal_shows_a_bar_and_asks_the_user():
+    async with demo_in_terminal() as terminal:
+        await terminal.read_until("Name of the archive [holidays]: ")
+        assert "15/30" in terminal.shown
+        assert "log notice: half of it is done" in terminal.shown
+        terminal.type("winter\n")
+        assert await terminal.read_to_end() == 0
+    assert 'elicitation: the archive is called "winter"' in terminal.shown
+
+
+async def test_ctrl_c_at_the_question_leaves_with_130_and_no_traceback():
+    async with demo_in_terminal() as terminal:
+        await terminal.read_until("Name of the archive [holidays]: ")
+        terminal.type("\x03")
+        assert await terminal.read_to_end() == 130
+    assert "interrupted; the server process has exited" in terminal.shown
+    assert "Traceback" not in terminal.shown
+
+
+async def test_sigint_in_the_middle_of_a_call_leaves_with_130_and_no_traceback():
+    async with demo_in_terminal() as terminal:
+        await terminal.read_until("photo-03.jpg")
+        terminal.process.send_signal(signal.SIGINT)
+        assert await terminal.read_to_end() == 130
+    assert "Traceback" not in terminal.shown

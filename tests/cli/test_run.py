@@ -1,0 +1,170 @@
+"""``trio-mcp run``: a file is served, and nothing but the protocol comes out of standard output."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import trio
+from tests.cli.commands import TRIO_MCP, run, written
+
+from trio_mcp import CallToolResult, TextContent, open_stdio
+
+
+async def answer_of(target: str, tool: str, stderr: io.StringIO | None = None) -> str:
+    """What ``tool`` of the server that ``trio-mcp run target`` serves answers."""
+    with trio.fail_after(30):
+        async with open_stdio([*TRIO_MCP, "run", target], stderr=stderr, era="modern") as client:
+            return text_of(await client.call_tool(tool))
+
+
+def text_of(result: CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+async def test_file_is_served_as_python_would_run_it(tmp_path: Path):
+    written(tmp_path / "sibling.py", "WORD = 'found'")
+    file = written(
+        tmp_path / "batch.py",
+        """
+        import sys
+        from sibling import WORD
+        from trio_mcp import Server
+
+        server, other = Server("batch"), Server("other")
+
+        @server.tool
+        def about() -> str:
+            return f"sibling {WORD}, rich imported: {'rich' in sys.modules}, arguments: {len(sys.argv) - 1}"
+
+        if __name__ == "__main__":
+            sys.exit("main ran")
+        """,
+    )
+    assert await answer_of(file, "about") == "sibling found, rich imported: False, arguments: 0"
+
+
+async def test_what_a_file_prints_while_it_loads_goes_to_standard_error(tmp_path: Path):
+    file = written(
+        tmp_path / "talkative.py",
+        """
+        import os, subprocess, sys
+        from trio_mcp import Server
+
+        print("by print")
+        os.write(1, b"by write\\n")
+        subprocess.run(["sh", "-c", "echo by child"])
+        rest = sys.stdin.read()
+        only = Server("talkative")
+
+        @only.tool
+        def input() -> str:
+            return f"the file has read {rest!r}"
+        """,
+    )
+    stderr = io.StringIO()
+    assert await answer_of(file, "input", stderr) == "the file has read ''"
+    assert sorted(stderr.getvalue().splitlines()) == ["by child", "by print", "by write"]
+
+
+async def test_name_chooses_among_several_servers(tmp_path: Path):
+    file = written(
+        tmp_path / "several.py",
+        """
+        from trio_mcp import Server
+
+        for name in ("first", "second"):
+            globals()[name] = Server(name)
+            globals()[name].tool(lambda name=name: name, name="who")
+        """,
+    )
+    assert await answer_of(f"{file}:second", "who") == "second"
+
+
+async def test_file_that_serves_unguarded_is_served_once_inside_its_own_setup(tmp_path: Path):
+    file = written(
+        tmp_path / "unguarded.py",
+        """
+        import sys, trio
+        from trio_mcp import Server, serve_stdio
+
+        server, state = Server("unguarded"), ["closed"]
+
+        @server.tool
+        def door() -> str:
+            return state[0]
+
+        async def main():
+            state[0] = "open"
+            await serve_stdio(server)
+            state[0] = "closed"
+            print("served", file=sys.stderr)
+
+        trio.run(main)
+        """,
+    )
+    stderr = io.StringIO()
+    assert await answer_of(file, "door", stderr) == "open"
+    assert stderr.getvalue() == "served\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "message"),
+    [
+        ("", "", 'no server in it.py; it needs a global variable like: server = Server("name")'),
+        ("a = Server('a'); b = Server('b')", "", "several servers in it.py; choose one with it.py:NAME, of: a, b"),
+        ("a = Server('a')", ":b", "it.py has no 'b'; its servers are: a"),
+        ("a = 1", ":a", "it.py:a is no Server but of type int"),
+    ],
+)
+async def test_file_without_the_server_asked_for_is_a_usage_error(tmp_path: Path, code: str, name: str, message: str):
+    written(tmp_path / "it.py", f"from trio_mcp import Server\n{code}")
+    ended = await run([*TRIO_MCP, "run", f"it.py{name}"], cwd=tmp_path)
+    assert (ended.status, ended.stdout, ended.stderr) == (2, "", f"trio-mcp: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"), [("it.py:a", "no such file: it.py"), (".", ". is a directory, not a Python file")]
+)
+async def test_what_is_no_file_is_a_usage_error(tmp_path: Path, target: str, message: str):
+    ended = await run([*TRIO_MCP, "run", target], cwd=tmp_path)
+    assert (ended.status, ended.stdout, ended.stderr) == (2, "", f"trio-mcp: {message}\n")
+
+
+async def test_file_that_raises_is_shown_with_its_traceback_and_no_frames_of_ours(tmp_path: Path):
+    file = written(tmp_path / "broken.py", "def connect():\n    raise OSError('no database')\nconnect()\n")
+    ended = await run([*TRIO_MCP, "run", "broken.py"], cwd=tmp_path)
+    assert (ended.status, ended.stdout) == (1, "")
+    first, frame, *_, error, last = ended.stderr.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert frame == f'  File "{file}", line 3, in <module>'
+    assert error == "OSError: no database"
+    assert last == "trio-mcp: broken.py could not be loaded"
+
+
+@pytest.mark.parametrize(("options", "stderr"), [([], ""), (["--log-level", "info"], "INFO root: loading\n")])
+async def test_log_level_is_that_of_standard_error(tmp_path: Path, options: list[str], stderr: str):
+    code = """
+        import logging
+        from trio_mcp import Server
+        server = Server("it")
+        logging.info("loading")
+        """
+    written(tmp_path / "it.py", code)
+    ended = await run([*TRIO_MCP, "run", "it.py", *options], cwd=tmp_path)
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "", stderr)
+
+
+async def test_closed_standard_input_is_a_usage_error(tmp_path: Path):
+    ended = await run(["sh", "-c", 'exec "$@" <&-', "sh", *TRIO_MCP, "run", "it.py"], cwd=tmp_path)
+    assert (ended.status, ended.stdout) == (2, "")
+    assert ended.stderr == "trio-mcp: standard input and output must be open: they are the connection\n"
+
+
+async def test_requests_are_answered_before_it_ends_with_its_input(tmp_path: Path):
+    written(tmp_path / "it.py", "from trio_mcp import Server\nserver = Server('it')")
+    ping = json.dumps({"jsonrpc": "2.0", "id": "p", "method": "ping"}).encode()
+    ended = await run([*TRIO_MCP, "run", "it.py"], stdin=ping + b"\n", cwd=tmp_path)
+    assert (ended.status, json.loads(ended.stdout)) == (0, {"jsonrpc": "2.0", "id": "p", "result": {}})
