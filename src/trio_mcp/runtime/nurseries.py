@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -42,9 +43,14 @@ class ServiceNursery:
         task_status: trio.TaskStatus[Any],
     ) -> None:
         with trio.CancelScope() as scope:
-            # Not before it has started: until then it belongs to whoever waits for that.
+            # Not before it has started: until then it belongs to whoever waits for that. And not when that
+            # wait was cancelled meanwhile: trio leaves the task with it then, which must end to end the wait.
+            def shield() -> None:
+                if trio.current_effective_deadline() > -math.inf:
+                    self._shield(scope)
+
             try:
-                await service(*args, task_status=_Started(task_status, lambda: self._shield(scope)))
+                await service(*args, task_status=_Started(task_status, shield))
             finally:
                 self._forget(scope)
 

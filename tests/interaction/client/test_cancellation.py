@@ -1,0 +1,364 @@
+"""Leaving a call: what the server gets to see of it, and what it can no longer do to us."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from tests.interaction.client.raw import RawPeer, RawServer, alive, cancels_in, methods_in, scripted, text_of
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import Client, Limits, NotSerializable, Progress, open_stdio
+from trio_mcp.client.opening import open_client
+
+WELL = """
+handshake()
+while (call := until("tools/call")):
+    if call["params"]["name"] == "echo":
+        text(call, str(call["params"]["arguments"].get("text", "")))
+"""
+
+
+@pytest.mark.parametrize("opening", ["initialize", "server/discover"])
+async def test_can_09_leaving_connect_never_cancels_initialize_and_reaps_the_child(
+    tmp_path: Path, opening: str
+) -> None:
+    raw = RawServer(
+        tmp_path,
+        """
+        note("pid", pid=os.getpid())
+        message = read()
+        if message["method"] == "server/discover" and sys.argv[-1] != "server/discover":
+            error(message, -32601)
+            read()
+        """,
+    )
+    raw.command.append(opening)
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_after, raw, opening, scope)
+            async with open_stdio(raw.command):
+                pytest.fail("nobody answered")
+    assert scope.cancelled_caught
+    opened = next(message for message in raw.wire if message["method"] == opening)
+    # 2025-11-25 cancellation: initialize MUST NOT be cancelled; 2026-07-28 stdio: everything else MUST be.
+    assert cancels_in(raw.wire) == ([] if opening == "initialize" else [opened["id"]])
+    assert raw.of("eof")
+    assert not alive(raw.of("pid")[0]["pid"])
+
+
+async def _cancel_after(raw: RawServer, method: str, scope: trio.CancelScope) -> None:
+    await raw.got(method)
+    scope.cancel()
+
+
+async def test_can_11_each_of_50_abandoned_calls_is_cancelled_once_by_its_own_id(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, WELL)
+    with trio.fail_after(20):
+        async with open_stdio(raw.command, era="legacy") as client:
+
+            async def abandoned() -> None:
+                with trio.move_on_after(0.2) as scope:
+                    await client.call_tool("sleep", {"ms": 10_000})
+                assert scope.cancelled_caught
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(50):
+                    nursery.start_soon(abandoned)
+            assert text_of(await client.call_tool("echo", {"text": "still here"})) == "still here"
+    calls = [m["id"] for m in raw.wire if m.get("method") == "tools/call" and m["params"]["name"] == "sleep"]
+    assert len(set(calls)) == 50
+    assert sorted(cancels_in(raw.wire)) == sorted(calls)
+
+
+async def test_can_02_the_same_server_answers_after_each_of_200_cancelled_calls(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, WELL)
+    with trio.fail_after(30):
+        async with open_stdio(raw.command, era="legacy") as client:
+            for number in range(200):
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(client.call_tool, "sleep")
+                        await wait_all_tasks_blocked()
+                        scope.cancel()
+                assert text_of(await client.call_tool("echo", {"text": number})) == str(number)
+    # Which of them had left our process already is the operating system's business; each of those is cancelled.
+    slept = [m["id"] for m in raw.wire if m.get("method") == "tools/call" and m["params"]["name"] == "sleep"]
+    assert sorted(cancels_in(raw.wire)) == sorted(slept)
+    assert len(slept) == 200
+
+
+async def test_can_13_late_replies_to_a_cancelled_call_are_ignored(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.until("notifications/cancelled")
+        await trio.sleep(2)
+        await peer.text(call, "late")
+        await peer.error(call, -32000, "later")
+        await peer.text(await peer.until("tools/call"), "second")
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        with trio.move_on_after(1):
+            await client.call_tool("any")
+        await trio.sleep(5)
+        assert text_of(await client.call_tool("any")) == "second"
+    assert max((record.levelno for record in caplog.records), default=0) <= logging.WARNING
+
+
+async def test_can_13_over_a_real_pipe(tmp_path: Path) -> None:
+    raw = RawServer(
+        tmp_path,
+        """
+        handshake()
+        call = until("tools/call")
+        until("notifications/cancelled")
+        text(call, "late"); error(call, -32000, "later")
+        text(until("tools/call"), "second")
+        """,
+    )
+    with trio.fail_after(10):
+        async with open_stdio(raw.command, era="legacy") as client:
+            with trio.move_on_after(0.1):
+                await client.call_tool("any")
+            assert text_of(await client.call_tool("any")) == "second"
+
+
+async def test_the_reason_of_an_explicit_cancel_travels(autojump_clock: object) -> None:
+    async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "any")
+                await wait_all_tasks_blocked()
+                scope.cancel(reason="the user pressed stop")
+    assert peer.wire[-1]["params"]["reason"] == "the user pressed stop"
+
+
+async def test_the_reason_of_a_deadline_says_so_and_names_nothing_of_ours(autojump_clock: object) -> None:
+    async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
+        with trio.move_on_after(3):
+            await client.call_tool("any")
+    assert peer.wire[-1]["params"]["reason"] == "the caller's deadline passed"
+
+
+async def test_a_crash_beside_a_call_cancels_it_without_telling_of_the_crash(autojump_clock: object) -> None:
+    async def crash() -> None:
+        await trio.sleep(1)
+        raise ValueError("password=swordfish")
+
+    async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
+        with pytest.RaisesGroup(ValueError):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "any")
+                nursery.start_soon(crash)
+    assert peer.wire[-1]["method"] == "notifications/cancelled"
+    assert "swordfish" not in peer.wire[-1]["params"]["reason"]
+
+
+async def test_a_call_made_in_a_cancelled_scope_sends_nothing(autojump_clock: object) -> None:
+    async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await client.call_tool("any")
+    assert "tools/call" not in methods_in(peer.wire)
+    assert cancels_in(peer.wire) == []
+
+
+async def test_a_call_that_ends_in_the_tick_of_its_cancel_is_not_cancelled_on_the_wire(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.text(await peer.until("tools/call"))
+        answered.set()
+
+    answered = trio.Event()
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "any")
+                await answered.wait()
+                await wait_all_tasks_blocked()
+                scope.cancel()
+    assert cancels_in(peer.wire) == []
+
+
+async def _blocked(client: Client, nursery: trio.Nursery) -> None:
+    """Fill the wire to a server that reads nothing, so that whatever is sent now waits in the outbox."""
+    for _ in range(2):
+        nursery.start_soon(client.call_tool, "fill", {"text": "x" * 70_000})
+        await wait_all_tasks_blocked()
+
+
+async def test_a_request_that_still_waits_in_the_outbox_is_withdrawn_without_a_trace(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await read_on.wait()
+        await peer.to_the_end()
+
+    read_on = trio.Event()
+    limits = Limits(high_water=100_000)
+    async with (
+        scripted(script) as (channel, peer),
+        open_client(channel, limits=limits) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await _blocked(client, nursery)
+        with trio.move_on_after(1) as scope:
+            await client.call_tool("withdrawn")
+        assert scope.cancelled_caught
+        read_on.set()
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    names = [m["params"]["name"] for m in peer.wire if m.get("method") == "tools/call"]
+    assert set(names) == {"fill"}
+    calls = [m["id"] for m in peer.wire if m.get("method") == "tools/call"]
+    assert sorted(cancels_in(peer.wire)) == sorted(calls)
+
+
+async def test_a_cancel_goes_ahead_of_the_requests_that_wait(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        first = await peer.until("tools/call")
+        assert first["params"]["name"] == "first"
+        await read_on.wait()
+        await peer.to_the_end()
+
+    read_on = trio.Event()
+    limits = Limits(high_water=100_000)
+    async with (
+        scripted(script) as (channel, peer),
+        open_client(channel, limits=limits) as client,
+        trio.open_nursery() as nursery,
+    ):
+        first = trio.CancelScope()
+
+        async def call_first() -> None:
+            with first:
+                await client.call_tool("first")
+
+        nursery.start_soon(call_first)
+        await wait_all_tasks_blocked()
+        await _blocked(client, nursery)
+        nursery.start_soon(client.call_tool, "waits")
+        await wait_all_tasks_blocked()
+        first.cancel()
+        await wait_all_tasks_blocked()
+        read_on.set()
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    order = [m["params"].get("name", m["method"]) for m in peer.wire if "params" in m]
+    assert order.index("notifications/cancelled") < order.index("waits")
+
+
+async def test_a_failing_progress_callback_ends_its_call_only_and_cancels_it(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.progress(call, 1)
+        await peer.until("notifications/cancelled")
+        await peer.text(await peer.until("tools/call"), "second")
+
+    def fail(_: Progress) -> None:
+        raise LookupError("callback")
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        with pytest.raises(LookupError, match="callback"):
+            await client.call_tool("any", on_progress=fail)
+        assert text_of(await client.call_tool("any")) == "second"
+    assert len(cancels_in(peer.wire)) == 1
+
+
+async def test_cancelling_during_an_async_progress_callback_sends_one_cancel(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.progress(await peer.until("tools/call"), 1)
+
+    async def slow(_: Progress) -> None:
+        await trio.sleep_forever()
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        with trio.move_on_after(1):
+            await client.call_tool("any", on_progress=slow)
+    assert len(cancels_in(peer.wire)) == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), "\ud800", object(), {1: {2, 3}}])
+async def test_arguments_that_are_no_json_fail_here_and_send_nothing(autojump_clock: object, value: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.text(await peer.until("tools/call"))
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        if not isinstance(value, dict):
+            with pytest.raises(NotSerializable):
+                await client.call_tool("any", {"value": value})
+        assert text_of(await client.call_tool("any", {"value": 1})) == "done"
+    assert methods_in(peer.wire).count("tools/call") == 1
+    assert cancels_in(peer.wire) == []
+
+
+async def test_a_reused_call_is_cancelled_as_often_as_it_was_sent(autojump_clock: object) -> None:
+    async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
+        call = partial(client.call_tool, "same", {"n": 1})
+        for _ in range(5):
+            with trio.move_on_after(1):
+                await call()
+    calls = [m["id"] for m in peer.wire if m.get("method") == "tools/call"]
+    assert len(set(calls)) == 5
+    assert cancels_in(peer.wire) == calls
+
+
+async def test_leaving_the_client_with_calls_open_in_other_tasks_fails_them_plainly(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, WELL)
+    failures: list[BaseException] = []
+
+    async def call(client: Client) -> None:
+        try:
+            await client.call_tool("sleep")
+        except Exception as error:
+            failures.append(error)
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery, open_stdio(raw.command, era="legacy") as client:
+            for _ in range(3):
+                nursery.start_soon(call, client)
+            await raw.got("tools/call", 3)
+    assert [type(error).__name__ for error in failures] == ["ConnectionLost"] * 3
+
+
+async def test_a_scope_around_the_whole_connection_cancels_its_calls_before_the_end_of_input(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, WELL)
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+
+            async def cancel_when_called() -> None:
+                await raw.got("tools/call")
+                scope.cancel(reason="the host was closed")
+
+            nursery.start_soon(cancel_when_called)
+            async with open_stdio(raw.command, era="legacy") as client:
+                await client.call_tool("sleep")
+    assert methods_in(raw.wire)[-2:] == ["tools/call", "notifications/cancelled"]
+    assert raw.wire[-1]["params"] == {"requestId": raw.wire[-2]["id"], "reason": "the host was closed"}
+    assert raw.entries[-1]["event"] == "eof"
+
+
+async def test_shielded_cleanup_may_still_call_the_server_after_a_cancel_from_outside(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.until("tools/call")
+        await peer.text(await peer.until("tools/call"), "tidied up")
+
+    async with scripted(script) as (channel, peer):
+        with trio.move_on_after(1):
+            async with open_client(channel) as client:
+                try:
+                    await client.call_tool("work")
+                finally:
+                    with trio.CancelScope(shield=True):
+                        assert text_of(await client.call_tool("tidy_up")) == "tidied up"
+    assert len(cancels_in(peer.wire)) == 1
