@@ -113,7 +113,7 @@ class Inbound:
                     result = await self._handler.answer(scope)
                 except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
                     raise
-                except BaseException as error:  # noqa: BLE001 - even SystemExit ends only this request
+                except BaseException as error:
                     failure = error
                     nursery.cancel_scope.cancel(reason="the handler failed")
             gave_up = nursery.cancel_scope.cancelled_caught
