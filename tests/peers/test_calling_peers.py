@@ -1,0 +1,547 @@
+"""trio-mcp's client drives servers of people's real software, each in a child process of its own, in both eras.
+
+One child per peer and era serves all tests of this file; each test talks to the live connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import math
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from tests.peers.journals import Journal
+
+from trio_mcp import (
+    CallToolResult,
+    Client,
+    CodedError,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitFormParams,
+    LogParams,
+    PeerError,
+    Progress,
+    PromptReference,
+    ResourceTemplateReference,
+    Root,
+    TextContent,
+    open_stdio,
+)
+
+SERVERS = Path(__file__).parent / "servers"
+PATIENCE = 20.0
+"""Seconds after which something hangs; no measure of speed."""
+
+
+class Ignored(logging.Handler):
+    """What the client got and had no use for: late replies, late progress."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("ignored"):
+            self.messages.append(record.getMessage())
+
+
+@attrs.define(eq=False)
+class Conversation:
+    """A client of ours, connected to a peer's server. It lives in a trio thread; tests run things there."""
+
+    name: str
+    era: str
+    journal: Journal
+    ignored: Ignored
+    portal: BlockingPortal = attrs.field(init=False)
+    client: Client = attrs.field(init=False)
+    logs: list[LogParams] = attrs.Factory(list)
+    changes: list[str] = attrs.Factory(list)
+    samplings: list[CreateMessageParams] = attrs.Factory(list)
+    elicitations: list[ElicitFormParams] = attrs.Factory(list)
+    never_asked: trio.Event = attrs.Factory(trio.Event)
+    never_cancelled: trio.Event = attrs.Factory(trio.Event)
+
+    @property
+    def is_legacy(self) -> bool:
+        return self.era == "legacy"
+
+    def run(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        async def patiently() -> Any:
+            with trio.fail_after(PATIENCE):
+                return await function(*args)
+
+        return self.portal.call(patiently)
+
+    def call(self, tool: str, **arguments: Any) -> CallToolResult:
+        return self.run(self.client.call_tool, tool, arguments)
+
+    def text(self, tool: str, **arguments: Any) -> str:
+        (content,) = self.call(tool, **arguments).content
+        assert isinstance(content, TextContent)
+        return content.text
+
+    async def sample(self, params: CreateMessageParams) -> CreateMessageResult:
+        self.samplings.append(params)
+        (question,) = params.messages
+        if question.content.text == "never":
+            self.never_asked.set()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.never_cancelled.set()
+        if question.content.text == "rude":
+            raise CodedError(-1, "the user said no")
+        return CreateMessageResult("assistant", TextContent("forty-two"), "deep-thought")
+
+    async def elicit(self, params: ElicitFormParams) -> dict[str, Any]:
+        self.elicitations.append(params)
+        return {"colour": "green"}
+
+
+def server(name: str) -> list[str]:
+    return [sys.executable, str(SERVERS / f"{name}_server.py")]
+
+
+PEERS = [
+    pytest.param((name, era), id=f"{name}-{era}") for name in ("official", "fastmcp") for era in ("legacy", "modern")
+]
+only_legacy = pytest.mark.parametrize("peer", PEERS[0::2], indirect=True)
+only_modern = pytest.mark.parametrize("peer", PEERS[1::2], indirect=True)
+
+
+@pytest.fixture(scope="module", params=PEERS)
+def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
+    name, era = request.param
+    ours, ignored = logging.getLogger("trio_mcp"), Ignored()
+    level = ours.level
+    ours.addHandler(ignored)
+    ours.setLevel(logging.DEBUG)
+    talk = Conversation(name, era, Journal(tmp_path_factory.mktemp(name) / era), ignored)
+    connection = open_stdio(
+        server(name),
+        env=talk.journal.env,
+        # Both peers serve both eras; asking finds the modern one.
+        era="legacy" if talk.is_legacy else "auto",
+        sampling=talk.sample,
+        elicitation=talk.elicit,
+        roots=[Root("file:///home/pilot", "home")],
+        on_log=talk.logs.append,
+        on_list_changed=talk.changes.append,
+        on_resource_updated=talk.changes.append,
+    )
+    with (
+        start_blocking_portal("trio") as talk.portal,
+        talk.portal.wrap_async_context_manager(connection) as talk.client,
+    ):
+        yield talk
+    ours.removeHandler(ignored)
+    ours.setLevel(level)
+    # Only a process that was left to end by itself gets here: no signal was needed.
+    assert talk.journal.lines[-1] == "server ended"
+
+
+# Opening
+
+
+def test_era_and_identity_of_the_peer_are_known_after_opening(peer: Conversation) -> None:
+    client = peer.client
+    assert client.revision.name == ("2025-11-25" if peer.is_legacy else "2026-07-28")
+    assert client.server_info is not None
+    assert (client.server_info.name, client.server_info.version) == ("peer", "7.0")
+    assert client.instructions == "Ask nicely."
+    assert client.server_capabilities.tools is not None
+    assert client.server_capabilities.completions is not None
+
+
+# Tools
+
+
+def test_tools_are_listed_with_their_schemas(peer: Conversation) -> None:
+    async def listed() -> dict[str, Any]:
+        return {tool.name: tool async for tool in peer.client.list_tools()}
+
+    tools = peer.run(listed)
+    assert {"echo", "add", "weather", "fail", "count", "hang"} <= tools.keys()
+    assert tools["echo"].description == "Say it again."
+    assert tools["add"].input_schema["properties"]["a"]["type"] == "integer"
+    assert tools["weather"].output_schema["properties"].keys() == {"city", "celsius"}
+
+
+@pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
+def test_text_arrives_as_it_was_sent(peer: Conversation, text: str) -> None:
+    assert peer.text("echo", text=text) == text
+
+
+def test_structured_output_of_a_class_arrives_as_an_object(peer: Conversation) -> None:
+    assert peer.call("weather", city="Oslo").structured_content == {"city": "Oslo", "celsius": 21.5}
+
+
+def test_structured_output_of_a_number_arrives_wrapped(peer: Conversation) -> None:
+    assert peer.call("add", a=2, b=3).structured_content == {"result": 5}
+
+
+def test_failure_of_a_tool_is_a_result(peer: Conversation) -> None:
+    result = peer.call("fail")
+    assert result.is_error
+    assert "no luck today" in result.content[0].text
+
+
+def test_unknown_tool_is_told(peer: Conversation) -> None:
+    """The specification has -32602 for it. Both peers answer with an error result instead; it is shown as it
+    came."""
+    result = peer.call("nowhere")
+    assert result.is_error
+    assert "Unknown tool" in result.content[0].text
+
+
+def test_bad_arguments_are_told(peer: Conversation) -> None:
+    assert peer.call("add", a="two").is_error
+
+
+def test_concurrent_calls_get_their_own_answers(peer: Conversation) -> None:
+    async def many() -> dict[int, str]:
+        answers: dict[int, str] = {}
+
+        async def one(number: int) -> None:
+            result = await peer.client.call_tool("echo", {"text": f"call {number}"})
+            answers[number] = result.content[0].text
+
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(one, number)
+        return answers
+
+    assert peer.run(many) == {number: f"call {number}" for number in range(50)}
+
+
+# Resources, prompts, completion
+
+
+def test_resources_and_templates_are_listed(peer: Conversation) -> None:
+    async def listed() -> tuple[set[str], set[str]]:
+        resources = {resource.uri async for resource in peer.client.list_resources()}
+        return resources, {template.uri_template async for template in peer.client.list_resource_templates()}
+
+    assert peer.run(listed) == ({"note://motto", "note://dot"}, {"note://by/{author}/{title}"})
+
+
+def test_text_resource_is_read(peer: Conversation) -> None:
+    (contents,) = peer.run(peer.client.read_resource, "note://motto").contents
+    assert (contents.text, contents.mime_type) == ("never late, never lost", "text/plain")
+
+
+def test_bytes_of_a_resource_survive(peer: Conversation) -> None:
+    (contents,) = peer.run(peer.client.read_resource, "note://dot").contents
+    assert (base64.b64decode(contents.blob), contents.mime_type) == (b"\x89PNG\x00", "image/png")
+
+
+def test_resource_of_a_template_is_read(peer: Conversation) -> None:
+    (contents,) = peer.run(peer.client.read_resource, "note://by/Ada/Engines").contents
+    assert contents.text == "Engines, by Ada"
+
+
+def test_unknown_resource_is_an_error_with_its_uri(peer: Conversation) -> None:
+    """Legacy revisions have -32002 for it. Both peers say -32602, as modern ones do, in both eras."""
+    with pytest.raises(PeerError) as caught:
+        peer.run(peer.client.read_resource, "note://nowhere")
+    assert caught.value.code == -32602
+    assert caught.value.data == {"uri": "note://nowhere"}
+
+
+def test_prompts_are_listed_with_their_arguments(peer: Conversation) -> None:
+    async def listed() -> list[Any]:
+        return [prompt async for prompt in peer.client.list_prompts()]
+
+    (prompt,) = peer.run(listed)
+    assert (prompt.name, prompt.description) == ("greet", "Words of welcome.")
+    assert [(argument.name, argument.required) for argument in prompt.arguments] == [("name", True), ("tone", False)]
+
+
+def test_prompt_is_filled_in(peer: Conversation) -> None:
+    result = peer.run(peer.client.get_prompt, "greet", {"name": "Bo", "tone": "dry"})
+    assert [(message.role, message.content.text) for message in result.messages] == [
+        ("user", "Greet Bo in a dry tone.")
+    ]
+
+
+def test_unknown_prompt_is_an_error(peer: Conversation) -> None:
+    """The specification has -32602 for it. ``fastmcp`` says so; the official package says 0 in the legacy era
+    and -32603 in the modern one."""
+    with pytest.raises(PeerError) as caught:
+        peer.run(peer.client.get_prompt, "nowhere")
+    official = 0 if peer.is_legacy else -32603
+    assert caught.value.code == (official if peer.name == "official" else -32602)
+
+
+def test_argument_of_a_prompt_is_completed(peer: Conversation) -> None:
+    completion = peer.run(peer.client.complete, PromptReference("greet"), "name", "Ad")
+    assert (completion.values, completion.total, completion.has_more) == (["Ada", "Adele"], 2, False)
+
+
+def test_arguments_settled_before_reach_the_completer(peer: Conversation) -> None:
+    async def complete() -> list[str]:
+        ref = ResourceTemplateReference("note://by/{author}/{title}")
+        return (await peer.client.complete(ref, "title", "Eng", settled={"author": "Ada"})).values
+
+    assert peer.run(complete) == ["Eng of Ada"]
+
+
+# Progress, logs, changes
+
+
+def test_progress_comes_in_order_and_before_the_result(peer: Conversation) -> None:
+    seen: list[Any] = []
+
+    async def count() -> None:
+        await peer.client.call_tool("count", {"to": 20}, on_progress=seen.append)
+        seen.append("result")
+
+    peer.run(count)
+    assert seen == [*(Progress(number, 20, f"step {number}") for number in range(1, 21)), "result"]
+
+
+def said(peer: Conversation) -> list[tuple[str, Any, str | None]]:
+    """Run a tool that logs, and return what it logged. ``fastmcp`` wraps the text in an object."""
+    peer.logs.clear()
+    assert peer.text("chatter") == "said it all"
+    wraps = peer.name == "fastmcp"
+    return [(log.level, log.data["msg"] if wraps else log.data, log.logger) for log in peer.logs]
+
+
+WHISPERED = ("debug", "whispered", None)
+ALOUD = ("info", "aloud", "mouth")
+SHOUTED = ("error", "shouted", None)
+
+
+def test_log_level_is_observed_and_messages_come_before_the_result(peer: Conversation) -> None:
+    """A legacy server of the official package has no ``logging/setLevel`` and sends everything."""
+    if peer.name == "official" and peer.is_legacy:
+        with pytest.raises(PeerError) as caught:
+            peer.run(peer.client.set_log_level, "info")
+        assert caught.value.code == -32601
+        assert said(peer) == [WHISPERED, ALOUD, SHOUTED]
+        return
+    # Before a level was named, legacy servers may send what they like, modern ones nothing.
+    assert said(peer) == ([WHISPERED, ALOUD, SHOUTED] if peer.is_legacy else [])
+    peer.run(peer.client.set_log_level, "info")
+    assert said(peer) == [ALOUD, SHOUTED]
+
+
+@only_legacy
+def test_changes_are_told_before_the_call_that_made_them_returns(peer: Conversation) -> None:
+    peer.changes.clear()
+    assert peer.text("change") == "changed"
+    assert peer.changes == ["tools", "note://motto"]
+
+
+def test_ping_is_answered(peer: Conversation) -> None:
+    peer.run(peer.client.ping)
+
+
+# Cancelling
+
+
+def hang_until(peer: Conversation, leave: Callable[[trio.CancelScope], None]) -> bool:
+    """Call a tool that never returns, and leave the call at its first sign of life."""
+
+    async def hang() -> bool:
+        with trio.move_on_after(math.inf) as scope:
+            await peer.client.call_tool("hang", on_progress=lambda _: leave(scope))
+        return scope.cancelled_caught
+
+    before = len(peer.journal.lines)
+    left = peer.run(hang)
+    peer.journal.wait_for("hang ended", after=before)
+    assert peer.journal.lines[before:] == ["hang began", "hang ended"]
+    return left
+
+
+def expire(scope: trio.CancelScope) -> None:
+    scope.deadline = trio.current_time()
+
+
+@pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])
+def test_leaving_the_scope_of_a_call_ends_the_handler(
+    peer: Conversation, leave: Callable[[trio.CancelScope], None]
+) -> None:
+    assert hang_until(peer, leave)
+
+
+def test_nothing_comes_late_for_a_cancelled_call(peer: Conversation) -> None:
+    ignored = list(peer.ignored.messages)
+    hang_until(peer, trio.CancelScope.cancel)
+    # Messages keep their order, so what were to come for the cancelled call would be here before this answer.
+    assert peer.text("echo", text="still here") == "still here"
+    assert peer.ignored.messages == ignored
+
+
+def test_call_of_a_handler_that_cannot_be_stopped_is_left_all_the_same(peer: Conversation) -> None:
+    """The peers run plain functions in threads, which they do not interrupt. They send nothing when those end."""
+
+    async def leave() -> bool:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(peer.client.call_tool, "block")
+            await trio.to_thread.run_sync(peer.journal.wait_for, "block began")
+            nursery.cancel_scope.cancel()
+        # Its thread still runs, and the connection serves others.
+        await peer.client.call_tool("echo", {"text": ""})
+        return "block ended" not in peer.journal.lines
+
+    ignored = list(peer.ignored.messages)
+    assert peer.run(leave)
+    peer.journal.note("let go")
+    peer.journal.wait_for("block ended")
+    peer.run(peer.client.ping)
+    assert peer.ignored.messages == ignored
+
+
+def test_exception_of_a_progress_callback_ends_the_handler_and_leaves_the_call(peer: Conversation) -> None:
+    def spill(_: Progress) -> None:
+        raise ZeroDivisionError
+
+    before = len(peer.journal.lines)
+
+    async def hang() -> None:
+        await peer.client.call_tool("hang", on_progress=spill)
+
+    with pytest.raises(ZeroDivisionError):
+        peer.run(hang)
+    peer.journal.wait_for("hang ended", after=before)
+
+
+def test_cancelled_call_does_not_disturb_its_neighbours(peer: Conversation) -> None:
+    async def neighbours() -> None:
+        hanging = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: peer.client.call_tool("hang", on_progress=lambda _: hanging.set()))
+            await hanging.wait()
+            with trio.CancelScope() as scope:
+                await peer.client.call_tool("hang", on_progress=lambda _: scope.cancel())
+            await peer.client.ping()
+            ended.append(peer.journal.lines[before:].count("hang ended"))
+            nursery.cancel_scope.cancel()
+
+    before, ended = len(peer.journal.lines), list[int]()
+    peer.run(neighbours)
+    assert ended == [1]
+    peer.journal.wait_for("hang ended", after=before + 3)
+
+
+# What the server asks
+
+
+@only_legacy
+def test_sampling_is_answered(peer: Conversation) -> None:
+    assert peer.text("ask_model", question="What is it?") == "deep-thought: forty-two"
+    params = peer.samplings[-1]
+    assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
+    assert [message.content.text for message in params.messages] == ["What is it?"]
+
+
+@only_legacy
+def test_refused_sampling_fails_in_the_handler_that_asked(peer: Conversation) -> None:
+    """The official package passes the client's error on as the answer, ``fastmcp`` makes it an error result."""
+    if peer.name == "official":
+        with pytest.raises(PeerError, match="the user said no") as caught:
+            peer.call("ask_model", question="rude")
+        assert caught.value.code == -1
+    else:
+        assert "the user said no" in peer.text("ask_model", question="rude")
+
+
+@only_legacy
+def test_elicitation_is_answered(peer: Conversation) -> None:
+    assert peer.text("ask_user", message="Which colour?") == "accept green"
+    params = peer.elicitations[-1]
+    assert params.message == "Which colour?"
+    assert params.requested_schema["properties"]["colour"]["type"] == "string"
+
+
+@only_legacy
+def test_roots_are_given(peer: Conversation) -> None:
+    assert peer.call("show_roots").structured_content == {"result": ["file:///home/pilot"]}
+
+
+@only_legacy
+def test_cancelling_a_call_cancels_what_its_handler_asked_us(peer: Conversation) -> None:
+    async def ask() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(peer.client.call_tool, "ask_model", {"question": "never"})
+            await peer.never_asked.wait()
+            nursery.cancel_scope.cancel()
+        # The peer ends its handler and takes its question back.
+        await peer.never_cancelled.wait()
+
+    before = len(peer.journal.lines)
+    peer.run(ask)
+    peer.journal.wait_for("ask_model ended", after=before)
+
+
+@only_modern
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("ask_model", {"question": "?"}), ("ask_user", {"message": "?"}), ("show_roots", {})],
+    ids=["sampling", "elicitation", "roots"],
+)
+def test_modern_server_that_asks_the_legacy_way_fails_alone(
+    peer: Conversation, tool: str, arguments: dict[str, Any]
+) -> None:
+    """Modern servers have no way to send requests. The official package answers an error, ``fastmcp`` an error
+    result; neither asks us anything, and the connection goes on."""
+    if peer.name == "official":
+        with pytest.raises(PeerError, match="no back-channel"):
+            peer.call(tool, **arguments)
+    else:
+        assert peer.call(tool, **arguments).is_error
+    assert peer.text("echo", text="and on") == "and on"
+    assert not peer.samplings
+    assert not peer.elicitations
+
+
+# Connections of their own
+
+
+@pytest.mark.parametrize("name", ["official", "fastmcp"])
+async def test_slow_modern_server_is_not_taken_for_a_legacy_one(name: str, tmp_path: Path) -> None:
+    """With no patience at all ``initialize`` follows ``server/discover`` at once; the peers then refuse it."""
+    with trio.fail_after(PATIENCE):
+        journal = Journal(tmp_path / "journal")
+        async with open_stdio(server(name), env=journal.env, probe_timeout=0.0) as client:
+            assert client.revision.name == "2026-07-28"
+            assert (await client.call_tool("echo", {"text": "hi"})).content[0].text == "hi"
+
+
+async def test_older_revisions_are_spoken_too(tmp_path: Path) -> None:
+    async def speak(revision: str) -> None:
+        journal = Journal(tmp_path / revision)
+        async with open_stdio(server("official"), env=journal.env, era="legacy", revision=revision) as client:
+            assert client.revision.name == revision
+            answers[revision] = (await client.call_tool("echo", {"text": revision})).content[0].text
+
+    revisions = ("2024-11-05", "2025-03-26", "2025-06-18")
+    answers: dict[str, str] = {}
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for revision in revisions:
+                nursery.start_soon(speak, revision)
+    assert answers == {revision: revision for revision in revisions}
+
+
+async def test_calls_under_way_end_with_the_connection_when_the_block_is_left(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    with trio.fail_after(PATIENCE):
+        async with open_stdio(server("official"), env=journal.env) as client, trio.open_nursery() as nursery:
+            hanging = trio.Event()
+            nursery.start_soon(lambda: client.call_tool("hang", on_progress=lambda _: hanging.set()))
+            await hanging.wait()
+            nursery.cancel_scope.cancel()
+    assert journal.lines == ["hang began", "hang ended", "server ended"]

@@ -1,0 +1,338 @@
+"""A trio-mcp server is driven by the clients of people's real software, in both eras.
+
+Each client runs once per era, in a process of its own, and the server as its child in turn. It tells what it saw
+step by step; each test reads its part of that report. Both clients take the same steps against the server
+`servers/trio_mcp_server.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from tests.peers.journals import Journal
+
+HERE = Path(__file__).parent
+PATIENCE = 60.0
+"""Seconds after which something hangs; no measure of speed."""
+
+
+@attrs.frozen(eq=False)
+class Report:
+    """What one client saw."""
+
+    name: str
+    era: str
+    journal: Journal
+    steps: dict[str, dict[str, Any]]
+
+    @property
+    def is_legacy(self) -> bool:
+        return self.era == "legacy"
+
+    def saw(self, step: str) -> Any:
+        """What a step returned; it must not have failed."""
+        entry = self.steps[step]
+        assert "raised" not in entry, entry
+        return entry["saw"]
+
+    def error(self, step: str) -> tuple[str, int | None, str, Any]:
+        """Type, code, message and data of what a step raised."""
+        entry = self.steps[step]
+        assert "raised" in entry, entry
+        return entry["raised"], entry["code"], entry["message"], entry["data"]
+
+    def text(self, step: str) -> str:
+        """The text that a tool returned."""
+        (content,) = self.saw(step)["content"]
+        return content["text"]
+
+
+CLIENTS = [
+    pytest.param((name, era), id=f"{name}-{era}") for name in ("official", "fastmcp") for era in ("legacy", "modern")
+]
+only_legacy = pytest.mark.parametrize("report", CLIENTS[0::2], indirect=True)
+only_modern = pytest.mark.parametrize("report", CLIENTS[1::2], indirect=True)
+only_fastmcp = pytest.mark.parametrize("report", CLIENTS[2:], indirect=True)
+
+
+@pytest.fixture(scope="module", params=CLIENTS)
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    name, era = request.param
+    return report_of(name, era, tmp_path_factory.mktemp(name) / era)
+
+
+def report_of(name: str, era: str, path: Path) -> Report:
+    client = [sys.executable, "-W", "ignore", HERE / "clients" / f"{name}_client.py", era, path]
+    server = [sys.executable, HERE / "servers" / "trio_mcp_server.py"]
+    done = subprocess.run([*client, *server], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return Report(name, era, Journal(path), {line.pop("step"): line for line in lines})
+
+
+# Opening and closing
+
+
+def test_client_finds_the_era_and_the_identity_of_the_server(report: Report) -> None:
+    assert report.saw("opening") == {
+        "revision": "2025-11-25" if report.is_legacy else "2026-07-28",
+        "server": {"name": "ours", "title": "Our server", "version": "1.2.3"},
+        "instructions": "Ask away.",
+        "capabilities": ["completions", "logging", "prompts", "resources", "tools"],
+    }
+
+
+def test_server_leaves_its_lifespan_and_ends_when_the_client_closes(report: Report) -> None:
+    assert report.saw("closed")
+    assert report.journal.lines == ["lifespan entered", "lifespan left", "server ended"]
+
+
+@pytest.mark.parametrize("name", ["official", "fastmcp"])
+def test_client_that_pins_the_modern_revision_is_served_without_any_opening(name: str, tmp_path: Path) -> None:
+    report = report_of(name, "pinned", tmp_path / "journal")
+    assert report.saw("opening")["revision"] == "2026-07-28"
+    assert report.saw("weather")["structuredContent"] == {"city": "Oslo", "celsius": 21.5}
+    assert report.saw("hang") == [True, "peer: caller cancelled"]
+    assert report.saw("late") == []
+
+
+# Tools
+
+
+def test_tools_of_all_pages_are_listed_with_their_schemas(report: Report) -> None:
+    tools = report.saw("tools")
+    assert len(tools) == 19  # of which a page has four
+    assert tools["echo"]["description"] == "Say it again."
+    assert tools["add"]["inputSchema"]["properties"] == {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    assert tools["add"]["inputSchema"]["required"] == ["a", "b"]
+    assert tools["weather"]["outputSchema"]["properties"].keys() == {"city", "celsius"}
+
+
+@pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
+def test_text_arrives_as_it_was_sent(report: Report, text: str) -> None:
+    assert report.text(f"echo {len(text)}") == text
+
+
+def test_structured_output_of_a_class_arrives_as_an_object(report: Report) -> None:
+    result = report.saw("weather")
+    assert result["structuredContent"] == {"city": "Oslo", "celsius": 21.5}
+    assert json.loads(report.text("weather")) == result["structuredContent"]
+
+
+def test_structured_output_of_a_number_arrives_wrapped(report: Report) -> None:
+    assert report.saw("add")["structuredContent"] == {"result": 5}
+    assert report.text("add") == "5"
+
+
+@only_fastmcp
+def test_client_rebuilds_objects_from_the_output_schema(report: Report) -> None:
+    assert report.saw("weather data") == {"city": "Oslo", "celsius": 21.5}
+
+
+def test_all_kinds_of_content_arrive(report: Report) -> None:
+    kinds = [content["type"] for content in report.saw("exhibits")["content"]]
+    assert kinds == ["text", "image", "audio", "resource_link", "resource"]
+
+
+def test_failure_of_a_tool_is_a_result_with_its_words(report: Report) -> None:
+    assert report.saw("fail")["isError"]
+    assert report.text("fail") == "no luck today"
+
+
+@only_fastmcp
+def test_client_raises_the_failure_of_a_tool_with_its_words(report: Report) -> None:
+    assert report.error("fail raised") == ("ToolError", None, "no luck today", None)
+
+
+def test_crash_of_a_tool_tells_nothing_of_its_inside(report: Report) -> None:
+    assert report.error("crash") == ("MCPError", -32603, "Internal error", None)
+
+
+def test_unknown_tool_is_a_protocol_error(report: Report) -> None:
+    assert report.error("unknown tool") == ("MCPError", -32602, "Unknown tool: nowhere", None)
+
+
+def test_bad_arguments_are_told_to_the_model(report: Report) -> None:
+    assert report.saw("bad arguments")["isError"]
+    assert "$.a" in report.text("bad arguments")
+
+
+def test_concurrent_calls_get_their_own_answers(report: Report) -> None:
+    assert report.saw("many") == [str(number) for number in range(50)]
+
+
+# Resources, prompts, completion
+
+
+def test_resources_templates_and_prompts_are_listed(report: Report) -> None:
+    lists = report.saw("lists")
+    assert lists["resources"] == [
+        {"uri": "note://motto", "name": "motto", "mimeType": "text/plain"},
+        {"uri": "note://dot", "name": "dot", "mimeType": "image/png"},
+    ]
+    assert lists["templates"] == [{"uriTemplate": "note://by/{author}/{title}", "name": "note_by"}]
+    arguments = [{"name": "name", "required": True}, {"name": "tone", "required": False}]
+    assert lists["prompts"] == [{"name": "greet", "description": "Words of welcome.", "arguments": arguments}]
+
+
+def test_text_resource_is_read(report: Report) -> None:
+    (contents,) = report.saw("text resource")
+    assert contents == {"uri": "note://motto", "mimeType": "text/plain", "text": "never late, never lost"}
+
+
+def test_bytes_of_a_resource_survive(report: Report) -> None:
+    (contents,) = report.saw("bytes resource")
+    assert (base64.b64decode(contents["blob"]), contents["mimeType"]) == (b"\x89PNG\x00", "image/png")
+
+
+def test_resource_of_a_template_is_read(report: Report) -> None:
+    (contents,) = report.saw("template resource")
+    assert contents["text"] == "Engines, by Ada"
+
+
+def test_unknown_resource_has_the_code_of_its_era(report: Report) -> None:
+    code = -32002 if report.is_legacy else -32602
+    assert report.error("unknown resource") == ("MCPError", code, "Resource not found", {"uri": "note://nowhere"})
+
+
+def test_prompt_is_filled_in(report: Report) -> None:
+    assert report.saw("prompt") == [["user", "Greet Bo in a dry tone."]]
+
+
+def test_unknown_prompt_is_a_protocol_error(report: Report) -> None:
+    assert report.error("unknown prompt") == ("MCPError", -32602, "Unknown prompt: nowhere", None)
+
+
+def test_argument_of_a_prompt_is_completed(report: Report) -> None:
+    assert report.saw("prompt completion") == ["Ada", "Adele"]
+
+
+def test_arguments_settled_before_reach_the_completer(report: Report) -> None:
+    assert report.saw("template completion") == ["Eng of Ada"]
+
+
+# Progress, logs, changes
+
+
+def test_progress_only_grows_and_its_last_value_always_arrives(report: Report) -> None:
+    """Some values are held back by the interval. The clients start a task for each notification and keep their
+    order all the same."""
+    seen = report.saw("progress")
+    numbers = [number for number, _, _ in seen]
+    assert numbers == sorted(set(numbers))
+    assert (numbers[0], seen[-1]) == (1, [6, 6, "step 6"])
+    assert all(total == 6 and message == f"step {number:g}" for number, total, message in seen)
+
+
+WHISPERED = ["debug", "whispered", None]
+ALOUD = ["info", {"said": "aloud"}, "mouth"]
+SHOUTED = ["emergency", "shouted", None]
+
+
+def test_log_messages_arrive_down_to_the_level_asked_for(report: Report) -> None:
+    """Modern: the official client was opened with ``info``, ``fastmcp`` always asks for ``debug``. Legacy:
+    neither has said anything yet, and ``info`` is our default."""
+    asks_for_all = report.name == "fastmcp" and not report.is_legacy
+    assert report.saw("logs") == ([WHISPERED, ALOUD, SHOUTED] if asks_for_all else [ALOUD, SHOUTED])
+
+
+@only_legacy
+def test_log_level_is_raised_for_the_connection(report: Report) -> None:
+    assert report.saw("set level") is None
+    assert report.saw("logs above level") == [SHOUTED]
+
+
+@only_legacy
+def test_subscribed_resource_and_changed_list_are_told(report: Report) -> None:
+    changes = ["notifications/resources/updated", "notifications/tools/list_changed"]
+    assert report.saw("change") == [*changes, "grown"]
+
+
+@only_legacy
+def test_ping_is_answered(report: Report) -> None:
+    assert report.saw("ping") is None
+
+
+# Cancelling
+
+
+@pytest.mark.parametrize("tool", ["hang", "family", "in_thread"])
+def test_leaving_a_call_ends_the_handler_which_learns_why(report: Report, tool: str) -> None:
+    """An async handler, a child task of one that has returned already, and a plain function in a thread."""
+    assert report.saw(tool) == [True, "peer: caller cancelled"]
+
+
+def test_handler_that_swallows_the_cancel_sends_nothing_more(report: Report) -> None:
+    left, how, notified, late = report.saw("stubborn")
+    assert (left, how) == (True, "peer: caller cancelled")
+    assert notified == ["notifications/progress"]  # the first sign of life, at which the client left
+    assert late == []
+
+
+def test_time_limit_of_the_client_ends_the_handler_which_learns_why(report: Report) -> None:
+    assert report.error("timeout")[1] == -32001
+    assert report.text("timeout ending") == "peer: timed out after 1.0s"
+
+
+def test_no_answer_ever_came_late(report: Report) -> None:
+    assert report.saw("late") == []
+
+
+def test_connection_is_usable_after_all_of_it(report: Report) -> None:
+    assert report.text("still here") == "still here"
+
+
+# What the server asks
+
+
+@only_legacy
+def test_model_of_the_client_is_asked(report: Report) -> None:
+    model = "deep-thought" if report.name == "official" else "fastmcp-slim"
+    assert report.text("sampling") == f"{model}: forty-two"
+    assert report.saw("asked")["sampling"] == ["user", "What is it?", 10, "Be brief."]
+    assert report.text("sampling ending") == "not cancelled"
+
+
+@only_legacy
+def test_user_of_the_client_fills_in_a_form(report: Report) -> None:
+    assert report.text("elicitation") == "accept green"
+    question = report.saw("asked")["elicitation"]
+    assert (question["mode"], question["message"]) == ("form", "Which colour?")
+    assert question["requestedSchema"]["properties"] == {"colour": {"type": "string"}}
+
+
+@only_legacy
+def test_user_of_the_client_is_sent_to_a_url(report: Report) -> None:
+    assert report.text("url elicitation") == "accept"
+    assert report.saw("url asked") == {
+        "mode": "url",
+        "message": "Sign in, please.",
+        "url": "https://example.com/sign-in",
+        "elicitationId": "sign-in-1",
+    }
+
+
+@only_legacy
+def test_roots_of_the_client_are_listed(report: Report) -> None:
+    assert report.saw("roots")["structuredContent"] == {"result": ["home: file:///home/pilot"]}
+
+
+@only_legacy
+def test_leaving_a_call_takes_back_what_its_handler_asked_the_client(report: Report) -> None:
+    """The client's own sampling callback was cancelled before this step returned."""
+    assert report.saw("leave asking") == "peer: caller cancelled"
+
+
+@only_modern
+@pytest.mark.parametrize("step", ["sampling", "elicitation", "roots"])
+def test_modern_client_is_not_asked_and_the_error_says_why(report: Report, step: str) -> None:
+    _, _, message, _ = report.error(step)
+    assert "lets no server send requests" in message
+    assert report.saw("asked") == {}
