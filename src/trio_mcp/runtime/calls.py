@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +12,7 @@ import attrs
 import trio
 
 from ..jsonrpc.errors import MCPError
+from .backlog import Backlog
 from .outbox import Owner
 
 if TYPE_CHECKING:
@@ -49,19 +49,19 @@ class Call(Owner):
     """The mailbox of one request of ours: its progress, then its end.
 
     The caller's own task empties it, so that callbacks run where the caller can see their exceptions and
-    cancel them. Keeps at most ``bound`` progress values; beyond that the oldest is forgotten.
+    cancel them.
     """
 
     __slots__ = ("_end", "_items", "_on_progress", "_parked", "_silence", "request")
 
-    def __init__(self, request: OutboundRequest, on_progress: OnProgress | None, bound: int) -> None:
+    def __init__(self, request: OutboundRequest, on_progress: OnProgress | None, backlog: Backlog[Progress]) -> None:
         super().__init__()
         self.request = request
         request.waiter = self
         self._end: Settled | None = None
         self._on_progress = on_progress
         self._silence = silence_limits.get()
-        self._items: deque[Progress] = deque(maxlen=bound)
+        self._items = backlog
         self._parked = trio.lowlevel.ParkingLot()
 
     @property
@@ -69,12 +69,12 @@ class Call(Owner):
         """Whether anybody cares."""
         return self._on_progress is not None or bool(self._silence)
 
-    def progressed(self, progress: Progress) -> None:
-        """Progress has arrived."""
+    def progressed(self, progress: Progress, size: int) -> None:
+        """Progress has arrived, ``size`` bytes long."""
         for limit in self._silence:
             limit.heard()
         if self._on_progress is not None:
-            self._items.append(progress)
+            self._items.put(progress, size)
             self._parked.unpark()
 
     def settle(self, end: Settled) -> None:
@@ -86,7 +86,7 @@ class Call(Owner):
         """Run the callbacks in order and return the end."""
         while True:
             while self._items:
-                await self._tell(self._items.popleft())
+                await self._tell(self._items.take())
             if self._end is not None:
                 return self._end
             await self._parked.park()

@@ -25,6 +25,7 @@ from ..spec.notifications import ProgressParams
 from ..spec.revisions import Revision
 from ..state import events
 from ..state.connection_state import ConnectionState
+from .backlog import Backlog
 from .batches import BatchReplies
 from .calls import Call, OnProgress, Progress, Settled
 from .cancellation import CancelCause
@@ -77,7 +78,7 @@ class DuplexChannel:
         self._channel = channel
         self._handler = handler
         self._notifications = NotificationQueue(
-            limits.max_pending_notifications, handler.notified, self._callback_failed
+            Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), handler.notified, self._callback_failed
         )
         self._outbound = Outbound(state, self.outbox, self._notifications, limits)
         self._inbound = Inbound(self, handler, Replies(server_info or {}))
@@ -231,9 +232,9 @@ class DuplexChannel:
                 try:
                     line = await receive()
                 except UnreadableFrame as error:
-                    act(events.Refused(ErrorResponse(None, error.code, error.message)))
+                    act(events.Refused(ErrorResponse(None, error.code, error.message)), 0)
                 else:
-                    act(state.receive(decode(line, max_batch=max_batch)))
+                    act(state.receive(decode(line, max_batch=max_batch)), len(line))
                 if outbox.size > _READING_MARKS * outbox.high_water:
                     # The peer sends on and on without reading its answers: it waits for itself now.
                     await outbox.room(_READING_MARKS)
@@ -244,7 +245,7 @@ class DuplexChannel:
         except ConnectionLost as error:
             self._lose(error)
 
-    def _act(self, event: events.Event, batch: BatchReplies | None = None) -> None:
+    def _act(self, event: events.Event, size: int, batch: BatchReplies | None = None) -> None:
         match event:
             case events.RequestReceived():
                 self._inbound.accept(event.request, batch)
@@ -255,7 +256,7 @@ class DuplexChannel:
             case events.BatchReceived():
                 replies = BatchReplies(len(event.events), self.outbox.put)
                 for member in event.events:
-                    self._act(member, replies)
+                    self._act(member, size // len(event.events), replies)
                 return
             case events.ResultReceived():
                 event.request.waiter.settle(Settled(event.result, None, self._notifications.received))
@@ -264,9 +265,9 @@ class DuplexChannel:
                 event.request.waiter.settle(Settled(None, error, self._notifications.received))
             case events.NotificationReceived():
                 if self._handler.wants(event):
-                    self._notifications.put(event)
+                    self._notifications.put(event, size)
             case events.ProgressReceived():
-                self._progressed(event)
+                self._progressed(event, size)
             case events.CancelReceived():
                 self._inbound.cancel_received(event)
             case events.Ignored():
@@ -274,7 +275,7 @@ class DuplexChannel:
         if batch is not None:
             batch.settle(None)  # a member that is owed no reply
 
-    def _progressed(self, event: events.ProgressReceived) -> None:
+    def _progressed(self, event: events.ProgressReceived, size: int) -> None:
         call: Call = event.request.waiter
         if not call.wants_progress:
             return
@@ -283,7 +284,7 @@ class DuplexChannel:
         except ValueError as error:
             logger.debug("ignored: progress that makes no sense: %s", error)
             return
-        call.progressed(Progress(params.progress, params.total, params.message))
+        call.progressed(Progress(params.progress, params.total, params.message), size)
 
     def _callback_failed(self, error: Exception) -> None:
         logger.error("a notification callback failed", exc_info=error)

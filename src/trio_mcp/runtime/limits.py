@@ -44,7 +44,8 @@ class Limits:
     max_batch: int = _bound(100)
     """Messages in one batch (revisions that have batches). Longer ones are answered with error -32600."""
     max_pending_notifications: int = _bound(10_000)
-    """Notifications of the peer that wait for our callbacks. Beyond it the oldest is dropped and counted."""
+    """Notifications of the peer that wait for our callbacks, and progress values of one call; together they
+    take ``max_inbound_bytes`` at most, too. Beyond it the oldest is dropped and counted."""
     max_subscriptions: int = _bound(1000)
     """Resources a client may be subscribed to. One more is answered with error -31000."""
     high_water: int = _bound(16 * 1024)

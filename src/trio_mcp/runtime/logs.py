@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ..jsonrpc.codec import encode_value
-from ..spec.log_levels import LogLevel
+from ..spec.log_levels import LogLevel, log_level_rank
 
 if TYPE_CHECKING:
     from .request_scope import RequestScope
 
 __all__ = ["RequestLog"]
 
-_HEADS: Final = {
-    level.value: b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"%b"' % level.value.encode()
-    for level in LogLevel
-}
+_ALWAYS: Final = 7
+
+
+def _head(level: str) -> bytes:
+    return b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":' + encode_value(level)
+
+
+_HEADS: Final = {level.value: _head(level.value) for level in LogLevel}
+"""The constant part of each line, encoded once."""
 
 
 class RequestLog:
@@ -40,7 +45,7 @@ class RequestLog:
         scope = self._scope
         if rank < scope.minimum_log_rank or scope.finished:
             return
-        line = _line(_HEADS[level], data, logger)
+        line = _line(_HEADS.get(level) or _head(level), data, logger)
         outbox = self._outbox
         if outbox.size >= outbox.high_water:
             await outbox.room()
@@ -56,11 +61,14 @@ class RequestLog:
         scope, outbox = self._scope, self._outbox
         if not scope.admits(level) or outbox.size >= outbox.high_water:
             return False
-        head = _HEADS.get(
-            level
-        ) or b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":' + encode_value(level)
-        outbox.put(_line(head, data, logger), scope)
+        outbox.put(_line(_HEADS.get(level) or _head(level), data, logger), scope)
         return True
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """A level by its name. One that RFC 5424 does not know passes every minimum, but not a client that
+        asked for no logs at all."""
+        rank = log_level_rank(level)
+        await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
     async def debug(self, data: Any, logger: str | None = None) -> None:
         """For finding faults."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 import trio
 
 from ..state.events import NotificationReceived
+from .backlog import Backlog
 
 __all__ = ["NotificationQueue"]
 
@@ -16,21 +16,20 @@ _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", de
 
 
 class NotificationQueue:
-    """Notifications in wire order, at most ``bound`` of them; beyond that the oldest is dropped and counted.
+    """Notifications in wire order, as many as ``backlog`` keeps; what it drops is counted.
 
     ``handle`` gets one at a time. What it raises goes to ``failed``, and the next one is handled.
     """
 
     def __init__(
         self,
-        bound: int,
+        backlog: Backlog[NotificationReceived],
         handle: Callable[[NotificationReceived], Awaitable[None]],
         failed: Callable[[Exception], None],
     ) -> None:
-        self._bound = bound
+        self._waiting = backlog
         self._handle = handle
         self._failed = failed
-        self._waiting: deque[NotificationReceived] = deque()
         self._arrived = trio.lowlevel.ParkingLot()
         self._progressed = trio.lowlevel.ParkingLot()
         self.received = 0
@@ -39,18 +38,16 @@ class NotificationQueue:
         """How many of those are done with, the dropped ones included."""
         self.dropped = 0
 
-    def put(self, event: NotificationReceived) -> None:
-        """One has arrived."""
+    def put(self, event: NotificationReceived, size: int) -> None:
+        """One has arrived, ``size`` bytes long."""
         self.received += 1
-        if len(self._waiting) >= self._bound:
-            self._waiting.popleft()
-            self.dropped += 1
-            self._done()
-        self._waiting.append(event)
+        if dropped := self._waiting.put(event, size):
+            self.dropped += dropped
+            self._done(dropped)
         self._arrived.unpark()
 
-    def _done(self) -> None:
-        self.handled += 1
+    def _done(self, count: int = 1) -> None:
+        self.handled += count
         if self._progressed:
             self._progressed.unpark_all()
 
@@ -60,7 +57,7 @@ class NotificationQueue:
         while True:
             while not self._waiting:
                 await self._arrived.park()
-            event = self._waiting.popleft()
+            event = self._waiting.take()
             try:
                 await self._handle(event)
             except Exception as error:

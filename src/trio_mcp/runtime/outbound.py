@@ -10,7 +10,8 @@ import trio
 from ..jsonrpc.codec import frame_notification, frame_request
 from ..jsonrpc.errors import MCPError, NotSerializable
 from ..spec.meta import PROGRESS_TOKEN
-from .calls import Call, OnProgress, Settled
+from .backlog import Backlog
+from .calls import Call, OnProgress, Progress, Settled
 from .cancellation import reason_of
 from .channel import ConnectionLost
 from .request_scope import current_request
@@ -49,7 +50,8 @@ class Outbound:
         if self._over is not None:
             raise _again(self._over)
         request = self._state.open_request(method, revision)
-        call = Call(request, on_progress, self._limits.max_pending_notifications)
+        backlog = Backlog[Progress](self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
+        call = Call(request, on_progress, backlog)
         try:
             if call.wants_progress:
                 params = dict(params or {})

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import trio
 
-from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
+from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.handler import NOT_NOW
@@ -35,6 +35,7 @@ from .server import Listener, RunningServer
 __all__ = ["ServerConnection"]
 
 _DONE: Final = EmptyResult()
+_LONGEST_URI: Final = 8192
 
 
 class ServerConnection(Listener):
@@ -110,6 +111,10 @@ class ServerConnection(Listener):
 
     def _subscribe(self, request: InboundRequest) -> EmptyResult:
         uri = structure_params(request.params, SubscribeParams).uri
+        if len(uri) > _LONGEST_URI:  # it is kept as long as the connection, so it cannot be of any length
+            raise CodedError(
+                INVALID_PARAMS, f"Invalid params: a URI to subscribe to has at most {_LONGEST_URI} characters"
+            )
         if self._server.resources.find(uri) is None:
             raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
         subscriptions = self.state.subscriptions

@@ -1,0 +1,42 @@
+"""Backlog: what has arrived and waits for somebody slower."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+__all__ = ["Backlog"]
+
+T = TypeVar("T")
+
+
+class Backlog(Generic[T]):
+    """Items in order, at most ``max_items`` and ``max_bytes`` of them; for a newcomer the oldest make room.
+
+    The newest is always kept, however large it is.
+    """
+
+    def __init__(self, max_items: int, max_bytes: int) -> None:
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._items: deque[tuple[T, int]] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: T, size: int) -> int:
+        """Add an item that took ``size`` bytes on the wire; how many others were dropped for it."""
+        dropped = 0
+        while self._items and (len(self._items) >= self._max_items or self._bytes + size > self._max_bytes):
+            self.take()
+            dropped += 1
+        self._items.append((item, size))
+        self._bytes += size
+        return dropped
+
+    def take(self) -> T:
+        """The oldest. Raises `IndexError` when there is none."""
+        item, size = self._items.popleft()
+        self._bytes -= size
+        return item
