@@ -7,7 +7,7 @@ import os
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +100,9 @@ class RawPeer:
 
     async def to_the_end(self) -> None:
         """Read until the client closes."""
-        try:
+        with suppress(trio.EndOfChannel):
             while True:
                 await self.read()
-        except trio.EndOfChannel:
-            pass
 
     async def write(self, line: str | bytes) -> None:
         """Send exactly this line."""
@@ -189,11 +187,9 @@ async def scripted(script: Callable[[RawPeer], Awaitable[None]]) -> AsyncIterato
     ended = trio.Event()
 
     async def play() -> None:
-        try:
+        with suppress(trio.EndOfChannel, ConnectionLost):
             await script(peer)
-            await peer.to_the_end()
-        except (trio.EndOfChannel, ConnectionLost):
-            pass
+        await peer.to_the_end()
         ended.set()
 
     async with trio.open_nursery() as nursery:

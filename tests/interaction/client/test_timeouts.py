@@ -1,0 +1,198 @@
+"""Time limits: of a call, of silence, of connecting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from tests.interaction.client.raw import RawPeer, RawServer, alive, cancels_in, methods_in, scripted, text_of
+
+from trio_mcp import Client, ConnectionLost, PeerError, Progress, fail_after_silence, open_stdio
+from trio_mcp.client.opening import open_client
+
+
+async def _answers_late(peer: RawPeer) -> None:
+    await peer.handshake()
+    call = await peer.until("tools/call")
+    await trio.sleep(10)
+    await peer.text(call, "late")
+    await peer.text(await peer.until("tools/call"), "next")
+
+
+async def test_tmo_01_a_limit_around_a_call_is_kept_to_and_the_late_answer_dropped(autojump_clock: object) -> None:
+    async with scripted(_answers_late) as (channel, peer), open_client(channel) as client:
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
+            await client.call_tool("sleep", {"ms": 10_000})
+        assert trio.current_time() == pytest.approx(begun + 0.3)
+        await trio.sleep(15)
+        assert text_of(await client.call_tool("any")) == "next"
+    calls = [m["id"] for m in peer.wire if m.get("method") == "tools/call"]
+    assert cancels_in(peer.wire) == calls[:1]
+
+
+async def test_tmo_01_in_another_process_the_cancel_goes_out_once(tmp_path: Path) -> None:
+    raw = RawServer(
+        tmp_path,
+        """
+        handshake()
+        call = until("tools/call")
+        until("notifications/cancelled")
+        text(call, "late")
+        text(until("tools/call"), "next")
+        """,
+    )
+    with trio.fail_after(10):
+        async with open_stdio(raw.command, era="legacy") as client:
+            with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
+                await client.call_tool("sleep", {"ms": 10_000})
+            assert text_of(await client.call_tool("any")) == "next"
+    assert len(cancels_in(raw.wire)) == 1
+
+
+async def _reports_every_200_ms(peer: RawPeer, times: int) -> None:
+    await peer.handshake()
+    call = await peer.until("tools/call")
+    for count in range(times):
+        await trio.sleep(0.2)
+        await peer.progress(call, count)
+    await peer.text(call, "finished")
+
+
+async def test_tmo_02_progress_restarts_a_limit_of_silence_without_any_callback(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await _reports_every_200_ms(peer, 10)
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        with fail_after_silence(0.5, maximum=100):
+            assert text_of(await client.call_tool("any")) == "finished"
+    call = next(m for m in peer.wire if m.get("method") == "tools/call")
+    assert "progressToken" in call["params"]["_meta"]
+    assert cancels_in(peer.wire) == []
+
+
+async def test_tmo_02_silence_itself_is_limited(autojump_clock: object) -> None:
+    async with scripted(_answers_late) as (channel, peer), open_client(channel) as client:
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError), fail_after_silence(0.5, maximum=100):
+            await client.call_tool("any")
+        assert trio.current_time() == pytest.approx(begun + 0.5)
+    assert len(cancels_in(peer.wire)) == 1
+
+
+async def test_tmo_03_endless_progress_does_not_exceed_the_maximum(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await _reports_every_200_ms(peer, 1000)
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError), fail_after_silence(0.5, maximum=2):
+            await client.call_tool("any")
+        assert trio.current_time() == pytest.approx(begun + 2)
+    assert len(cancels_in(peer.wire)) == 1
+
+
+async def test_tmo_03_progress_of_one_call_does_not_prolong_another(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.until("tools/call")
+        await _reports(peer, await peer.until("tools/call"))
+
+    async def _reports(peer: RawPeer, call: dict[str, object]) -> None:
+        for count in range(100):
+            await trio.sleep(0.2)
+            await peer.progress(call, count)
+
+    async with scripted(script) as (channel, _), open_client(channel) as client, trio.open_nursery() as nursery:
+        begun = trio.current_time()
+
+        async def silent() -> None:
+            with pytest.raises(trio.TooSlowError), fail_after_silence(0.5, maximum=100):
+                await client.call_tool("silent")
+            assert trio.current_time() == pytest.approx(begun + 0.5)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(silent)
+        await trio.testing.wait_all_tasks_blocked()
+
+        def ignore(_: Progress) -> None:
+            pass
+
+        await client.call_tool("talkative", on_progress=ignore)
+
+
+@pytest.mark.parametrize("child", ["reads one line and sleeps", "answers discovery only", "never reads"])
+async def test_tmo_05_a_child_that_never_answers_fails_connecting_in_time_and_is_reaped(
+    tmp_path: Path, child: str
+) -> None:
+    program = {
+        "reads one line and sleeps": 'note("pid", pid=os.getpid()); read(); time.sleep(60)',
+        "answers discovery only": 'note("pid", pid=os.getpid()); error(read(), -32601); read(); time.sleep(60)',
+        "never reads": 'note("pid", pid=os.getpid()); time.sleep(60)',
+    }[child]
+    raw = RawServer(tmp_path, program)
+    with trio.move_on_after(3) as outer, pytest.raises(trio.TooSlowError):
+        async with open_stdio(raw.command, connect_timeout=0.3, close_grace=0.2):
+            pytest.fail("nobody answered")
+    assert not outer.cancelled_caught
+    assert not alive(raw.of("pid")[0]["pid"])
+    if "initialize" in methods_in(raw.wire):
+        initialize = next(m for m in raw.wire if m["method"] == "initialize")
+        assert initialize["id"] not in cancels_in(raw.wire)
+
+
+async def test_tmo_06_the_limit_of_connecting_ends_with_connecting(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.text(await peer.until("tools/call"))
+
+    async with scripted(script) as (channel, _), open_client(channel, connect_timeout=1) as client:
+        await trio.sleep(3)
+        assert text_of(await client.call_tool("any")) == "done"
+
+
+async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, 'handshake(); note("pid", pid=os.getpid()); text(until("tools/call"))')
+    over = trio.Event()
+
+    async def own(*, task_status: trio.TaskStatus[Client]) -> None:
+        async with open_stdio(raw.command) as client:
+            task_status.started(client)
+            await over.wait()
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(1):
+                client = await nursery.start(own)
+            await trio.sleep(1.2)  # past the deadline, which is what is tested
+            assert alive(raw.of("pid")[0]["pid"])
+            assert text_of(await client.call_tool("any")) == "done"
+            over.set()
+
+
+async def test_tmo_07_user_cancel_timeout_loss_and_a_peers_error_differ_by_type(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.until("tools/call")
+        await peer.until("tools/call")
+        await peer.error(await peer.until("tools/call"), -32001, "Request timed out", data=[1])
+        await peer.until("tools/call")
+        await peer.close()
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "user cancel")
+                await trio.testing.wait_all_tasks_blocked()
+                scope.cancel()
+        assert scope.cancelled_caught
+        with pytest.raises(trio.TooSlowError), trio.fail_after(1):
+            await client.call_tool("timeout")
+        with pytest.raises(PeerError) as refused:
+            await client.call_tool("peer error")
+        assert (refused.value.code, refused.value.message, refused.value.data) == (-32001, "Request timed out", [1])
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("loss")
+    kinds = (trio.Cancelled, trio.TooSlowError, PeerError, ConnectionLost)
+    assert not any(issubclass(one, other) for one in kinds for other in kinds if one is not other)
