@@ -45,7 +45,7 @@ class Screen:
         table = Table("tool", "arguments", "description")
         for tool in tools:
             names = ", ".join(tool.input_schema.get("properties", {}))
-            table.add_row(Text(tool.name, "cyan"), names, tool.description)
+            table.add_row(Text(tool.name, "cyan"), Text(names), Text(tool.description or ""))
         self._console.print(table)
 
     def log(self, message: LogParams) -> None:
