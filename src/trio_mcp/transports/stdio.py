@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Generator
@@ -22,15 +23,13 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
     eats input (2025-11-25 stdio: MUST NOT write anything to stdout that is not a message). Both are put back
     afterwards. Raises `OSError` when one of them is not open.
     """
+    _check_open()
     stream = DescriptorStream(0, 1)
     saved_input, saved_output = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     try:
         os.dup2(null, 0)
-        try:
-            os.dup2(2, 1)
-        except OSError:  # no standard error either
-            os.dup2(null, 1)
+        os.dup2(null if sys.__stderr__ is None else 2, 1)
         yield LineChannel(stream, max_message_bytes)
     finally:
         with suppress(OSError, ValueError):  # what print left in its buffer belongs to standard error
@@ -40,3 +39,11 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
         for fd in (saved_input, saved_output, null):
             os.close(fd)
         stream.close()
+
+
+def _check_open() -> None:
+    # What was closed when Python started has been given to somebody else since, to trio's own poll for
+    # example. The system would say that it is open, so Python's first look at it is what counts.
+    for name, opened in (("input", sys.__stdin__), ("output", sys.__stdout__)):
+        if opened is None:
+            raise OSError(errno.EBADF, f"standard {name} is not open")
