@@ -81,6 +81,10 @@ class Wire:
         del self.buffer[: end + 1]
         return found
 
+    def peek(self, *, bound: float = BOUND) -> None:
+        """Wait until something can be read, and leave it there."""
+        assert select.select([self.from_server], [], [], bound)[0], f"the server wrote nothing within {bound} s"
+
     def _read_once(self, chunk: int) -> None:
         assert self.from_server is not None
         try:

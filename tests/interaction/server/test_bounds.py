@@ -1,0 +1,161 @@
+"""BPL: many requests on one connection leave a server in another process as small and as idle as it was."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interaction.harness import cpu_seconds, descriptors_of, resident_bytes, threads_of, wait_until
+from tests.interaction.raw_client import LATEST_LEGACY, MODERN, RawClient, serving
+
+
+def exchange(client: RawClient, rounds: int) -> int:
+    """Calls of every kind, a hundred or so in flight at once; how many."""
+    count = 0
+    for _ in range(rounds):
+        messages: list[dict[str, Any]] = []
+        answered: list[Any] = []
+        cancelled: list[Any] = []
+        for _ in range(20):
+            for tool, arguments in (
+                ("echo", {"text": "x" * 100}),
+                ("fail", {"kind": "tool_error"}),
+                ("no such tool", {}),
+                ("progress", {"values": [1, 2]}),
+                ("sleep", {"ms": 0}),
+            ):
+                message = client.call_message(tool, arguments, token=client.fresh_id())
+                messages.append(message)
+                answered.append(message["id"])
+            message = client.call_message("sleep", {"ms": 60_000})
+            cancelled.append(message["id"])
+            cancel = {"method": "notifications/cancelled", "params": {"requestId": message["id"], "reason": "r"}}
+            messages += [message, {"jsonrpc": "2.0", **cancel}]
+        if not client.is_modern:
+            ask = client.call_message("ask", {"kind": "roots"})
+            messages.append(ask)
+            answered.append(ask["id"])
+        client.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+        if not client.is_modern:
+            client.answer(client.asked("roots/list"), {"roots": []})
+        for request_id in answered:
+            client.reply(request_id)
+        count += len(answered) + len(cancelled)
+        assert not [request_id for request_id in cancelled if client.replies(request_id)]
+        del client.messages[:]  # ours would grow too
+    return count
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+def test_bpl_04_ten_thousand_calls_leave_nothing_behind(tmp_path: Path, revision: str) -> None:
+    with serving(tmp_path, revision=revision, capabilities={"roots": {}}) as client:
+        client.text(client.call("thread_sleep", {"ms": 0}))  # the one idle thread that trio keeps for a while
+        exchange(client, 10)
+        tasks, descriptors = client.text(client.call("tasks")), descriptors_of(client.pid)
+        threads, resident = threads_of(client.pid), resident_bytes(client.pid)
+        assert exchange(client, 84) >= 10_000
+        assert resident_bytes(client.pid) - resident < 5 * 2**20
+        assert descriptors_of(client.pid) == descriptors
+        assert threads_of(client.pid) <= threads
+        assert wait_until(lambda: client.text(client.call("tasks")) == tasks)
+        assert client.finish() == 0
+        assert client.stderr() == ""
+
+
+def test_bpl_04_refusals_and_nonsense_leave_nothing_behind(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+
+        def nonsense(rounds: int) -> None:
+            for _ in range(rounds):
+                lines = [
+                    b"{bad",
+                    b"[]",
+                    b"42",
+                    b'{"jsonrpc":"2.0","id":4711,"result":{}}',
+                    b'{"jsonrpc":"2.0","method":"x"}',
+                ]
+                client.write(b"\n".join(lines * 100) + b"\n")
+                client.ping()
+                del client.messages[:]
+                client._unclaimed.clear()
+
+        nonsense(3)
+        resident = resident_bytes(client.pid)
+        nonsense(40)
+        assert resident_bytes(client.pid) - resident < 5 * 2**20
+
+
+def test_bpl_06_idle_after_a_thousand_cancels_takes_no_time(tmp_path: Path) -> None:
+    """At most 50 ms of processor time in 5 s, looked at for 2 s."""
+    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+        for _ in range(10):
+            ids = [client.call("sleep", {"ms": 60_000}) for _ in range(100)]
+            client.ping()
+            for request_id in ids:
+                client.silent_about(request_id)
+                client.cancel(request_id)
+            client.ping()
+        client.journal.wait_for("finally", tool="sleep", count=len(client.journal.entries("start", tool="sleep")))
+        client.ping()
+        before = cpu_seconds(client.pid)
+        time.sleep(2)  # the claim is about time that passes
+        assert cpu_seconds(client.pid) - before <= 0.02
+
+
+def test_bpl_06_idle_with_requests_in_flight_takes_no_time(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
+        for _ in range(100):
+            client.started("sleep", {"ms": 60_000})
+        client.call("ask", {"kind": "roots"})
+        client.asked("roots/list")
+        client.started("thread_sleep", {"ms": 60_000})
+        before = cpu_seconds(client.pid)
+        time.sleep(2)
+        assert cpu_seconds(client.pid) - before <= 0.02
+
+
+def test_requests_beyond_the_bounds_are_refused_unexecuted(tmp_path: Path) -> None:
+    """DESIGN ruling 11: in flight, queued, and beyond that a clear error; cancels make room at once."""
+    with serving(tmp_path, limits={"max_in_flight": 2, "max_queued": 3}, revision=LATEST_LEGACY) as client:
+        for number in range(8):
+            client.call("sleep", {"ms": 60_000}, id=number)
+        for refused in (5, 6, 7):
+            assert client.error(refused)["code"] == -31000
+        client.ping()
+        for number in reversed(range(5)):  # the waiting ones first, or they would run
+            client.silent_about(number)
+            client.cancel(number)
+        assert client.echo("room again") == "room again"
+        assert {entry["call"] for entry in client.journal.entries(tool="sleep")} == {0, 1}
+        assert client.finish() == 0
+
+
+def test_bytes_of_requests_in_flight_are_bounded(tmp_path: Path) -> None:
+    with serving(tmp_path, limits={"max_inbound_bytes": 10_000}, revision=LATEST_LEGACY) as client:
+        assert client.echo("x" * 20_000) == "x" * 20_000, "one alone is always served"
+        client.started("sleep", {"ms": 60_000}, id=1)
+        assert client.error(client.call("echo", {"text": "x" * 20_000}))["code"] == -31000
+        assert client.echo("x" * 1000) == "x" * 1000
+        client.cancel(1)
+        client.journal.wait_for("finally", call=1)
+        assert wait_until(lambda: "result" in client.reply(client.call("echo", {"text": "x" * 20_000})))
+
+
+def test_client_that_sends_and_never_reads_is_held_up_and_memory_stays_bounded(tmp_path: Path) -> None:
+    """Reading pauses when the answers pile up, so the client's own writes stop: it waits for itself."""
+    limits = {"high_water": 4096, "max_message_bytes": 1 << 20}
+    with serving(tmp_path, limits=limits, revision=LATEST_LEGACY) as client:
+        client.ping()
+        before = resident_bytes(client.pid)
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode() + b"\n"
+
+        def send_on_and_on() -> None:
+            for _ in range(100 * 2**20 // len(line * 2000)):
+                client.write(line * 2000, reading=False, bound=1)
+
+        with pytest.raises(AssertionError, match="did not read"):
+            send_on_and_on()
+        assert resident_bytes(client.pid, peak=True) - before < 20 * 2**20

@@ -1,0 +1,118 @@
+"""API-03 and SHD-01: the beginning and the end of a server in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.interaction.harness import wait_until
+from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, serving
+
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_api_03_handshake_and_first_request_in_one_write(tmp_path: Path, revision: str) -> None:
+    with serving(tmp_path) as client:
+        messages = [
+            client.message("initialize", client.opening(revision), id=1),
+            INITIALIZED,
+            client.message("tools/list", id=2),
+        ]
+        client.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+        assert client.result(1)["protocolVersion"] == revision
+        assert "echo" in [tool["name"] for tool in client.result(2)["tools"]]
+        assert client.echo("on") == "on"
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_api_03_request_before_initialized_is_served(tmp_path: Path, revision: str) -> None:
+    with serving(tmp_path) as client:
+        client.result(client.request("initialize", client.opening(revision)))
+        assert client.result(client.request("tools/list"))["tools"]
+        client.send(INITIALIZED)
+        assert client.echo("on") == "on"
+
+
+def test_api_03_request_before_initialize_gets_a_clean_error(tmp_path: Path) -> None:
+    with serving(tmp_path) as client:
+        client.ping()  # the one thing that is allowed before
+        error = client.error(client.request("tools/list"))
+        assert error["code"] == -32602
+        assert "initialize" in error["message"]
+        assert client.error(client.call("echo", {"text": "x"}))["code"] == -32602
+        client.initialize()
+        assert client.echo("on") == "on"
+
+
+def test_api_03_second_initialize_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path, revision="2024-11-05") as client:
+        again = client.request("initialize", client.opening(LATEST_LEGACY))
+        assert client.error(again)["code"] == -32600
+        client.send([client.call_message("echo", {"text": "a batch, as before"}, id=1)])
+        assert client.text(1) == "a batch, as before"
+
+
+@pytest.mark.parametrize("asked", ["2099-01-01", "1999-01-01", "", MODERN])
+def test_api_03_unknown_revision_is_answered_with_the_latest(tmp_path: Path, asked: str) -> None:
+    with serving(tmp_path) as client:
+        result = client.result(client.request("initialize", client.opening(asked)))
+        assert result["protocolVersion"] == LATEST_LEGACY
+
+
+def test_api_03_broken_initialize_is_refused_and_a_good_one_still_works(tmp_path: Path) -> None:
+    with serving(tmp_path) as client:
+        for params in ({}, {"protocolVersion": 1}, {"protocolVersion": LATEST_LEGACY, "capabilities": []}):
+            assert client.error(client.request("initialize", params))["code"] == -32602
+        client.initialize()
+        assert client.echo("on") == "on"
+
+
+def test_api_03_modern_requests_need_no_handshake_and_both_eras_share_a_connection(tmp_path: Path) -> None:
+    with serving(tmp_path, revision=MODERN) as client:
+        assert client.echo("modern first") == "modern first"
+        client.revision = None
+        client.initialize("2025-06-18")
+        legacy = client.result(client.call("echo", {"text": "legacy"}))
+        assert "resultType" not in legacy
+        client.revision = MODERN
+        modern = client.result(client.call("echo", {"text": "modern"}))
+        assert modern["resultType"] == "complete"
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+def test_shd_01_sigterm_refuses_new_work_finishes_short_work_and_cancels_long_work(
+    tmp_path: Path, revision: str
+) -> None:
+    with serving(tmp_path, revision=revision) as client:
+        short = [client.started("sleep", {"ms": 200}) for _ in range(3)]
+        client.started("sleep", {"ms": 60_000}, id="long")
+        client.silent_about("long")
+        os.kill(client.pid, signal.SIGTERM)
+        refused = wait_until(lambda: client.reply(client.call("echo", {"text": "new"})).get("error"))
+        assert refused["code"] == -31000
+        client.ping()  # still answered, so that nobody takes us for dead
+        assert [client.text(request_id) for request_id in short] == ["slept 200"] * 3
+        client.drain()
+        assert client.wait() == 0
+        (cancelled,) = client.journal.entries("cancelled", call="long")
+        assert cancelled["cause"] == "shutdown"
+        assert "SIGTERM" in cancelled["reason"]
+        assert client.journal.entries("end", tool="lifespan")
+        assert client.stderr() == ""
+
+
+def test_shd_01_question_of_a_draining_handler_can_still_be_answered(tmp_path: Path) -> None:
+    """A signal ends only new work: the client still reads and writes, so accepted work can be finished."""
+    with serving(tmp_path, limits={"drain_timeout": 30}, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
+        call = client.call("ask", {"kind": "roots"})
+        question = client.asked("roots/list")
+        os.kill(client.pid, signal.SIGTERM)
+        wait_until(lambda: "error" in client.reply(client.call("echo", {"text": "new"})))
+        client.answer(question, {"roots": [{"uri": "file:///home"}]})
+        assert "file:///home" in client.text(call)
+        client.drain()
+        assert client.wait() == 0
