@@ -8,7 +8,7 @@ from .client.client import Client
 from .client.options import ClientOptions, ClientSettings
 from .connecting import open_memory, open_stdio
 from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
-from .runtime.calls import Progress, fail_after_silence
+from .runtime.calls import OnProgress, Progress, fail_after_silence
 from .runtime.cancellation import CancelCause, Cancellation
 from .runtime.channel import ConnectionLost
 from .runtime.limits import Limits
@@ -98,6 +98,7 @@ __all__ = [
     "NoWayBack",
     "NotExpressible",
     "NotSerializable",
+    "OnProgress",
     "PeerError",
     "Progress",
     "Prompt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,6 +12,8 @@ import trio
 __all__ = ["run_in_worker"]
 
 T = TypeVar("T")
+
+logger = logging.getLogger("trio_mcp")
 
 
 async def run_in_worker(call: Callable[[], T], limiter: trio.CapacityLimiter, grace: float) -> T:
@@ -43,4 +46,6 @@ async def run_in_worker(call: Callable[[], T], limiter: trio.CapacityLimiter, gr
         if started:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
                 await ended.wait()
+            if not ended.is_set():
+                logger.warning("a thread that did not end within %g s of its cancel is abandoned: %r", grace, call)
         raise

@@ -158,7 +158,8 @@ class RequestContext:
         """Report how far it is; ``total`` in the same unit. Never blocks, never raises.
 
         True when a notification went out now: at most one per `Limits.progress_interval`; the latest value
-        is kept and sent when the interval is over, at the latest before the answer. False too when the
+        is kept and sent when the interval is over, at the latest before the answer; so it may follow a log
+        message that was sent after it. False too when the
         client gave no progress token, and for a value that does not exceed the one before.
         """
         return False

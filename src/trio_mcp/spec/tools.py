@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
-from .content import ContentBlock
+from .content import ContentBlock, TextContent
 from .fields import JSONObject, since, wire
 from .lifecycle import CacheScope, Icon
 from .tasks import TaskMetadata
@@ -95,3 +95,8 @@ class CallToolResult:
     structured_content: Any = since("2025-06-18")
     is_error: bool | None = None
     meta: JSONObject | None = None
+
+    @property
+    def text(self) -> str:
+        """The text blocks of ``content``, joined by newlines; empty when there are none."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))

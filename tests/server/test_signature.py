@@ -1,0 +1,173 @@
+"""Arguments come from annotations."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict
+
+import attrs
+import msgspec
+import pytest
+
+from trio_mcp import RequestContext, WorkerContext
+from trio_mcp.server.signature import BadArguments, Signature
+
+
+@attrs.frozen
+class Point:
+    x: int
+    y: int = attrs.field(default=0, validator=attrs.validators.ge(0))
+
+
+@dataclass
+class Size:
+    width: float
+
+
+class Names(TypedDict):
+    first: str
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def properties(function: Callable[..., Any]) -> dict[str, Any]:
+    return Signature.of(function).schema["properties"]
+
+
+async def nothing(ctx: RequestContext) -> None: ...
+
+
+async def everything(
+    point: Point,
+    size: Size,
+    names: Names,
+    colour: Colour,
+    mode: Literal["a", "b"],
+    limit: Annotated[int, msgspec.Meta(ge=1, le=9)],
+    note: str | None,
+    either: int | str,
+    where: Path,
+    tags: list[str] = [],  # noqa: B006 - the default is copied for each call, and that is the claim
+) -> None: ...
+
+
+GOOD = {
+    "point": {"x": 1},
+    "size": {"width": 2.5},
+    "names": {"first": "Ada"},
+    "colour": "blue",
+    "mode": "a",
+    "limit": 9,
+    "note": None,
+    "either": "x",
+    "where": "/etc",
+}
+
+
+def test_every_kind_of_annotation_is_converted() -> None:
+    bound = Signature.of(everything).bind(GOOD)
+    assert bound["point"] == Point(1)
+    assert bound["size"] == Size(2.5)
+    assert bound["colour"] is Colour.BLUE
+    assert bound["where"] == Path("/etc")
+    assert bound["tags"] == []
+
+
+def test_a_mutable_default_is_fresh_for_each_call() -> None:
+    signature = Signature.of(everything)
+    signature.bind(GOOD)["tags"].append("changed")
+    assert signature.bind(GOOD)["tags"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"point": {"x": "1"}}, "$.point.x"),
+        ({"point": {"x": 1, "y": -1}}, "y"),
+        ({"colour": "green"}, "$.colour"),
+        ({"mode": "c"}, "$.mode"),
+        ({"limit": 0}, "$.limit"),
+        ({"either": 1.5}, "$.either"),
+        ({"names": {}}, "$.names"),
+        ({"mod": "a"}, "mod"),
+    ],
+)
+def test_a_bad_argument_is_named(change: dict[str, Any], place: str) -> None:
+    with pytest.raises(BadArguments, match=place.replace("$", r"\$")):
+        Signature.of(everything).bind({**GOOD, **change})
+
+
+def test_a_missing_argument_is_named() -> None:
+    with pytest.raises(BadArguments, match="point"):
+        Signature.of(everything).bind({name: value for name, value in GOOD.items() if name != "point"})
+
+
+def test_the_schema_is_an_object_without_a_reference_at_its_root() -> None:
+    schema = Signature.of(everything).schema
+    assert schema["type"] == "object"
+    assert schema["additionalProperties"] is False
+    assert "tags" not in schema["required"]
+    assert set(schema["$defs"]) == {"Point", "Size", "Names", "Colour"}
+    assert schema["properties"]["limit"] == {"type": "integer", "minimum": 1, "maximum": 9}
+
+
+def test_a_plain_string_in_annotated_describes_the_parameter() -> None:
+    async def search(text: Annotated[str, "What to look for."]) -> None: ...
+
+    assert properties(search) == {"text": {"type": "string", "description": "What to look for."}}
+
+
+@pytest.mark.parametrize("kind", [RequestContext, WorkerContext, RequestContext | None])
+def test_the_context_is_no_argument(kind: Any) -> None:
+    async def handler(text: str, request: kind) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
+
+    handler.__annotations__ = {"text": str, "request": kind}
+    signature = Signature.of(handler)
+    assert signature.context_name == "request"
+    assert signature.names == ("text",)
+
+
+def test_a_bare_ctx_is_the_context() -> None:
+    def handler(ctx) -> None: ...  # type: ignore[no-untyped-def]
+
+    assert Signature.of(handler).context_name == "ctx"
+
+
+def test_a_handler_without_parameters_has_an_empty_object_schema() -> None:
+    assert Signature.of(nothing).schema["properties"] == {}
+
+
+def test_star_parameters_are_refused_with_the_right_way_to_write_them() -> None:
+    async def handler(*values: int) -> None: ...
+
+    with pytest.raises(TypeError, match=r"values: list\[int\]"):
+        Signature.of(handler)
+
+
+def test_a_type_without_a_schema_is_refused_by_name() -> None:
+    async def handler(thing: threading_lock) -> None: ...  # noqa: F821
+
+    handler.__annotations__ = {"thing": type("Foreign", (), {})}
+    with pytest.raises(TypeError, match="handler"):
+        Signature.of(handler)
+
+
+def test_an_unknown_annotation_is_refused_by_name() -> None:
+    async def handler(thing: Nowhere) -> None: ...  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
+
+    with pytest.raises(TypeError, match="Nowhere"):
+        Signature.of(handler)
+
+
+def test_text_is_read_as_numbers_where_that_is_asked_for() -> None:
+    async def prompt(count: int, exact: bool = False) -> None: ...
+
+    assert Signature.of(prompt).bind({"count": "3", "exact": "true"}, strict=False) == {"count": 3, "exact": True}
+    with pytest.raises(BadArguments):
+        Signature.of(prompt).bind({"count": "3"})

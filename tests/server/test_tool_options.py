@@ -1,0 +1,183 @@
+"""Time limits, concurrency limits, required capabilities and explicit schemas of tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    CallToolResult,
+    CancelCause,
+    Cancellation,
+    PeerError,
+    RequestContext,
+    Server,
+    TextContent,
+    ToolError,
+    open_memory,
+)
+
+
+def text_of(result: CallToolResult) -> str:
+    assert isinstance(result.content[0], TextContent)
+    return result.content[0].text
+
+
+async def test_a_tool_past_its_time_limit_is_cancelled_and_the_model_is_told(autojump_clock: MockClock) -> None:
+    server, seen = Server("s"), list[Cancellation | None]()
+
+    @server.tool(timeout=3)
+    async def slow(ctx: RequestContext) -> str:
+        try:
+            await trio.sleep_forever()
+        finally:
+            seen.append(ctx.cancellation)
+
+    async with open_memory(server) as client:
+        result = await client.call_tool("slow")
+    assert result.is_error
+    assert "3 seconds" in text_of(result)
+    assert seen[0] is not None
+    assert seen[0].cause is CancelCause.DEADLINE
+
+
+async def test_a_tool_in_time_is_not_touched_by_its_limit(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(timeout=3)
+    async def quick() -> str:
+        await trio.sleep(2)
+        return "done"
+
+    async with open_memory(server) as client:
+        assert text_of(await client.call_tool("quick")) == "done"
+
+
+async def test_calls_beyond_the_concurrency_limit_wait_their_turn(autojump_clock: MockClock) -> None:
+    server = Server("s")
+    running = most = 0
+
+    @server.tool(max_concurrency=2)
+    async def work() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await trio.sleep(1)
+        running -= 1
+
+    async with open_memory(server) as client, trio.open_nursery() as nursery:
+        for _ in range(6):
+            nursery.start_soon(client.call_tool, "work")
+    assert most == 2
+
+
+async def test_a_waiting_call_can_be_cancelled_without_ever_running(autojump_clock: MockClock) -> None:
+    server, ran = Server("s"), list[int]()
+
+    @server.tool(max_concurrency=1)
+    async def work(number: int) -> None:
+        ran.append(number)
+        await trio.sleep(10)
+
+    async with open_memory(server) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "work", {"number": 1})
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(1):
+            await client.call_tool("work", {"number": 2})
+    assert ran == [1]
+
+
+@pytest.mark.parametrize(("era", "code"), [("legacy", -32600), ("modern", -32021)])
+async def test_a_required_capability_that_is_missing_refuses_the_call(era: Any, code: int) -> None:
+    server = Server("s")
+
+    @server.tool(requires=["sampling.tools"])
+    async def ask() -> None: ...
+
+    async with open_memory(server, era=era) as client:
+        with pytest.raises(PeerError) as caught:
+            await client.call_tool("ask")
+    assert caught.value.code == code
+    if era == "modern":
+        assert caught.value.data == {"requiredCapabilities": {"sampling": {"tools": {}}}}
+
+
+async def test_an_explicit_input_schema_is_listed_verbatim_and_checked() -> None:
+    server = Server("s")
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 3}}, "x-order": ["n"]}
+
+    @server.tool(input_schema=schema)
+    async def third(arguments: dict[str, Any]) -> int:
+        return arguments["n"] // 3
+
+    async with open_memory(server) as client:
+        assert [tool.input_schema async for tool in client.list_tools()] == [schema]
+        assert (await client.call_tool("third", {"n": 9})).structured_content == {"result": 3}
+        refused = await client.call_tool("third", {"n": 4})
+    assert refused.is_error
+    assert "multiple of 3" in text_of(refused)
+
+
+async def test_output_is_checked_where_that_is_asked_for() -> None:
+    server = Server("s")
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+    @server.tool(output_schema=schema, validate_output=True)
+    async def broken() -> dict[str, Any]:
+        return {"n": "three"}
+
+    async with open_memory(server) as client:
+        with pytest.raises(PeerError, match="does not fit its output schema"):
+            await client.call_tool("broken")
+
+
+async def test_a_tool_with_an_output_schema_owes_structured_content() -> None:
+    server = Server("s")
+
+    @server.tool(output_schema={"type": "object"})
+    async def forgetful() -> CallToolResult:
+        return CallToolResult([TextContent("oops")])
+
+    async with open_memory(server) as client:
+        with pytest.raises(PeerError, match="no structured content"):
+            await client.call_tool("forgetful")
+
+
+async def test_a_tool_error_is_told_to_the_model_and_nothing_else_is(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def fail(kind: str) -> None:
+        if kind == "told":
+            raise ToolError("the file is locked")
+        raise ValueError("password=hunter2")
+
+    async with open_memory(server) as client:
+        told = await client.call_tool("fail", {"kind": "told"})
+        with pytest.raises(PeerError) as caught:
+            await client.call_tool("fail", {"kind": "secret"})
+    assert told.is_error
+    assert text_of(told) == "the file is locked"
+    assert (caught.value.code, caught.value.message, caught.value.data) == (-32603, "Internal error", None)
+    assert "hunter2" in caplog.text
+
+
+def test_a_name_is_registered_once() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def echo() -> None: ...
+
+    with pytest.raises(ValueError, match="'echo' already"):
+        server.tool(echo)
+
+
+@pytest.mark.parametrize("schema", [{"type": "array"}, {"type": "object", "properties": 3}])
+def test_a_schema_that_cannot_be_one_is_refused_at_registration(schema: dict[str, Any]) -> None:
+    async def tool() -> None: ...
+
+    with pytest.raises(ValueError, match=r"schema|Schema"):
+        Server("s").tool(input_schema=schema)(tool)
