@@ -132,6 +132,7 @@ async def stubborn(ctx: RequestContext) -> str:
             await trio.sleep_forever()
         except trio.Cancelled:
             scope.shield = True
+            await trio.sleep(0.12)  # longer than the interval, so that nothing but the cancel holds progress back
             ctx.progress(2)
             await ctx.log.emergency("too late")
             ended("stubborn", ctx)
