@@ -46,6 +46,7 @@ from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .answers import Answers
 from .options import ChangedList, ClientSettings
+from .pages import Pages
 
 __all__ = ["Client"]
 
@@ -160,18 +161,12 @@ class Client:
         """All prompts, page after page."""
         return self._list("prompts/list", ListPromptsResult, "prompts")
 
-    async def _list(self, method: str, result_type: type[Any], name: str) -> AsyncIterator[Any]:
-        cursor, seen = None, set[str]()
-        while True:
+    def _list(self, method: str, result_type: type[Any], name: str) -> AsyncIterator[Any]:
+        async def ask(cursor: str | None) -> tuple[list[Any], str | None]:
             page = await self.request(method, PageParams(cursor), result_type)
-            for item in getattr(page, name):
-                yield item
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-            if cursor in seen:
-                raise ProtocolViolation(f"{method}: the server gave the same cursor twice")
-            seen.add(cursor)
+            return getattr(page, name), page.next_cursor
+
+        return Pages(method, ask)
 
     # Changes, logs, health
 

@@ -1,0 +1,398 @@
+"""What a server tells: order, callbacks, and what makes no sense."""
+
+from __future__ import annotations
+
+import logging
+import tracemalloc
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.interaction.client.raw import RawPeer, RawServer, methods_in, scripted, text_of
+
+from trio_mcp import Limits, LogParams, PeerError, Progress, open_stdio
+from trio_mcp.client.opening import open_client
+
+TOKENS_OF_NOBODY = ["unknown", 999, "", True, None, 1.5, [], {}]
+
+
+async def test_notifications_are_handed_over_in_wire_order_and_finished_before_the_call_returns(
+    autojump_clock: object,
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        for number in range(20):
+            await peer.log(number)
+        await peer.notify("notifications/resources/updated", {"uri": "x:20"})
+        await peer.notify("notifications/tools/list_changed")
+        await peer.text(call)
+        await peer.log("after the answer")
+
+    told: list[Any] = []
+
+    async def slowly(told_now: Any) -> None:
+        await trio.sleep(1)
+        told.append(told_now.data if isinstance(told_now, LogParams) else told_now)
+
+    async with (
+        scripted(script) as (channel, _),
+        open_client(channel, on_log=slowly, on_resource_updated=slowly, on_list_changed=slowly) as client,
+    ):
+        await client.call_tool("any")
+        assert told == [*range(20), "x:20", "tools"]
+        await trio.sleep(10)
+        assert told[-1] == "after the answer"
+
+
+async def test_they_are_finished_before_an_error_leaves_the_call_too(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.log("before the error")
+        await peer.error(call, -32603)
+
+    told: list[Any] = []
+
+    async def slowly(message: LogParams) -> None:
+        await trio.sleep(1)
+        told.append(message.data)
+
+    async with scripted(script) as (channel, _), open_client(channel, on_log=slowly) as client:
+        with pytest.raises(Exception, match="-32603"):
+            await client.call_tool("any")
+        assert told == ["before the error"]
+
+
+async def test_progress_is_handed_over_in_order_and_finished_before_the_call_returns(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        for number in range(20):
+            await peer.progress(call, number, total=20, message=f"{number} of 20")
+        await peer.text(call)
+        await peer.progress(call, 99)
+
+    seen: list[Progress] = []
+
+    async def slowly(progress: Progress) -> None:
+        await trio.sleep(1)
+        seen.append(progress)
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        await client.call_tool("any", on_progress=slowly)
+    assert seen == [Progress(number, 20, f"{number} of 20") for number in range(20)]
+
+
+async def test_progress_callbacks_run_in_the_task_of_their_call(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.progress(call, 1)
+        await peer.text(call)
+
+    tasks: list[trio.lowlevel.Task] = []
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        await client.call_tool("any", on_progress=lambda _: tasks.append(trio.lowlevel.current_task()))
+    assert tasks == [trio.lowlevel.current_task()]
+
+
+async def test_a_call_without_a_progress_callback_asks_for_no_progress(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.text(await peer.until("tools/call"))
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        await client.call_tool("any")
+    assert "_meta" not in peer.wire[-1]["params"]
+
+
+@pytest.mark.parametrize("settled_by", ["a later answer", "a later error"])
+async def test_s2c_02_a_list_changed_callback_may_list_while_a_call_is_pending(
+    autojump_clock: object, settled_by: str
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.notify("notifications/tools/list_changed")
+        await peer.result(
+            await peer.until("tools/list"), {"tools": [{"name": "new", "inputSchema": {"type": "object"}}]}
+        )
+        await (peer.text(call) if settled_by == "a later answer" else peer.error(call, -1))
+
+    names: list[str] = []
+
+    async def changed(kind: str) -> None:
+        assert kind == "tools"
+        names.extend([tool.name async for tool in client.list_tools()])
+
+    async with scripted(script) as (channel, _), open_client(channel, on_list_changed=changed) as client:
+        with trio.fail_after(1), nullcontext() if settled_by == "a later answer" else pytest.raises(PeerError):
+            await client.call_tool("any")
+        assert names == ["new"]
+
+
+async def test_s2c_02_in_another_process(tmp_path: Path) -> None:
+    raw = RawServer(
+        tmp_path,
+        """
+        handshake()
+        call = until("tools/call")
+        notify("notifications/tools/list_changed")
+        result(until("tools/list"), {"tools": []})
+        text(call)
+        """,
+    )
+
+    async def changed(_: str) -> None:
+        assert [tool async for tool in client.list_tools()] == []
+
+    with trio.fail_after(5):
+        async with open_stdio(raw.command, era="legacy", on_list_changed=changed) as client:
+            assert text_of(await client.call_tool("any")) == "done"
+
+
+async def test_a_progress_callback_may_call_the_same_client(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        outer = await peer.until("tools/call")
+        await peer.log("before")
+        await peer.progress(outer, 1)
+        await peer.text(await peer.until("tools/call"), "inner")
+        await peer.text(outer, "outer")
+
+    inner: list[str] = []
+
+    async def call_again(_: Progress) -> None:
+        inner.append(text_of(await client.call_tool("inner")))
+
+    async with (
+        scripted(script) as (channel, _),
+        open_client(channel, on_log=lambda _: None) as client,
+    ):
+        assert text_of(await client.call_tool("outer", on_progress=call_again)) == "outer"
+    assert inner == ["inner"]
+
+
+async def test_a_callback_whose_own_call_is_answered_after_more_notifications_does_not_wait_for_itself(
+    autojump_clock: object,
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.log("first")
+        call = await peer.until("tools/call")
+        await peer.log("second")
+        await peer.text(call)
+
+    told: list[Any] = []
+
+    async def on_log(message: LogParams) -> None:
+        told.append(message.data)
+        if message.data == "first":
+            await client.call_tool("from the callback")
+            told.append("called")
+
+    async with scripted(script) as (channel, _), open_client(channel, on_log=on_log) as client:
+        await trio.sleep(1)
+    assert told == ["first", "called", "second"]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_err_02_a_failing_notification_callback_is_reported_and_costs_nothing_else(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.log("bad")
+        await peer.log("good")
+        await peer.text(call)
+
+    told: list[Any] = []
+
+    def plain(message: LogParams) -> None:
+        told.append(message.data)
+        if message.data == "bad":
+            raise KeyError("callback")
+
+    async def in_async(message: LogParams) -> None:
+        plain(message)
+
+    on_log = plain if kind == "plain" else in_async
+    async with scripted(script) as (channel, _), open_client(channel, on_log=on_log) as client:
+        assert text_of(await client.call_tool("any")) == "done"
+    assert told == ["bad", "good"]
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == [
+        "a notification callback failed"
+    ]
+    caplog.clear()
+
+
+@pytest.mark.parametrize("token", TOKENS_OF_NOBODY)
+async def test_prg_04_progress_for_nobody_is_ignored(autojump_clock: object, token: Any) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.notify("notifications/progress", {"progressToken": token, "progress": 1})
+        await peer.text(call)
+
+    seen: list[Progress] = []
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        assert text_of(await client.call_tool("any", on_progress=seen.append)) == "done"
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        None,
+        [],
+        {},
+        {"progress": 1},
+        {"progressToken": "%"},
+        {"progressToken": "%", "progress": "1"},
+        {"progressToken": "%", "progress": None},
+    ],
+)
+async def test_prg_04_progress_that_makes_no_sense_is_ignored(autojump_clock: object, params: Any) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        body = dict(params) if isinstance(params, dict) else params
+        if isinstance(body, dict) and "progressToken" in body:
+            body["progressToken"] = call["params"]["_meta"]["progressToken"]
+        await peer.send({"method": "notifications/progress"} | ({} if params is None else {"params": body}))
+        await peer.progress(call, 2)
+        await peer.text(call)
+
+    seen: list[Progress] = []
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        assert text_of(await client.call_tool("any", on_progress=seen.append)) == "done"
+    assert seen == [Progress(2)]
+
+
+async def test_prg_04_a_finished_token_and_one_of_the_wrong_type_are_ignored_over_a_pipe(tmp_path: Path) -> None:
+    raw = RawServer(
+        tmp_path,
+        """
+        handshake()
+        first = until("tools/call")
+        progress(first, 1); text(first); progress(first, 2)
+        second = until("tools/call")
+        token = second["params"]["_meta"]["progressToken"]
+        notify("notifications/progress", {"progressToken": str(token), "progress": 1})
+        notify("notifications/progress", {"progress": 1})
+        notify("notifications/progress")
+        progress(second, 3); text(second)
+        """,
+    )
+    seen: list[float] = []
+    with trio.fail_after(10):
+        async with open_stdio(raw.command, era="legacy") as client:
+            for _ in range(2):
+                await client.call_tool("any", on_progress=lambda progress: seen.append(progress.progress))
+    assert seen == [1, 3]
+
+
+async def test_progress_callbacks_get_each_call_only_its_own(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        calls = [await peer.until("tools/call") for _ in range(3)]
+        for step in range(4):
+            for number, call in enumerate(calls):
+                await peer.progress(call, step * 10 + int(call["params"]["name"]))
+                if step == 3:
+                    await peer.text(calls[number])
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        seen: dict[int, list[float]] = {0: [], 1: [], 2: []}
+
+        async def call(number: int) -> None:
+            await client.call_tool(str(number), on_progress=lambda p: seen[number].append(p.progress))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(call, number)
+    assert seen == {number: [number, 10 + number, 20 + number, 30 + number] for number in range(3)}
+
+
+@pytest.mark.parametrize("listening", [False, True])
+async def test_bpl_02_ten_thousand_notifications_before_the_answer(tmp_path: Path, listening: bool) -> None:
+    raw = RawServer(
+        tmp_path,
+        """
+        handshake()
+        call = until("tools/call")
+        params = {"level": "info", "data": "x" * 200}
+        line = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": params}).encode() + b"\\n"
+        write(line * 10_000)
+        text(call)
+        """,
+    )
+    count = 0
+
+    def on_log(_: LogParams) -> None:
+        nonlocal count
+        count += 1
+
+    options: Any = {"on_log": on_log} if listening else {}
+    with trio.fail_after(20):
+        async with open_stdio(raw.command, era="legacy", **options) as client:
+            with trio.fail_after(2):
+                assert text_of(await client.call_tool("any")) == "done"
+    assert count == (10_000 if listening else 0)
+
+
+async def test_bpl_02_a_callback_that_never_returns_keeps_a_bounded_number_waiting(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        for _ in range(500):
+            await peer.log("x" * 10_000)
+        await peer.result(await peer.until("ping"), {})
+
+    async def stuck(_: LogParams) -> None:
+        await trio.sleep_forever()
+
+    limits = Limits(max_pending_notifications=5)
+    async with scripted(script) as (channel, _), open_client(channel, on_log=stuck, limits=limits):
+        tracemalloc.start()
+        try:
+            await trio.sleep(1)
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert kept < 500_000
+
+
+async def test_rpc_06_unknown_notifications_and_known_ones_with_bad_params_are_passed_over(
+    autojump_clock: object,
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.notify("notifications/nobody_knows", {"x": 1})
+        await peer.notify("nonsense")
+        await peer.notify("notifications/message")
+        await peer.notify("notifications/message", {"level": 5})
+        await peer.notify("notifications/resources/updated", {"uri": []})
+        await peer.send({"method": "notifications/tools/list_changed", "params": [1]})
+        await peer.send({"method": "notifications/cancelled", "params": {"requestId": {}}})
+        await peer.send({"method": "notifications/initialized"})
+        await peer.log("good")
+        await peer.text(await peer.until("tools/call"))
+
+    told: list[Any] = []
+    async with (
+        scripted(script) as (channel, peer),
+        open_client(
+            channel,
+            on_log=lambda log: told.append(log.data),
+            on_resource_updated=told.append,
+            on_list_changed=told.append,
+        ) as client,
+    ):
+        assert text_of(await client.call_tool("any")) == "done"
+    assert told == ["good"]
+    assert all("error" not in message for message in peer.wire)
+    assert methods_in(peer.wire)[-1] == "tools/call"

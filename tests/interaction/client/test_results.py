@@ -1,0 +1,323 @@
+"""Answers: good ones, errors, and what makes no sense."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+from tests.interaction.client.raw import RawPeer, methods_in, scripted, text_of
+
+from trio_mcp import CallToolResult, ConnectionLost, PeerError, ProtocolViolation, Tool
+from trio_mcp.client.opening import open_client
+
+TOOL = {"inputSchema": {"type": "object"}}
+TEXT = {"content": [{"type": "text", "text": "done"}]}
+
+
+def _answering(*results: Any, modern: bool = False) -> Any:
+    """A script that answers each call with the next of these results."""
+
+    async def script(peer: RawPeer) -> None:
+        await (peer.discovered() if modern else peer.handshake())
+        for result in results:
+            await peer.result(await peer.read(), result)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        [],
+        "text",
+        5,
+        {"content": "text"},
+        {"content": [{"type": "text"}]},
+        {"content": [{"type": "hologram"}]},
+    ],
+)
+async def test_a_result_that_makes_no_sense_is_a_protocol_violation_of_that_call(
+    autojump_clock: object, result: Any
+) -> None:
+    async with scripted(_answering(result, TEXT)) as (channel, _), open_client(channel) as client:
+        with pytest.raises(ProtocolViolation, match="tools/call"):
+            await client.call_tool("any")
+        assert text_of(await client.call_tool("any")) == "done"
+
+
+async def test_members_of_a_result_that_nobody_knows_do_no_harm(autojump_clock: object) -> None:
+    result = {**TEXT, "future": {"x": 1}, "content": [{"type": "text", "text": "done", "future": 1}]}
+    async with scripted(_answering(result)) as (channel, _), open_client(channel) as client:
+        assert text_of(await client.call_tool("any")) == "done"
+
+
+async def test_a_modern_result_without_a_result_type_is_complete(autojump_clock: object) -> None:
+    async with scripted(_answering(TEXT, modern=True)) as (channel, _), open_client(channel) as client:
+        assert text_of(await client.call_tool("any")) == "done"
+
+
+@pytest.mark.parametrize("kind", ["hologram", "", None, 5, [], {}, "x" * 10_000])
+async def test_an_unknown_result_type_is_an_error_of_that_call(autojump_clock: object, kind: Any) -> None:
+    results = ({**TEXT, "resultType": kind}, {**TEXT, "resultType": "complete"})
+    async with scripted(_answering(*results, modern=True)) as (channel, _), open_client(channel) as client:
+        with pytest.raises(ProtocolViolation, match="result type") as caught:
+            await client.call_tool("any")
+        assert len(str(caught.value)) < 300
+        assert text_of(await client.call_tool("any")) == "done"
+
+
+async def test_input_that_was_never_offered_is_an_error_of_that_call(autojump_clock: object) -> None:
+    asks = {"resultType": "input_required", "requestState": "s", "inputRequests": {}}
+    async with scripted(_answering(asks, TEXT, modern=True)) as (channel, _), open_client(channel) as client:
+        with pytest.raises(ProtocolViolation, match="did not declare"):
+            await client.call_tool("any")
+        assert text_of(await client.call_tool("any")) == "done"
+
+
+async def test_a_legacy_result_may_have_a_member_of_the_name_result_type(autojump_clock: object) -> None:
+    async with scripted(_answering({**TEXT, "resultType": "mine"})) as (channel, _), open_client(channel) as client:
+        assert text_of(await client.call_tool("any")) == "done"
+
+
+async def test_an_error_of_the_peer_keeps_its_code_message_and_data(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.error(await peer.read(), -32602, "Unknown tool: x", data={"tool": "x"})
+        await peer.error(await peer.read(), 7, "")
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        with pytest.raises(PeerError) as caught:
+            await client.call_tool("x")
+        assert (caught.value.code, caught.value.message, caught.value.data) == (
+            -32602,
+            "Unknown tool: x",
+            {"tool": "x"},
+        )
+        with pytest.raises(PeerError) as caught:
+            await client.call_tool("x")
+        assert (caught.value.code, caught.value.message, caught.value.data) == (7, "", None)
+
+
+async def test_a_failed_tool_is_a_result_and_no_exception(autojump_clock: object) -> None:
+    async with scripted(_answering({**TEXT, "isError": True})) as (channel, _), open_client(channel) as client:
+        assert (await client.call_tool("any")).is_error
+
+
+async def test_answers_find_their_calls_in_any_order(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        calls = [await peer.until("tools/call") for _ in range(10)]
+        for call in reversed(calls):
+            await peer.text(call, call["params"]["name"])
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+
+        async def call(number: int) -> None:
+            assert text_of(await client.call_tool(str(number))) == str(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(call, number)
+
+
+def _wrong_replies(call_id: int) -> list[str]:
+    """Replies that settle nobody, for a call of this id."""
+    lines = [
+        '{"jsonrpc":"2.0","id":999,"result":{}}',
+        '{"jsonrpc":"2.0","id":"ID","result":{}}',
+        '{"jsonrpc":"2.0","id":ID.0,"result":{}}',
+        '{"jsonrpc":"2.0","id":true,"result":{}}',
+        '{"jsonrpc":"2.0","id":null,"result":{}}',
+        '{"jsonrpc":"2.0","result":{}}',
+        '{"jsonrpc":"2.0","id":ID}',
+        '{"jsonrpc":"2.0","id":ID,"result":{},"error":{"code":1,"message":"m"}}',
+        '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}',
+        '{"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"}}',
+        '{"jsonrpc":"2.0","id":999,"error":{"code":1,"message":"m"}}',
+        '{"jsonrpc":"2.0","id":ID,"error":"no object"}',
+        '{"jsonrpc":"2.0","id":ID,"error":{"message":"no code"}}',
+        '{"jsonrpc":"1.0","id":ID,"result":{}}',
+        '{"id":ID,"result":{}}',
+        '[{"jsonrpc":"2.0","id":ID,"result":{}}]',
+        "{bad",
+        "42",
+        '"text"',
+        "",
+        "null",
+    ]
+    return [line.replace("ID", str(call_id)) for line in lines]
+
+
+async def test_s2c_04_replies_that_make_no_sense_settle_nobody_and_the_true_one_still_works(
+    autojump_clock: object,
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        for line in _wrong_replies(call["id"]):
+            await peer.write(line)
+        await trio.sleep(1)
+        settled_before.append(bool(results))
+        await peer.text(call, "true")
+        await peer.text(call, "second")
+        await peer.error(call, 1)
+        await peer.text(await peer.until("tools/call"), "next")
+
+    results: list[str] = []
+    settled_before: list[bool] = []
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        results.append(text_of(await client.call_tool("any")))
+        results.append(text_of(await client.call_tool("any")))
+    assert settled_before == [False]
+    assert results == ["true", "next"]
+    # What could be a broken request gets an error under a null id; a reply is never answered.
+    assert {message["id"] for message in peer.wire if "error" in message} == {None}
+
+
+async def test_a_batch_of_replies_is_understood_where_the_revision_has_batches(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake("2025-03-26")
+        calls = [await peer.until("tools/call") for _ in range(2)]
+        contents = [[{"type": "text", "text": call["params"]["name"]}] for call in calls]
+        await peer.write(
+            json.dumps(
+                [
+                    {"jsonrpc": "2.0", "id": call["id"], "result": {"content": content}}
+                    for call, content in zip(calls, contents, strict=True)
+                ]
+            )
+        )
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+
+        async def call(name: str) -> None:
+            assert text_of(await client.call_tool(name)) == name
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, "one")
+            nursery.start_soon(call, "two")
+
+
+# Pages
+
+
+async def test_a_listing_goes_through_all_pages(autojump_clock: object) -> None:
+    pages = (
+        {"tools": [{"name": "a", **TOOL}, {"name": "b", **TOOL}], "nextCursor": "2"},
+        {"tools": [], "nextCursor": ""},
+        {"tools": [{"name": "c", **TOOL}]},
+    )
+    async with scripted(_answering(*pages)) as (channel, peer), open_client(channel) as client:
+        assert [tool.name async for tool in client.list_tools()] == ["a", "b", "c"]
+    cursors = [(m.get("params") or {}).get("cursor") for m in peer.wire if m.get("method") == "tools/list"]
+    assert cursors == [None, "2", ""]
+
+
+async def test_a_cursor_that_comes_back_is_a_protocol_violation_and_no_endless_loop(autojump_clock: object) -> None:
+    pages = (
+        {"tools": [{"name": "a", **TOOL}], "nextCursor": "1"},
+        {"tools": [{"name": "b", **TOOL}], "nextCursor": "2"},
+        {"tools": [{"name": "c", **TOOL}], "nextCursor": "1"},
+    )
+    names: list[str] = []
+
+    async def collect(tools: AsyncIterator[Tool]) -> None:
+        async for tool in tools:
+            names.append(tool.name)
+
+    async with scripted(_answering(*pages)) as (channel, _), open_client(channel) as client:
+        with pytest.raises(ProtocolViolation, match="same cursor twice"):
+            await collect(client.list_tools())
+    assert names == ["a", "b", "c"]
+
+
+async def test_a_listing_that_is_left_early_asks_for_no_more_pages(autojump_clock: object) -> None:
+    pages = ({"tools": [{"name": "a", **TOOL}], "nextCursor": "1"}, {"tools": []})
+    async with scripted(_answering(*pages)) as (channel, peer), open_client(channel) as client:
+        async for tool in client.list_tools():
+            assert tool.name == "a"
+            break
+    assert methods_in(peer.wire).count("tools/list") == 1
+
+
+@pytest.mark.parametrize("listing", ["tools", "resources", "resource_templates", "prompts"])
+async def test_each_listing_can_be_empty(autojump_clock: object, listing: str) -> None:
+    member = "resourceTemplates" if listing == "resource_templates" else listing
+    async with scripted(_answering({member: []})) as (channel, _), open_client(channel) as client:
+        assert [item async for item in getattr(client, f"list_{listing}")()] == []
+
+
+# Loss
+
+
+async def test_a_connection_that_dies_fails_its_calls_plainly_and_cancels_nobody(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        for _ in range(3):
+            await peer.until("tools/call")
+        await peer.close()
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        failures: list[Exception] = []
+
+        async def call() -> None:
+            try:
+                await client.call_tool("any")
+            except Exception as error:
+                failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(call)
+        assert [type(error) for error in failures] == [ConnectionLost] * 3
+        assert len({id(error) for error in failures}) == 3
+        await trio.sleep(10)  # nobody cancels this task
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("any")
+
+
+async def test_a_task_that_only_holds_the_client_goes_on_when_the_connection_dies(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.close()
+
+    async with scripted(script) as (channel, _), open_client(channel):
+        await trio.sleep(100)
+
+
+async def test_the_body_s_exception_leaves_the_client_as_it_is(autojump_clock: object) -> None:
+    async with scripted(RawPeer.handshake) as (channel, _):
+        with pytest.raises(LookupError, match="mine"):
+            async with open_client(channel):
+                raise LookupError("mine")
+
+
+async def test_answers_of_calls_that_went_before_the_end_of_input_still_count(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.text(await peer.until("tools/call"), "last words")
+        await peer.close()
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        assert text_of(await client.call_tool("any")) == "last words"
+
+
+async def test_a_request_of_any_kind_can_be_sent_and_gives_plain_data(autojump_clock: object) -> None:
+    async with scripted(_answering({"anything": [1]})) as (channel, peer), open_client(channel) as client:
+        assert await client.request("tools/list", {"cursor": "c"}, dict, meta={"k": "v"}) == {"anything": [1]}
+    assert peer.wire[-1]["params"] == {"cursor": "c", "_meta": {"k": "v"}}
+
+
+async def test_structured_content_arrives_as_it_was_sent(autojump_clock: object) -> None:
+    value = {"camelCase": {"snake_case": [1, 2.5, None, "é\u2028"]}}
+    async with (
+        scripted(_answering({**TEXT, "structuredContent": value})) as (channel, _),
+        open_client(channel) as client,
+    ):
+        result = await client.call_tool("any")
+        assert isinstance(result, CallToolResult)
+        assert result.structured_content == value
