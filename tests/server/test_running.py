@@ -208,3 +208,15 @@ async def test_a_failing_child_task_fails_its_request_and_nothing_else() -> None
         with pytest.raises(PeerError, match="Internal error"):
             await client.call_tool("parent")
         await client.ping()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_changes_are_declared_where_clients_are_told_of_them(era: Any) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def first() -> None: ...
+
+    async with open_memory(server, era=era) as client:
+        assert client.server_capabilities.tools is not None
+        assert bool(client.server_capabilities.tools.list_changed) == (era == "legacy")

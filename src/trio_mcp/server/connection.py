@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import attrs
 import trio
 
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
@@ -12,6 +13,7 @@ from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.handler import NOT_NOW
 from ..runtime.request_scope import RequestScope
+from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..spec.completion import CompleteParams
 from ..spec.converters import structure_params, unstructure
 from ..spec.errors import TOO_BUSY
@@ -100,7 +102,8 @@ class ServerConnection(Listener):
 
     def _discover(self, _: InboundRequest) -> DiscoverResult:
         server = self._server
-        return DiscoverResult([row.name for row in MODERN_REVISIONS], server.capabilities, server.instructions)
+        capabilities = _without_changes(server.capabilities)
+        return DiscoverResult([row.name for row in MODERN_REVISIONS], capabilities, server.instructions)
 
     def _set_level(self, request: InboundRequest) -> EmptyResult:
         params = structure_params(request.params, SetLevelParams)
@@ -191,6 +194,16 @@ class ServerConnection(Listener):
         """Tell a legacy client that subscribed to it."""
         if uri in self.state.subscriptions:
             self.duplex.notify("notifications/resources/updated", {"uri": uri})
+
+
+def _without_changes(capabilities: ServerCapabilities) -> ServerCapabilities:
+    """Modern clients are told of changes through ``subscriptions/listen``, which is not served yet."""
+    return attrs.evolve(
+        capabilities,
+        prompts=PromptsCapability() if capabilities.prompts else None,
+        resources=ResourcesCapability() if capabilities.resources else None,
+        tools=ToolsCapability() if capabilities.tools else None,
+    )
 
 
 def _cursor(scope: RequestScope) -> str | None:

@@ -149,8 +149,13 @@ class RequestContext:
         """Set when the request is cancelled, for foreign code that can wait for nothing else."""
         return threading.Event()
 
-    def check_cancelled(self) -> None:
-        """Raise `trio.Cancelled` if the request was cancelled. In async handlers any checkpoint does it too."""
+    async def check_cancelled(self) -> None:
+        """Raise `trio.Cancelled` if the request was cancelled; else return at once, without letting others run.
+
+        For long stretches that wait for nothing; any other checkpoint does it, too. In plain ``def`` handlers
+        it is `WorkerContext.check_cancelled`, without ``await``.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     # Telling the client
 

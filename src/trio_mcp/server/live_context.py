@@ -102,11 +102,6 @@ class LiveContext(RequestContext):
     def cancelled(self) -> threading.Event:
         return self._scope.event
 
-    def check_cancelled(self) -> None:
-        if self._scope.is_cancelled:
-            # trio alone can raise Cancelled, and a checkpoint that cannot wait is how it does it.
-            _raise_cancelled()
-
     # Telling the client
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
@@ -224,13 +219,3 @@ class LiveContext(RequestContext):
 
     async def list_roots_raw(self) -> JSONObject:
         return cast("JSONObject", await self._ask_raw("roots/list", None))
-
-
-def _raise_cancelled() -> None:
-    coroutine = trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC105 - driven by hand, from a sync function
-    try:
-        coroutine.send(None)
-    except StopIteration:
-        pass  # cancelled, but shielded here
-    finally:
-        coroutine.close()
