@@ -145,12 +145,13 @@ def request(request_id, method, params=None):
 def handshake(version=None, capabilities=None):
     """Be opened by a legacy client: refuse ``server/discover``, answer ``initialize``, await ``initialized``."""
     while (message := read()) is not None:
-        if message["method"] == "initialize":
+        method = message.get("method")
+        if method == "initialize":
             chosen = version or message["params"]["protocolVersion"]
             result(message, {"protocolVersion": chosen, "capabilities": capabilities or {}, "serverInfo": INFO})
-        elif message["method"] == "notifications/initialized":
+        elif method == "notifications/initialized":
             return
-        elif "id" in message:
+        elif method is not None and "id" in message:
             error(message, -32601, "Method not found")
     os._exit(0)
 
