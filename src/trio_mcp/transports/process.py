@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import logging
 import os
 import signal
 import subprocess
@@ -33,6 +35,8 @@ INHERITED_ENVIRONMENT: Final = (
     "VIRTUAL_ENV",
 )
 """What a child gets of our environment by default: enough to run, and none of our secrets."""
+
+logger = logging.getLogger("trio_mcp")
 
 _TAIL_LINES: Final = 20
 _TAIL_LINE_LENGTH: Final = 500
@@ -97,15 +101,25 @@ class ProcessChannel(MessageChannel):
         """Read the child's standard error to its end, so that it never blocks; keep its last lines."""
         stream, rest = self._process.stderr, b""
         assert stream is not None
+        text = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end inside a character
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async for chunk in stream:
-                if self._sink is not None:
-                    self._sink.write(chunk.decode("utf-8", "replace"))
+                self._copy(text.decode(chunk))
                 *lines, rest = (rest + chunk).split(b"\n")
                 self._keep(lines)
                 rest = rest[-_TAIL_LINE_LENGTH:]
+        self._copy(text.decode(b"", final=True))
         self._keep([rest])
         self._drained.set()
+
+    def _copy(self, text: str) -> None:
+        if self._sink is None or not text:
+            return
+        try:
+            self._sink.write(text)
+        except Exception as error:
+            logger.warning("the server's standard error is no longer copied: %s", error)
+            self._sink = None
 
     def _keep(self, lines: list[bytes]) -> None:
         for line in lines[-_TAIL_LINES:]:
@@ -145,7 +159,7 @@ class ProcessChannel(MessageChannel):
 
     async def _group_gone(self) -> None:
         # Members of the group that are not our children cannot be waited for, only looked at.
-        while self._signal_group(0):  # noqa: ASYNC110 - there is no event for it
+        while self._signal_group(0) and not _all_exited(self._process.pid):  # noqa: ASYNC110 - there is no event
             await trio.sleep(0.01)
 
     async def _discard_output(self) -> None:
@@ -155,6 +169,22 @@ class ProcessChannel(MessageChannel):
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             async for _ in stdout:
                 pass
+
+
+def _all_exited(group: int) -> bool:
+    """Whether all that is left of a process group are zombies. Orphans are reaped by the init process, and in
+    many containers that never happens. Where there is no /proc nobody can tell, and the answer is no."""
+    found = False
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group, *_ = path.read_bytes().rpartition(b") ")[2].split()
+        except OSError:  # gone meanwhile
+            continue
+        if int(its_group) == group:
+            if state != b"Z":
+                return False
+            found = True
+    return found
 
 
 async def start_process(
