@@ -91,6 +91,7 @@ class Inbound:
         finally:
             scope.close()
             scope.let_go()
+            self.overruns.forget(scope)
             answered = self._state.finish(scope.request)
             if line is not None and answered:
                 self.send_reply(line, scope.batch)
@@ -119,12 +120,15 @@ class Inbound:
             gave_up = nursery.cancel_scope.cancelled_caught
         except BaseExceptionGroup as group:
             failure = _without_cancelled(group)
-        if scope.finished:  # by its cancel: never answered, whatever the handler did (ruling 1)
+        try:
+            if scope.finished:  # by its cancel: never answered, whatever the handler did (ruling 1)
+                if failure is not None:
+                    logger.debug("request %r failed after its cancel: %r", request.id, failure)
+                return None
             if failure is not None:
-                logger.debug("request %r failed after its cancel: %r", request.id, failure)
-            return None
-        if failure is not None:
-            return self._replies.failure(request, failure)
+                return self._replies.failure(request, failure)
+        finally:
+            del failure  # its traceback knows this frame, so that only the garbage collector could part them
         if gave_up:
             own = CodedError(INTERNAL_ERROR, "The request was cancelled by its own handler")
             return self._replies.error(request, own)

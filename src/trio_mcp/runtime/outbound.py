@@ -61,6 +61,8 @@ class Outbound:
         except BaseException as error:
             self._abandon(call, error)
             raise
+        finally:
+            request.waiter = None  # each knows the other, and neither is to wait for the garbage collector
         await self._notifications.caught_up(end.after)
         if end.error is not None:
             raise _again(end.error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 import trio
@@ -18,23 +17,27 @@ class Overruns:
     def __init__(self, grace: float, report: Callable[[RequestScope], None]) -> None:
         self._grace = grace
         self._report = report
-        self._watched: deque[tuple[float, RequestScope]] = deque()
+        self._watched: dict[RequestScope, float] = {}
+        """When each is due. The grace is the same for all, so the oldest is always the next."""
         self._more = trio.lowlevel.ParkingLot()
 
     def watch(self, scope: RequestScope) -> None:
         """It was cancelled now."""
-        self._watched.append((trio.current_time() + self._grace, scope))
+        self._watched[scope] = trio.current_time() + self._grace
         self._more.unpark()
 
+    def forget(self, scope: RequestScope) -> None:
+        """It has ended. At once, since all that it was called with is kept alive as long as it is watched."""
+        self._watched.pop(scope, None)
+
     async def run(self) -> None:
-        """Watch until cancelled. The grace is the same for all, so the oldest is always the next."""
+        """Watch until cancelled."""
         while True:
             while not self._watched:
                 await self._more.park()
-            due, scope = self._watched[0]
-            if scope.is_over or due <= trio.current_time():
-                self._watched.popleft()
-                if not scope.is_over:
-                    self._report(scope)
-            else:
+            scope, due = next(iter(self._watched.items()))
+            if due > trio.current_time():
                 await trio.sleep_until(due)
+            else:
+                del self._watched[scope]
+                self._report(scope)

@@ -171,7 +171,7 @@ class RequestScope(Owner):
     def let_go(self) -> None:
         """It is over: nothing is kept alive by it, and it by nothing (the task's context holds this scope)."""
         self.is_over = True
-        self.task = self.nursery = self.reply_scope = None
+        self.task = self.nursery = self.reply_scope = self.reporter = None
 
     def stack(self) -> Any:
         """Where the handler's task is, as `traceback.StackSummary` takes it; empty before it runs."""
