@@ -20,22 +20,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from .conversation import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Conversation, is_same
 from .harness import BOUND, JOURNAL_VARIABLE, Journal
 
 __all__ = ["FIXTURE", "LATEST_LEGACY", "LEGACY", "MODERN", "REVISIONS", "RawClient", "is_same", "serving"]
 
 FIXTURE = Path(__file__).with_name("fixture_server.py")
-LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-LATEST_LEGACY = LEGACY[-1]
-MODERN = "2026-07-28"
-REVISIONS = (*LEGACY, MODERN)
-
-_PREFIX = "io.modelcontextprotocol/"
-
-
-def is_same(one: Any, other: Any) -> bool:
-    """Equal, and of the same JSON type: ``1``, ``"1"``, ``1.0`` and ``true`` all differ."""
-    return type(one) is type(other) and one == other
 
 
 class Wire:
@@ -120,33 +110,20 @@ class Wire:
         self.close_output()
 
 
-class RawClient:
+class RawClient(Conversation):
     """One child process and the wire to it, with words for what scenarios do."""
 
     def __init__(self, process: subprocess.Popen[bytes], wire: Wire, journal: Journal, stderr: Path) -> None:
+        super().__init__()
         self.process = process
         self.wire = wire
         self.journal = journal
-        self.revision: str | None = None
-        """What requests are sent under; `None` until `open`."""
-        self.capabilities: dict[str, Any] = {}
-        self.messages: list[dict[str, Any]] = []
-        """All that ever came, in order; the members of a batch one by one."""
-        self.batches: list[list[dict[str, Any]]] = []
-        self._unclaimed: list[dict[str, Any]] = []
-        self._forbidden: list[tuple[str, Callable[[dict[str, Any]], bool]]] = []
         self._stderr = stderr
-        self._last_id = 1000  # tests name small ids themselves
 
     @property
     def pid(self) -> int:
         """The server's process."""
         return self.process.pid
-
-    @property
-    def is_modern(self) -> bool:
-        """Whether requests carry their revision."""
-        return self.revision == MODERN
 
     # Writing
 
@@ -157,30 +134,6 @@ class RawClient:
     def send(self, message: Any, **options: Any) -> None:
         """One message, or one batch, on one line."""
         self.wire.write(json.dumps(message).encode() + b"\n", **options)
-
-    def fresh_id(self) -> int:
-        """An id that was not used before."""
-        self._last_id += 1
-        return self._last_id
-
-    def message(
-        self, method: str, params: dict[str, Any] | None = None, *, meta: dict[str, Any] | None = None, id: Any = ...
-    ) -> dict[str, Any]:
-        """A request as the revision wants it, not sent yet."""
-        request_id = self.fresh_id() if id is ... else id
-        meta = {**self.meta(), **(meta or {})}
-        params = {**(params or {}), **({"_meta": meta} if meta else {})}
-        return {"jsonrpc": "2.0", "id": request_id, "method": method, **({"params": params} if params else {})}
-
-    def meta(self) -> dict[str, Any]:
-        """``_meta`` that every modern request carries; nothing in legacy revisions."""
-        if not self.is_modern:
-            return {}
-        return {
-            _PREFIX + "protocolVersion": MODERN,
-            _PREFIX + "clientInfo": {"name": "raw", "version": "1"},
-            _PREFIX + "clientCapabilities": self.capabilities,
-        }
 
     def request(self, method: str, params: dict[str, Any] | None = None, **options: Any) -> Any:
         """Send a request; its id."""
@@ -201,21 +154,6 @@ class RawClient:
         message = self.call_message(tool, arguments, token=token, log_level=log_level, id=id)
         self.send(message)
         return message["id"]
-
-    def call_message(
-        self,
-        tool: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        token: Any = ...,
-        log_level: str | None = None,
-        id: Any = ...,
-    ) -> dict[str, Any]:
-        """A tool call, not sent yet."""
-        meta = {} if token is ... else {"progressToken": token}
-        if log_level is not None and self.is_modern:
-            meta[_PREFIX + "logLevel"] = log_level
-        return self.message("tools/call", {"name": tool, "arguments": arguments or {}}, meta=meta, id=id)
 
     def started(self, tool: str, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
         """Send a tool call and wait until the journal says that it has started; its id."""
@@ -247,26 +185,14 @@ class RawClient:
         if line is None:
             return None
         received = json.loads(line.decode("utf-8"))
-        members = received if isinstance(received, list) else [received]
-        assert members, "an empty batch"
-        for member in members:
-            assert isinstance(member, dict), line
-            assert member.get("jsonrpc") == "2.0", line
-            self.messages.append(member)
-            for claim, breaks in self._forbidden:
-                assert not breaks(member), f"{claim}: {line[:500]!r}"
-        self._unclaimed += members
-        if isinstance(received, list):
-            self.batches.append(received)
+        self.keep(received)
         return received
 
     def take(self, wanted: Callable[[dict[str, Any]], bool], what: str, **options: Any) -> dict[str, Any]:
         """The oldest message that nobody took yet and that is ``wanted``."""
-        while True:
-            for place, message in enumerate(self._unclaimed):
-                if wanted(message):
-                    return self._unclaimed.pop(place)
+        while (message := self.claim(wanted)) is None:
             assert self.receive(**options) is not None, f"the wire ended before {what}; stderr: {self.stderr()[-2000:]}"
+        return message
 
     def reply(self, request_id: Any, **options: Any) -> dict[str, Any]:
         """The response or error response to a request."""
@@ -308,38 +234,6 @@ class RawClient:
         """Wait for the answer to something that needs no handler. All that was written before it has arrived."""
         self.result(self.request("server/discover" if self.is_modern else "ping"), **options)
 
-    # What came, and what must not
-
-    def replies(self, request_id: Any) -> list[dict[str, Any]]:
-        """All replies to an id that ever came."""
-        return [m for m in self.messages if "method" not in m and is_same(m.get("id"), request_id)]
-
-    def notifications(self, method: str) -> list[dict[str, Any]]:
-        """The parameters of all notifications of this method that ever came."""
-        return [m.get("params", {}) for m in self.messages if m.get("method") == method and "id" not in m]
-
-    def progress_of(self, token: Any) -> list[dict[str, Any]]:
-        """All progress that ever came for a token."""
-        return [p for p in self.notifications("notifications/progress") if is_same(p["progressToken"], token)]
-
-    def logged(self) -> list[tuple[str, Any]]:
-        """Level and data of all log messages that ever came."""
-        return [(p["level"], p["data"]) for p in self.notifications("notifications/message")]
-
-    def silent_about(self, request_id: Any, *, token: Any = ...) -> None:
-        """From now until the end of the connection, nothing may come for this request. The order of messages
-        is the proof: `finish` reads to the very end, so nothing that was ever written stays unseen."""
-        self._forbidden.append((
-            f"silence for id {request_id!r}",
-            lambda message: "method" not in message and is_same(message.get("id"), request_id),
-        ))  # fmt: skip
-        if token is not ...:
-            self._forbidden.append((
-                f"silence for token {token!r}",
-                lambda message: message.get("method") == "notifications/progress"
-                and is_same(message["params"]["progressToken"], token),
-            ))  # fmt: skip
-
     def stderr(self) -> str:
         """What the server wrote to standard error so far."""
         return self._stderr.read_text(encoding="utf-8", errors="replace")
@@ -354,14 +248,6 @@ class RawClient:
         assert result["protocolVersion"] == revision
         self.notify("notifications/initialized")
         return result
-
-    def opening(self, revision: str = LATEST_LEGACY) -> dict[str, Any]:
-        """The parameters of ``initialize``."""
-        return {
-            "protocolVersion": revision,
-            "capabilities": self.capabilities,
-            "clientInfo": {"name": "raw", "version": "1"},
-        }
 
     def open(self, revision: str, capabilities: dict[str, Any] | None = None) -> None:
         """The handshake in legacy revisions; modern ones have none."""

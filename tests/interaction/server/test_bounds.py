@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+import trio
+import trio.testing
+from tests.interaction.fixture_server import server
 from tests.interaction.harness import cpu_seconds, descriptors_of, resident_bytes, threads_of, wait_until
 from tests.interaction.raw_client import LATEST_LEGACY, MODERN, RawClient, serving
+
+from trio_mcp import PeerError, open_memory
 
 
 def exchange(client: RawClient, rounds: int) -> int:
@@ -45,7 +52,7 @@ def exchange(client: RawClient, rounds: int) -> int:
             client.reply(request_id)
         count += len(answered) + len(cancelled)
         assert not [request_id for request_id in cancelled if client.replies(request_id)]
-        del client.messages[:]  # ours would grow too
+        client.forget()  # ours would grow too
     return count
 
 
@@ -65,6 +72,60 @@ def test_bpl_04_ten_thousand_calls_leave_nothing_behind(tmp_path: Path, revision
         assert client.stderr() == ""
 
 
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_bpl_04_no_call_leaves_work_for_the_garbage_collector(era: Literal["legacy", "modern"]) -> None:
+    """What a call held is free when it ends, its arguments above all, and not some thousand calls later."""
+
+    async def cancelled() -> None:
+        with trio.move_on_after(0.01):
+            await client.call_tool("sleep", {"ms": 60_000})
+        await client.call_tool("echo", {"text": "the cancel has arrived"})
+
+    async def refused() -> None:
+        with pytest.raises(PeerError):
+            await client.call_tool("no such tool")
+
+    calls: dict[str, Callable[[], Awaitable[Any]]] = {
+        "echo": lambda: client.call_tool("echo", {"text": "x"}),
+        "progress": lambda: client.call_tool("progress", {"values": [1, 2]}, on_progress=lambda _: None),
+        "failure": lambda: client.call_tool("fail", {"kind": "tool_error"}),
+        "question": lambda: client.call_tool("ask", {"kind": "roots"}),
+        "cancelled": cancelled,
+        "refused": refused,
+    }
+    async with open_memory(server, era=era, roots=[]) as client:
+        for name, call in calls.items():
+            await call()
+            await trio.testing.wait_all_tasks_blocked()
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(20):
+                    await call()
+                await trio.testing.wait_all_tasks_blocked()
+                assert gc.collect() < 20, name
+            finally:
+                gc.enable()
+
+
+def test_bpl_04_cancelled_calls_are_forgotten_when_they_end_and_not_after_their_grace(tmp_path: Path) -> None:
+    def cancel(count: int) -> None:
+        for _ in range(count // 100):
+            messages: list[dict[str, Any]] = []
+            for _ in range(100):
+                message = client.call_message("sleep", {"ms": 60_000})
+                cancel = {"method": "notifications/cancelled", "params": {"requestId": message["id"]}}
+                messages += [message, {"jsonrpc": "2.0", **cancel}]
+            client.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+            client.ping()
+
+    with serving(tmp_path, limits={"cleanup_grace": 3600}, revision=LATEST_LEGACY) as client:
+        cancel(1000)
+        resident = resident_bytes(client.pid)
+        cancel(10_000)
+        assert resident_bytes(client.pid) - resident < 5 * 2**20
+
+
 def test_bpl_04_refusals_and_nonsense_leave_nothing_behind(tmp_path: Path) -> None:
     with serving(tmp_path, revision=LATEST_LEGACY) as client:
 
@@ -79,8 +140,7 @@ def test_bpl_04_refusals_and_nonsense_leave_nothing_behind(tmp_path: Path) -> No
                 ]
                 client.write(b"\n".join(lines * 100) + b"\n")
                 client.ping()
-                del client.messages[:]
-                client._unclaimed.clear()
+                client.forget()
 
         nonsense(3)
         resident = resident_bytes(client.pid)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interaction.conversation import Conversation
 from tests.interaction.harness import JOURNAL_VARIABLE, Journal, is_alive, wait_until
 from tests.interaction.raw_client import FIXTURE, LATEST_LEGACY, MODERN, RawClient, Wire, serving
 
@@ -131,8 +132,8 @@ def test_socket_whose_peer_vanishes_ends_the_server(tmp_path: Path) -> None:
 
 def conversation(revision: str) -> bytes:
     """A whole conversation, its last line without a newline."""
-    client = RawClient.__new__(RawClient)
-    client.revision, client.capabilities, client._last_id = revision, {}, 0
+    client = Conversation()
+    client.revision = revision
     messages = [client.call_message("echo", {"text": str(number)}, id=number) for number in range(10, 20)]
     if revision != MODERN:
         opening = client.message("initialize", client.opening(revision), id=1)
