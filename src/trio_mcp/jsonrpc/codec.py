@@ -76,7 +76,7 @@ def _classify(data: dict[str, Any], size: int) -> Message | Unreadable:
         return _invalid("a request has neither result nor error", request_id)
     if request_id is _MISSING:
         return Notification(method, get("params"))
-    if not is_request_id(request_id):
+    if type(request_id) is not int and not is_request_id(request_id):
         # 2026-07-28 basic, Requests: string or integer, and unlike base JSON-RPC never null.
         return _invalid("the id must be a string or an integer")
     return Request(request_id, method, get("params"), size)

@@ -13,6 +13,7 @@ All state of what is in flight changes in `ConnectionState`, synchronously; the 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from typing import Any, Final
 
 import trio
@@ -203,14 +204,14 @@ class DuplexChannel:
             self._notices = {key: segment for key, segment in self._notices.items() if not segment.taken}
         self._notices[line] = self.outbox.put_sealed(line)
 
-    async def request(
+    def request(
         self,
         method: str,
         params: dict[str, Any] | None,
         revision: Revision,
         *,
         on_progress: OnProgress | None = None,
-    ) -> Any:
+    ) -> Awaitable[Any]:
         """Send a request and wait for its result, plain data.
 
         Leaving it for any reason, cancellation or an exception of ``on_progress``, withdraws the request if
@@ -220,7 +221,7 @@ class DuplexChannel:
         Raises `PeerError` for an error reply, `ConnectionLost`, `MethodUnavailable` when the revision lets
         us not send it, and `NotSerializable` for ``params`` that are no JSON; the last two send nothing.
         """
-        return await self._outbound.request(method, params, revision, on_progress)
+        return self._outbound.request(method, params, revision, on_progress)
 
     # Reading
 

@@ -79,19 +79,35 @@ class Inbound:
         self.nursery.start_soon(self._answer, scope)
 
     async def _answer(self, scope: RequestScope) -> None:
+        """Run the handler and everything it starts, and answer."""
         line: bytes | None = None
+        result: Any = None
+        failure: BaseException | None = None
         try:
             if scope.is_cancelled:  # cancelled before it first ran: it never runs (DESIGN ruling 4)
                 return
-            line = await self._outcome(scope)
+            current_request.set(scope)
+            scope.task = trio.lowlevel.current_task()
+            try:
+                async with trio.open_nursery() as scope.nursery:
+                    try:
+                        result = await self._handler.answer(scope)
+                    except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
+                        raise
+                    except BaseException as error:  # even SystemExit ends only this request
+                        failure = error
+                        scope.nursery.cancel_scope.cancel(reason="the handler failed")
+            except BaseExceptionGroup as group:
+                failure = _without_cancelled(group)
+            line = self._reply_line(scope, result, failure)
             scope.close()
             if line is not None and scope.batch is None and self._outbox.is_full(REQUEST_MARKS):
                 with trio.CancelScope() as scope.reply_scope:
                     await self._outbox.room(REQUEST_MARKS)
         finally:
+            del failure  # its traceback knows this frame, so that only the garbage collector could part them
             scope.close()
             scope.let_go()
-            self.overruns.forget(scope)
             answered = self._state.finish(scope.request)
             if line is not None and answered:
                 self.send_reply(line, scope.batch)
@@ -99,37 +115,16 @@ class Inbound:
                 scope.batch.settle(None)
             self._in_flight.ended(scope)
 
-    async def _outcome(self, scope: RequestScope) -> bytes | None:
-        """Run the handler and everything it starts; the reply line, or `None` when it was cancelled."""
+    def _reply_line(self, scope: RequestScope, result: Any, failure: BaseException | None) -> bytes | None:
+        """What to answer, `None` for nothing: a cancelled request never is, whatever its handler did (ruling 1)."""
         request = scope.request
-        result: Any = None
-        failure: BaseException | None = None
-        gave_up = False
-        current_request.set(scope)
-        scope.task = trio.lowlevel.current_task()
-        try:
-            async with trio.open_nursery() as nursery:
-                scope.nursery = nursery
-                try:
-                    result = await self._handler.answer(scope)
-                except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
-                    raise
-                except BaseException as error:
-                    failure = error
-                    nursery.cancel_scope.cancel(reason="the handler failed")
-            gave_up = nursery.cancel_scope.cancelled_caught
-        except BaseExceptionGroup as group:
-            failure = _without_cancelled(group)
-        try:
-            if scope.finished:  # by its cancel: never answered, whatever the handler did (ruling 1)
-                if failure is not None:
-                    logger.debug("request %r failed after its cancel: %r", request.id, failure)
-                return None
+        if scope.finished:
             if failure is not None:
-                return self._replies.failure(request, failure)
-        finally:
-            del failure  # its traceback knows this frame, so that only the garbage collector could part them
-        if gave_up:
+                logger.debug("request %r failed after its cancel: %r", request.id, failure)
+            return None
+        if failure is not None:
+            return self._replies.failure(request, failure)
+        if scope.nursery is not None and scope.nursery.cancel_scope.cancelled_caught:
             own = CodedError(INTERNAL_ERROR, "The request was cancelled by its own handler")
             return self._replies.error(request, own)
         return self._replies.result(request, result)

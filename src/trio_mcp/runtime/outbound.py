@@ -40,13 +40,15 @@ class Outbound:
         self._notifications = notifications
         self._limits = limits
         self._over: ConnectionLost | None = None
+        self._waiting: set[trio.CancelScope] = set()
 
     async def request(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
     ) -> Any:
         """See `DuplexChannel.request`."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        await self._outbox.room(REQUEST_MARKS)
+        if self._outbox.is_full(REQUEST_MARKS):
+            await self._wait_for_room()
         if self._over is not None:
             raise _again(self._over)
         request = self._state.open_request(method, revision)
@@ -68,6 +70,15 @@ class Outbound:
             raise _again(end.error)
         return end.result
 
+    async def _wait_for_room(self) -> None:
+        """Wait for room, or for the end of the connection: after that there will be none."""
+        with trio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                await self._outbox.room(REQUEST_MARKS)
+            finally:
+                self._waiting.discard(scope)
+
     def _abandon(self, call: Call, error: BaseException) -> None:
         request = call.request
         if not self._state.abandon(request) or self._outbox.withdraw(call) or isinstance(error, NotSerializable):
@@ -82,6 +93,8 @@ class Outbound:
         self._over = self._over or error
         for request in self._state.abandon_all():
             request.waiter.settle(Settled(None, error))
+        for scope in tuple(self._waiting):
+            scope.cancel(reason=error.reason)
 
 
 def _cancel_reason(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 
 import trio
@@ -125,22 +125,23 @@ class LiveContext(RequestContext):
         return self._scope.request.capabilities.supports(capability)
 
     async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
-        result = await self._ask_raw(method, params)
+        self._check_way_back()
+        result = await self._scope.channel.request(method, params, self.revision)
         try:
             return structure(result, result_type)
         except ValueError as error:
             raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
 
-    async def _ask_raw(self, method: str, params: JSONObject | None) -> Any:
+    def _ask_raw(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         self._check_way_back()
-        return await self._scope.channel.request(method, params, self.revision)
+        return self._scope.channel.request(method, params, self.revision)
 
-    async def _ask(self, method: str, params: Any, result_type: type[T]) -> T:
+    def _ask(self, method: str, params: Any, result_type: type[T]) -> Awaitable[T]:
         try:
             data = unstructure(params, self.revision)
         except NotExpressible as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
-        return await self.send_request(method, data, result_type)
+        return self.send_request(method, data, result_type)
 
     def _check_way_back(self) -> None:
         if not self.revision.server_requests:

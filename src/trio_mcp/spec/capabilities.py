@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import cast
 
 import attrs
@@ -74,6 +75,13 @@ class ClientCapabilities:
         return _declares(self, path)
 
 
+@cache
+def _attributes(kind: type) -> dict[str, str]:
+    """The attributes of a capability class, by their own names and by those of the wire."""
+    names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
+    return {spelling: name for name in names for spelling in (name, wire_name(name))}
+
+
 def _declares(owner: object, path: str) -> bool:
     name, _, rest = path.partition(".")
     member: object = None
@@ -84,9 +92,8 @@ def _declares(owner: object, path: str) -> bool:
         member = members.get(name)
     elif isinstance(owner, Elicitation) and name == "form" and owner.url is None:
         member = owner.form or {}
-    elif attrs.has(type(owner)):
-        fields = attrs.fields(type(owner))
-        member = next((getattr(owner, f.name) for f in fields if name in (f.name, wire_name(f.name))), None)
+    elif (attribute := _attributes(type(owner)).get(name)) is not None:
+        member = getattr(owner, attribute)
     if member is None or member is False:
         return False
     return not rest or _declares(member, rest)

@@ -6,8 +6,9 @@ What is paid per class is paid at its first use; per message there is one genera
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import cattrs
 
@@ -26,7 +27,7 @@ T = TypeVar("T")
 def structure(data: Any, kind: type[T]) -> T:
     """JSON data to an object of ``kind``. Raises `ValueError` with one line per fault, naming its place."""
     try:
-        return _fast().structure(data, kind)
+        return _hook_for(kind)(data, kind)
     except (KeyError, TypeError, ValueError):  # any fault: done again by the converter that says where
         try:
             return _detailed().structure(data, kind)
@@ -45,7 +46,7 @@ def structure_params(data: Any, kind: type[T]) -> T:
 
 def unstructure(value: Any, revision: Revision) -> Any:
     """An object to plain data as ``revision`` says it. Raises `NotExpressible`."""
-    return converter_for(revision).unstructure(value)
+    return _unhook_for(revision, cast("Any", type(value)))(value)
 
 
 def _in_words(error: BaseException, _: type | None) -> str:
@@ -56,6 +57,16 @@ def _on_the_wire(fault: str) -> str:
     """The same fault with its place in names of the wire: ``$.maxTokens``, not ``$.max_tokens``."""
     words, at, place = fault.rpartition(" @ ")
     return words + at + re.sub(r"\['.*?'\]|\.(\w+)", lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
+
+
+@cache
+def _unhook_for(revision: Revision, kind: type) -> Callable[[Any], Any]:
+    return converter_for(revision).get_unstructure_hook(kind)
+
+
+@cache
+def _hook_for(kind: Any) -> Callable[[Any, Any], Any]:
+    return _fast().get_structure_hook(kind)
 
 
 @cache

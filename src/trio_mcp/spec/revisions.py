@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -18,6 +19,7 @@ __all__ = [
     "REVISIONS",
     "Revision",
     "negotiate",
+    "requests_of",
 ]
 
 
@@ -116,6 +118,12 @@ LEGACY_REVISIONS: Final = tuple(row for row in REVISIONS.values() if row.handsha
 MODERN_REVISIONS: Final = tuple(row for row in REVISIONS.values() if not row.handshake)
 LATEST_LEGACY: Final = LEGACY_REVISIONS[-1]
 LATEST_MODERN: Final = MODERN_REVISIONS[-1]
+
+
+@cache
+def requests_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
+    """The requests that ``role`` may send in ``revision``, by name."""
+    return {name: row for name, row in revision.methods.items() if row.is_request and row.sent_by(role)}
 
 
 def negotiate(requested: str) -> Revision:

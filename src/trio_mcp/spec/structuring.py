@@ -194,7 +194,8 @@ def _keeping_extras(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any
 
     def structure_result(value: Any, kind: Any) -> Any:
         result = structure_class(value, kind)
-        return attrs.evolve(result, extra={name: member for name, member in value.items() if name not in known})
+        extra = {name: member for name, member in value.items() if name not in known}
+        return attrs.evolve(result, extra=extra) if extra else result
 
     return structure_result
 

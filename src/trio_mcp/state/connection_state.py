@@ -42,7 +42,7 @@ from ..spec.lifecycle import Implementation, InitializeParams
 from ..spec.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
 from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, progress_token_of
 from ..spec.methods import METHODS, Method
-from ..spec.revisions import LATEST_LEGACY, MODERN_REVISIONS, REVISIONS, Revision, negotiate
+from ..spec.revisions import LATEST_LEGACY, MODERN_REVISIONS, REVISIONS, Revision, negotiate, requests_of
 from .events import (
     BatchReceived,
     CancelReceived,
@@ -163,8 +163,8 @@ class ConnectionState:
         return RequestReceived(entry)
 
     def _method(self, name: str, revision: Revision) -> Method:
-        row = revision.methods.get(name)
-        if row is None or not row.is_request or not row.sent_by(self.peer):
+        row = requests_of(self.peer, revision).get(name)
+        if row is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name[:200]})
         return row
 
@@ -309,8 +309,8 @@ class ConnectionState:
         The id differs from every id in flight in either direction. Raises `MethodUnavailable` when
         ``revision`` does not let our role send it.
         """
-        row = revision.methods.get(method)
-        if row is None or not row.is_request or not row.sent_by(self.role):
+        row = requests_of(self.role, revision).get(method)
+        if row is None:
             raise MethodUnavailable(method, revision)
         request_id = self._next_id
         while request_id in self._inbound:
