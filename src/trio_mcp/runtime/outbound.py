@@ -47,7 +47,7 @@ class Outbound:
     ) -> Any:
         """See `DuplexChannel.request`."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._outbox.is_full(REQUEST_MARKS):
+        if self._over is None and self._outbox.is_full(REQUEST_MARKS):
             await self._wait_for_room()
         if self._over is not None:
             raise _again(self._over)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, methods_in, scripted, text_of
+from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import CallToolResult, ConnectionLost, PeerError, ProtocolViolation, Tool
+from trio_mcp import CallToolResult, ConnectionLost, Limits, PeerError, ProtocolViolation, Tool
 from trio_mcp.client.opening import open_client
 
 TOOL = {"inputSchema": {"type": "object"}}
@@ -321,3 +322,30 @@ async def test_structured_content_arrives_as_it_was_sent(autojump_clock: object)
         result = await client.call_tool("any")
         assert isinstance(result, CallToolResult)
         assert result.structured_content == value
+
+
+@pytest.mark.parametrize("when", ["while it waits for room", "before"])
+async def test_a_call_fails_although_the_dead_connection_still_has_a_full_outbox(
+    autojump_clock: object, when: str
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await trio.sleep(5)
+        await peer.close()
+
+    async def call(text: str) -> None:
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("any", {"text": text})
+
+    limits = Limits(high_water=100)
+    async with (
+        scripted(script) as (channel, _),
+        open_client(channel, limits=limits) as client,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(4):
+            nursery.start_soon(call, "x" * 70_000)
+            await wait_all_tasks_blocked()
+        if when == "before":
+            await trio.sleep(10)
+        await call("")
