@@ -52,6 +52,7 @@ GONE = {
         CallToolParams.task CreateMessageParams.task ElicitFormParams.task ElicitURLParams.task
         ClientCapabilities.tasks ServerCapabilities.tasks
         ElicitResult._meta ListRootsResult._meta
+        CreateMessageParams._meta ElicitFormParams._meta ElicitURLParams._meta
         ElicitURLParams.elicitationId
         Roots.listChanged
         Tool.execution

@@ -209,8 +209,9 @@ class RequestContext:
         metadata: JSONObject | None = None,
         tools: list[Tool] | None = None,
         tool_choice: ToolChoice | None = None,
+        meta: JSONObject | None = None,
     ) -> CreateMessageResult:
-        """Ask the client's model. A plain string is one user message.
+        """Ask the client's model. A plain string is one user message; ``meta`` goes along as ``_meta``.
 
         Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for ``sampling``,
         for ``sampling.tools`` when tools or a tool choice are given, and for ``sampling.context`` when the
@@ -222,7 +223,7 @@ class RequestContext:
         """``sampling/createMessage`` without any check, plain data in and out."""
         raise self.no_channel()
 
-    async def elicit(self, message: str, form: type | JSONObject) -> ElicitAnswer:
+    async def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
         """Ask the client's user to fill in ``form``: a class with plain fields, or a JSON Schema object.
 
         Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for
@@ -231,7 +232,9 @@ class RequestContext:
         """
         raise self.no_channel()
 
-    async def elicit_url(self, message: str, url: str, elicitation_id: str) -> ElicitAnswer:
+    async def elicit_url(
+        self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
+    ) -> ElicitAnswer:
         """Send the client's user to an absolute http or https ``url``. As `elicit`, with ``elicitation.url``."""
         raise self.no_channel()
 

@@ -170,6 +170,7 @@ class LiveContext(RequestContext):
         metadata: JSONObject | None = None,
         tools: list[Tool] | None = None,
         tool_choice: ToolChoice | None = None,
+        meta: JSONObject | None = None,
     ) -> CreateMessageResult:
         self._check("sampling")
         if tools is not None or tool_choice is not None:  # 2025-11-25 sampling, Tools in Sampling
@@ -189,26 +190,31 @@ class LiveContext(RequestContext):
             metadata,
             tools,
             tool_choice,
+            meta=meta,
         )
         return await self._ask("sampling/createMessage", params, CreateMessageResult)
 
     async def sample_raw(self, params: JSONObject) -> JSONObject:
         return await self._ask_raw("sampling/createMessage", params)
 
-    async def elicit(self, message: str, form: type | JSONObject) -> ElicitAnswer:
+    async def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
         self._check("elicitation", "elicitation.form")
         schema = form_schema(form)
-        answer = await self._ask("elicitation/create", ElicitFormParams(message, schema), ElicitResult)
+        answer = await self._ask("elicitation/create", ElicitFormParams(message, schema, meta=meta), ElicitResult)
         if answer.action == "accept" and (fault := SchemaValidator(schema).faults(answer.content or {})):
             raise ProtocolViolation(f"the accepted form does not fit what was asked: {fault}")
         return ElicitAnswer(answer.action, answer.content if answer.action == "accept" else None)
 
-    async def elicit_url(self, message: str, url: str, elicitation_id: str) -> ElicitAnswer:
+    async def elicit_url(
+        self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
+    ) -> ElicitAnswer:
         self._check("elicitation", "elicitation.url")
         check_url(url)
         if not elicitation_id:
             raise CodedError(INVALID_PARAMS, "Invalid params: a URL elicitation needs an elicitation id")
-        answer = await self._ask("elicitation/create", ElicitURLParams(message, url, elicitation_id), ElicitResult)
+        answer = await self._ask(
+            "elicitation/create", ElicitURLParams(message, url, elicitation_id, meta=meta), ElicitResult
+        )
         return ElicitAnswer(answer.action)
 
     async def elicit_raw(self, params: JSONObject) -> JSONObject:

@@ -102,13 +102,13 @@ class WorkerContext:
         """As `RequestContext.sample`."""
         return _wait_for(self._context.sample, messages, max_tokens=max_tokens, **options)
 
-    def elicit(self, message: str, form: type | JSONObject) -> ElicitAnswer:
+    def elicit(self, message: str, form: type | JSONObject, **options: Any) -> ElicitAnswer:
         """As `RequestContext.elicit`."""
-        return _wait_for(self._context.elicit, message, form)
+        return _wait_for(self._context.elicit, message, form, **options)
 
-    def elicit_url(self, message: str, url: str, elicitation_id: str) -> ElicitAnswer:
+    def elicit_url(self, message: str, url: str, elicitation_id: str, **options: Any) -> ElicitAnswer:
         """As `RequestContext.elicit_url`."""
-        return _wait_for(self._context.elicit_url, message, url, elicitation_id)
+        return _wait_for(self._context.elicit_url, message, url, elicitation_id, **options)
 
     def list_roots(self) -> list[Root]:
         """As `RequestContext.list_roots`."""

@@ -29,6 +29,7 @@ class ElicitFormParams:
     message: str
     requested_schema: JSONObject
     task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
 
 
 @wire
@@ -42,6 +43,7 @@ class ElicitURLParams:
     elicitation_id: str | None = since("2025-11-25", until="2025-11-25")
     mode: Literal["url"] = "url"
     task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    meta: JSONObject | None = since("2025-11-25", until="2025-11-25")
 
 
 ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams

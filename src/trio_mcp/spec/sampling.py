@@ -77,6 +77,7 @@ class CreateMessageParams:
     tools: list[Tool] | None = since("2025-11-25")
     tool_choice: ToolChoice | None = since("2025-11-25")
     task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
 
 
 @wire

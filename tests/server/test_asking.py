@@ -1,0 +1,67 @@
+"""What a server asks its client, and what travels beside the question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trio_mcp import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitFormParams,
+    ElicitResult,
+    ElicitURLParams,
+    ProtocolViolation,
+    RequestContext,
+    Server,
+    TextContent,
+    open_memory,
+)
+
+RELATED = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
+
+
+async def test_meta_of_a_question_reaches_the_client_beside_the_progress_token() -> None:
+    server, seen = Server("s"), list[Any]()
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        await ctx.sample("hi", max_tokens=1, meta=RELATED)
+        await ctx.elicit("name?", {"type": "object", "properties": {}}, meta=RELATED)
+        await ctx.elicit_url("pay", "https://example.com/pay", "e-1", meta=RELATED)
+
+    def sampling(params: CreateMessageParams) -> CreateMessageResult:
+        seen.append(params.meta)
+        return CreateMessageResult("assistant", TextContent("hello"), "model")
+
+    def elicitation(params: ElicitFormParams) -> ElicitResult:
+        seen.append(params.meta)
+        return ElicitResult("accept", {})
+
+    def elicitation_url(params: ElicitURLParams) -> ElicitResult:
+        seen.append(params.meta)
+        return ElicitResult("accept")
+
+    async with open_memory(
+        server, era="legacy", sampling=sampling, elicitation=elicitation, elicitation_url=elicitation_url
+    ) as client:
+        await client.call_tool("ask")
+    assert seen == [RELATED, RELATED, RELATED]
+
+
+@pytest.mark.parametrize("content", [{"size": "large"}, {}])
+async def test_an_accepted_form_that_does_not_fit_is_a_violation_and_nobody_elses_fault(content: Any) -> None:
+    server, faults = Server("s"), list[str]()
+    form = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        with pytest.raises(ProtocolViolation) as caught:
+            await ctx.elicit("size?", form)
+        faults.append(str(caught.value))
+
+    async with open_memory(server, era="legacy", elicitation=lambda _: ElicitResult("accept", content)) as client:
+        await client.call_tool("ask")
+        await client.ping()
+    assert "does not fit" in faults[0]
