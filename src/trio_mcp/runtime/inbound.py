@@ -113,6 +113,7 @@ class Inbound:
                 self.send_reply(line, scope.batch)
             elif scope.batch is not None:
                 scope.batch.settle(None)
+            self.overruns.forget(scope)
             self._in_flight.ended(scope)
 
     def _reply_line(self, scope: RequestScope, result: Any, failure: BaseException | None) -> bytes | None:
