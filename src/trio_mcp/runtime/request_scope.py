@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +39,12 @@ class RequestScope(Owner):
 
     __slots__ = (
         "_cancellation",
+        "_deadline",
         "_event",
         "_log",
+        "_overdue",
         "batch",
         "channel",
-        "deadline_scope",
         "finished",
         "holds_slot",
         "is_over",
@@ -68,7 +71,6 @@ class RequestScope(Owner):
         self.nursery: trio.Nursery | None = None
         """`None` until the handler runs."""
         self.task: trio.lowlevel.Task | None = None
-        self.deadline_scope: trio.CancelScope | None = None
         self.reply_scope: trio.CancelScope | None = None
         self.reporter: ProgressReporter | None = None
         if request.progress_token is not None:
@@ -81,28 +83,57 @@ class RequestScope(Owner):
                 with_message=request.revision.progress_message,
             )
         self._cancellation: Cancellation | None = None
+        """By anybody but its own time limit."""
+        self._overdue: Cancellation | None = None
+        """By its own time limit, which lets it be answered."""
+        self._deadline: trio.CancelScope | None = None
         self._event: threading.Event | None = None
         self._log: RequestLog | None = None
 
     @property
     def is_cancelled(self) -> bool:
         """Whether it was cancelled, by whom ever. May be read from any thread; never raises."""
-        return self._cancellation is not None or (self.deadline_scope is not None and self.deadline_scope.cancel_called)
+        return self.cancellation is not None
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """Why it was cancelled; `None` while it is not."""
-        deadline = self.deadline_scope
-        if self._cancellation is None and deadline is not None and deadline.cancel_called:
-            return Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", deadline.deadline)
-        return self._cancellation
+        """Why it was cancelled; `None` while it is not. May be read from any thread."""
+        known, deadline = self._cancellation or self._overdue, self._deadline
+        # Only trio's own thread can look at the clock; the others are told by `_watch`.
+        if known is None and deadline is not None and trio.lowlevel.in_trio_run() and deadline.cancel_called:
+            self._passed(deadline)
+            known = self._overdue
+        return known
+
+    @contextmanager
+    def until(self, deadline: trio.CancelScope) -> Generator[None]:
+        """Inside, ``deadline`` is the time limit of the handler: `cancellation` and `event` tell of it."""
+        assert self.nursery is not None, "a handler runs inside the nursery"
+        self._deadline = deadline
+        watching = trio.CancelScope()
+        self.nursery.start_soon(self._watch, deadline, watching)
+        try:
+            yield
+        finally:
+            watching.cancel()
+            self._deadline = None
+
+    async def _watch(self, deadline: trio.CancelScope, watching: trio.CancelScope) -> None:
+        with watching:
+            await trio.sleep_until(deadline.deadline)
+            self._passed(deadline)
+
+    def _passed(self, deadline: trio.CancelScope) -> None:
+        self._overdue = Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", deadline.deadline)
+        if self._event is not None:
+            self._event.set()
 
     @property
     def event(self) -> threading.Event:
         """Set when it is cancelled, for foreign code and threads that can wait for nothing else."""
         if self._event is None:
             self._event = threading.Event()
-            if self._cancellation is not None:
+            if self.cancellation is not None:
                 self._event.set()
         return self._event
 
