@@ -16,12 +16,10 @@ T = TypeVar("T")
 logger = logging.getLogger("trio_mcp")
 
 
-async def run_in_worker(
-    call: Callable[[], T], limiter: trio.CapacityLimiter, grace: float, on_cancel: Callable[[], None]
-) -> T:
+async def run_in_worker(call: Callable[[], T], limiter: trio.CapacityLimiter, grace: float) -> T:
     """Run ``call`` in a thread under ``limiter`` and return what it returns.
 
-    Cancelled, it calls ``on_cancel``, from this task, and the thread learns it at its next `trio.from_thread.check_cancelled` and has ``grace`` seconds
+    Cancelled, the thread learns it at its next `trio.from_thread.check_cancelled` and has ``grace`` seconds
     to end; then it is abandoned: it runs on, keeps its place in ``limiter``, and nobody looks at its result
     (DESIGN ruling 8). A call that has not started by then never does.
     """
@@ -45,7 +43,6 @@ async def run_in_worker(
         return await trio.to_thread.run_sync(body, limiter=limiter, abandon_on_cancel=True)  # type: ignore[return-value]
     except trio.Cancelled:
         given_up = True
-        on_cancel()
         if started:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
                 await ended.wait()
