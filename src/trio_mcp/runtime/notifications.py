@@ -32,6 +32,7 @@ class NotificationQueue:
         self._failed = failed
         self._arrived = trio.lowlevel.ParkingLot()
         self._progressed = trio.lowlevel.ParkingLot()
+        self._over = False
         self.received = 0
         """How many ever came."""
         self.handled = 0
@@ -52,20 +53,24 @@ class NotificationQueue:
             self._progressed.unpark_all()
 
     async def run(self) -> None:
-        """Hand them over until cancelled."""
+        """Hand them over until cancelled, which ends the wait of all that wait to be caught up."""
         _inside.set(_inside.get() | {id(self)})
-        while True:
-            while not self._waiting:
-                await self._arrived.park()
-            event = self._waiting.take()
-            try:
-                await self._handle(event)
-            except Exception as error:
-                self._failed(error)
-            self._done()
+        try:
+            while True:
+                while not self._waiting:
+                    await self._arrived.park()
+                event = self._waiting.take()
+                try:
+                    await self._handle(event)
+                except Exception as error:
+                    self._failed(error)
+                self._done()
+        finally:
+            self._over = True
+            self._progressed.unpark_all()
 
     async def caught_up(self, count: int) -> None:
         """Wait until ``count`` of them are done with. Inside a callback it returns at once, since there the
         wait would be for the caller itself."""
-        while self.handled < count and id(self) not in _inside.get():
+        while self.handled < count and not self._over and id(self) not in _inside.get():
             await self._progressed.park()
