@@ -111,8 +111,11 @@ class DuplexChannel:
                 async with trio.open_nursery() as self._inbound.nursery:
                     service.start_soon(self._read)
                     task_status.started()
-                    await self._until_ending()
-                    await self._drain()
+                    try:
+                        await self._until_ending()
+                        await self._drain()
+                    finally:  # from here on the nursery may close at any moment
+                        self._inbound.refuse_new("the connection has ended")
                 await self._flush()
                 service.cancel_scope.cancel(reason="the connection has ended")
         finally:
@@ -148,7 +151,7 @@ class DuplexChannel:
         ``drain_timeout`` in seconds replaces the limit's. While the connection is ending already, the
         requests that are left are cancelled at once instead.
         """
-        self._inbound.refuse_reason = self._inbound.refuse_reason or reason
+        self._inbound.refuse_new(reason)
         if self._ending:
             self._inbound.cancel_all(CancelCause.SHUTDOWN, reason)
             return
@@ -178,6 +181,7 @@ class DuplexChannel:
         """Both directions are gone: nobody will read an answer, so nothing goes on."""
         if self.lost is None:
             self.lost = error
+            self._inbound.refuse_new(error.reason)
             self._outbound.fail_all(error)
             self._inbound.cancel_all(CancelCause.DISCONNECT, error.reason)
             self._end()
@@ -237,8 +241,10 @@ class DuplexChannel:
                 else:
                     act(state.receive(decode(line, max_batch=max_batch)), len(line))
                 if outbox.size > _READING_MARKS * outbox.high_water:
-                    # The peer sends on and on without reading its answers: it waits for itself now.
-                    await outbox.room(_READING_MARKS)
+                    # The peer sends on and on without reading its answers: it waits for itself now. Only what
+                    # reading itself has put there counts. Two sides that stopped reading because both have
+                    # much to say would wait for each other for ever.
+                    await outbox.room_of(self._inbound.at_once, _READING_MARKS)
         except trio.EndOfChannel:
             # Nobody will answer us any more, so our own calls are over; theirs are finished (ruling 14).
             self._outbound.fail_all(ConnectionLost("the peer closed the connection"))
@@ -252,10 +258,10 @@ class DuplexChannel:
                 self._inbound.accept(event.request, batch)
                 return
             case events.Refused():
-                self._inbound.send_reply(error_line(event.reply), batch)
+                self._inbound.reply_now(error_line(event.reply), batch)
                 return
             case events.BatchReceived():
-                replies = BatchReplies(len(event.events), self.outbox.put)
+                replies = BatchReplies(len(event.events), self._inbound.put_batch)
                 for member in event.events:
                     self._act(member, size // len(event.events), replies)
                 return

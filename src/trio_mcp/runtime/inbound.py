@@ -15,6 +15,7 @@ from .cancellation import CancelCause
 from .handler import NOT_NOW
 from .in_flight import InFlight
 from .outbound import REQUEST_MARKS
+from .outbox import Owner
 from .overruns import Overruns
 from .replies import Replies
 from .request_scope import RequestScope, current_request
@@ -40,11 +41,17 @@ class Inbound:
         self._handler = handler
         self._replies = replies
         self._in_flight = InFlight(channel.limits, self._start)
+        self.at_once = Owner()
+        """Whose the replies are that the reader gives itself, without any task."""
         self.overruns = Overruns(channel.limits.cleanup_grace, self._overran)
         self.nursery: trio.Nursery | None = None
         """Where handlers run; set before the first request is accepted."""
         self.refuse_reason: str | None = None
         """Why no new request is taken; `None` while they are."""
+
+    def refuse_new(self, reason: str) -> None:
+        """Take no new request from now on. The first reason stays."""
+        self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, batch: BatchReplies | None) -> None:
         """Answer it at once, start it, let it wait for its turn, or refuse it. Synchronous."""
@@ -65,14 +72,18 @@ class Inbound:
 
     def _finish_now(self, request: InboundRequest, line: bytes, batch: BatchReplies | None) -> None:
         self._state.finish(request)
-        self.send_reply(line, batch)
+        self.reply_now(line, batch)
 
-    def send_reply(self, line: bytes, batch: BatchReplies | None) -> None:
-        """Send a reply, by itself or with its batch."""
+    def reply_now(self, line: bytes, batch: BatchReplies | None) -> None:
+        """Reply to what needs no task, from the reader."""
         if batch is None:
-            self._outbox.put(line)
+            self._outbox.put(line, self.at_once)
         else:
             batch.settle(line)
+
+    def put_batch(self, line: bytes) -> None:
+        """Send the replies to a batch."""
+        self._outbox.put(line, self.at_once)
 
     def _start(self, scope: RequestScope) -> None:
         assert self.nursery is not None
@@ -109,10 +120,10 @@ class Inbound:
             scope.close()
             scope.let_go()
             answered = self._state.finish(scope.request)
-            if line is not None and answered:
-                self.send_reply(line, scope.batch)
-            elif scope.batch is not None:
-                scope.batch.settle(None)
+            if scope.batch is not None:
+                scope.batch.settle(line if answered else None)
+            elif line is not None and answered:
+                self._outbox.put(line)
             self.overruns.forget(scope)
             self._in_flight.ended(scope)
 

@@ -52,6 +52,7 @@ class Outbox:
         self._tail: Segment | None = None
         self._writer = trio.lowlevel.ParkingLot()
         self._producers = trio.lowlevel.ParkingLot()
+        self._watchers = trio.lowlevel.ParkingLot()
         self._writing = False
         self._emptied = trio.Event()
         self._emptied.set()
@@ -127,6 +128,11 @@ class Outbox:
         if self._producers and self.size < self.high_water:
             self._producers.unpark(count=count)
 
+    async def room_of(self, owner: Owner, marks: int) -> None:
+        """As `room`, but only what ``owner`` has here counts."""
+        while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
+            await self._watchers.park()
+
     async def take(self) -> bytearray:
         """For the writer: wait for lines and take them, about ``high_water`` bytes at a time, always whole.
 
@@ -157,6 +163,8 @@ class Outbox:
                 chunk = segment.data
         self.size -= len(chunk)
         self._make_room()
+        if self._watchers:
+            self._watchers.unpark_all()
         return chunk
 
     async def flushed(self) -> None:

@@ -1,0 +1,174 @@
+"""The shell of one connection: what goes on, and what must not hold up what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import ConnectionLost, Limits
+from trio_mcp.runtime.channel import MessageChannel
+from trio_mcp.runtime.duplex import DuplexChannel
+from trio_mcp.runtime.handler import NOT_NOW
+from trio_mcp.runtime.nurseries import open_service_nursery
+from trio_mcp.runtime.request_scope import RequestScope
+from trio_mcp.spec.revisions import LATEST_LEGACY
+from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.events import NotificationReceived
+from trio_mcp.state.requests import InboundRequest
+from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+
+
+class Echo:
+    """Answers pings at once, and whatever else with its own parameters."""
+
+    def __init__(self) -> None:
+        self.started: list[Any] = []
+
+    def answer_now(self, request: InboundRequest) -> Any:
+        return {} if request.method.name == "ping" else NOT_NOW
+
+    async def answer(self, scope: RequestScope) -> Any:
+        self.started.append(scope.request.id)
+        await trio.sleep(scope.request.params.get("seconds", 0))
+        return scope.request.params
+
+    def wants(self, event: NotificationReceived) -> bool:
+        return False
+
+    async def notified(self, event: NotificationReceived) -> None:
+        raise AssertionError
+
+
+def side(role: Any, channel: MessageChannel, limits: Limits, handler: Echo | None = None) -> DuplexChannel:
+    state = ConnectionState(role)
+    state.revision, state.initialized = LATEST_LEGACY, True
+    return DuplexChannel(channel, state, handler or Echo(), limits)
+
+
+@asynccontextmanager
+async def server_alone(limits: Limits, handler: Echo, capacity: int = 65536) -> AsyncGenerator[MemoryChannel]:
+    """A server, and the bare wire to it."""
+    ours, theirs = memory_channel_pair(capacity)
+    async with open_service_nursery("over") as nursery:
+        nursery.start_soon(side("server", theirs, limits, handler).run)
+        await wait_all_tasks_blocked()
+        with trio.fail_after(1000):
+            yield ours
+
+
+def ping(number: int, padding: int = 0) -> bytes:
+    return (
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping", "params": {"x": "x" * padding}}).encode() + b"\n"
+    )
+
+
+def call(number: int, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode() + b"\n"
+
+
+async def test_large_messages_in_both_directions_at_once_do_not_hold_each_other_up(autojump_clock: object) -> None:
+    ours, theirs = memory_channel_pair()
+    client, server = side("client", ours, Limits()), side("server", theirs, Limits())
+    params = {"text": "x" * 2_000_000}
+    with trio.fail_after(60):
+        async with open_service_nursery("over") as services:
+            services.start_soon(client.run)
+            services.start_soon(server.run)
+            async with trio.open_nursery() as nursery:
+                for _ in range(12):
+                    nursery.start_soon(client.request, "tools/call", params, LATEST_LEGACY)
+                    nursery.start_soon(server.request, "sampling/createMessage", params, LATEST_LEGACY)
+
+
+async def test_a_peer_that_asks_on_without_reading_its_answers_is_read_no_further(autojump_clock: object) -> None:
+    sent = 0
+    async with server_alone(Limits(high_water=100), Echo(), capacity=1000) as wire:
+        with trio.move_on_after(100) as stuck:
+            for number in range(10_000):
+                await wire.send(ping(number))
+                sent += 1
+        assert stuck.cancelled_caught
+    # 64 high-water marks, what fits on the wire both ways, and a message in each hand.
+    assert sent < 400
+
+
+async def test_it_is_read_again_as_soon_as_it_reads(autojump_clock: object) -> None:
+    async with server_alone(Limits(high_water=100), Echo(), capacity=1000) as wire, trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            for number in range(2000):
+                await wire.send(ping(number))
+
+        nursery.start_soon(ask)
+        await trio.sleep(10)
+        with trio.fail_after(10):
+            answers = [json.loads(await wire.receive())["id"] for _ in range(2000)]
+    assert answers == list(range(2000))
+
+
+async def test_a_cancel_is_read_while_the_outbox_is_full_of_other_things(autojump_clock: object) -> None:
+    handler = Echo()
+    async with server_alone(Limits(high_water=100), handler, capacity=100) as wire:
+        await wire.send(call(0, seconds=10_000))
+        for number in range(1, 5):
+            await wire.send(call(number, text="x" * 100_000))
+        await trio.sleep(1)
+        await wire.send(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":0}}\n')
+        await wire.send(ping(9))
+        answered = {json.loads(await wire.receive())["id"] for _ in range(5)}
+    assert answered == {1, 2, 3, 4, 9}
+
+
+class HalfDead(MessageChannel):
+    """A peer that reads nothing any more, but has much to ask: one request per tick."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.broken = trio.Event()
+
+    async def receive(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        self.asked += 1
+        if self.asked > 1:
+            await self.broken.wait()
+        return ping(0) if self.asked == 1 else call(self.asked, seconds=50)
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        self.broken.set()
+        raise ConnectionLost("broken pipe")
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_requests_that_arrive_while_a_lost_connection_ends_are_not_run(autojump_clock: object) -> None:
+    for _ in range(20):  # the order of tasks within a tick is anybody's guess
+        channel, handler = HalfDead(), Echo()
+        server = side("server", channel, Limits(), handler)
+        with trio.fail_after(100):
+            await server.run()
+        assert handler.started == []
+        assert server.state.inbound == ()
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "shut down"])
+async def test_lines_that_are_at_hand_while_it_ends_do_no_harm(autojump_clock: object, ending: str) -> None:
+    ours, theirs = memory_channel_pair()
+    handler = Echo()
+    server = side("server", theirs, Limits(), handler)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            await wait_all_tasks_blocked()
+            await ours.send(b"".join(call(number) for number in range(100)))
+            if ending == "cancelled":
+                scope.cancel()
+            else:
+                server.shut_down("over", drain_timeout=0)
+    assert server.state.inbound == ()
