@@ -86,6 +86,7 @@ class DescriptorStream:
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
+        os.fstat(write_fd)  # before the number of one that is not open is given to our own reader
         self._reader = _own(read_fd, "r")
         try:
             self._writer = _own(write_fd, "w")

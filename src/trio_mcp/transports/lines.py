@@ -79,7 +79,8 @@ class LineChannel(MessageChannel):
             del buffer[: self._start]
             self._start = 0
         self._searched = len(buffer)
-        if len(buffer) > self._max:
+        bom = len(_BOM) if self._first and buffer.startswith(_BOM) else 0
+        if len(buffer) - bom > self._max:
             buffer.clear()
             self._searched = 0
             if not self._skipping:

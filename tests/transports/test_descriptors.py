@@ -1,0 +1,247 @@
+"""Descriptors of every kind: their bytes pass, and the flags they were found with stay."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import socket
+import termios
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp.transports.descriptors import DescriptorStream
+
+KINDS = ["pipe", "socket", "pty"]
+
+
+class Both:
+    """Our two descriptors, and the peer's ends of them."""
+
+    def __init__(self, kind: str) -> None:
+        match kind:
+            case "pipe":
+                self.read_fd, self.peer_write = os.pipe()
+                self.peer_read, self.write_fd = os.pipe()
+            case "socket":
+                ours, theirs = socket.socketpair()
+                self.read_fd, self.peer_write = ours.detach(), theirs.detach()
+                self.write_fd, self.peer_read = os.dup(self.read_fd), os.dup(self.peer_write)
+            case "pty":
+                self.peer_write, self.read_fd = pty.openpty()
+                settings = termios.tcgetattr(self.read_fd)
+                settings[1] &= ~termios.OPOST
+                settings[3] &= ~(termios.ECHO | termios.ICANON)
+                termios.tcsetattr(self.read_fd, termios.TCSANOW, settings)
+                self.write_fd, self.peer_read = os.dup(self.read_fd), os.dup(self.peer_write)
+
+    def close_peer(self) -> None:
+        for fd in (self.peer_read, self.peer_write):
+            with suppress(OSError):
+                os.close(fd)
+
+    def close(self) -> None:
+        self.close_peer()
+        for fd in (self.read_fd, self.write_fd):
+            with suppress(OSError):
+                os.close(fd)
+
+
+@pytest.fixture(params=KINDS)
+def both(request: pytest.FixtureRequest) -> Iterator[Both]:
+    ends = Both(request.param)
+    yield ends
+    ends.close()
+
+
+def flags(*fds: int) -> list[int]:
+    return [fcntl.fcntl(fd, fcntl.F_GETFL) for fd in fds]
+
+
+async def test_bytes_pass_both_ways_and_the_flags_stay_as_they_were_found(both: Both) -> None:
+    found = flags(both.read_fd, both.write_fd, both.peer_read, both.peer_write)
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    os.write(both.peer_write, b"there")
+    assert await stream.receive_some() == b"there"
+    await stream.send_all(b"back")
+    assert os.read(both.peer_read, 100) == b"back"
+    assert flags(both.read_fd, both.write_fd, both.peer_read, both.peer_write) == found
+    await stream.aclose()
+    assert flags(both.read_fd, both.write_fd) == found[:2]
+
+
+@pytest.mark.parametrize("non_blocking", [False, True])
+async def test_a_reader_waits_without_holding_up_anybody(both: Both, non_blocking: bool) -> None:
+    os.set_blocking(both.read_fd, not non_blocking)
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    received: list[bytes] = []
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+
+            async def receive() -> None:
+                received.append(bytes(await stream.receive_some()))
+
+            nursery.start_soon(receive)
+            await wait_all_tasks_blocked()
+            assert received == []
+            os.write(both.peer_write, b"now")
+    assert received == [b"now"]
+    stream.close()
+
+
+async def test_a_cancelled_receive_has_read_nothing(both: Both) -> None:
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    with trio.fail_after(5), trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.receive_some)
+            await wait_all_tasks_blocked()
+            scope.cancel()
+    os.write(both.peer_write, b"kept")
+    assert await stream.receive_some() == b"kept"
+    stream.close()
+
+
+async def test_a_large_message_waits_for_a_slow_reader_and_arrives_whole(both: Both) -> None:
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    message, received = bytes(range(32, 127)) * 3000, bytearray()
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.send_all, message)
+            while len(received) < len(message):
+                await trio.lowlevel.wait_readable(both.peer_read)
+                received += os.read(both.peer_read, 65536)
+    assert received == message
+    trio.lowlevel.notify_closing(both.peer_read)
+    stream.close()
+
+
+async def test_the_end_of_the_peer_is_the_end_of_the_input(both: Both) -> None:
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    os.write(both.peer_write, b"last")
+    assert await stream.receive_some() == b"last"
+    both.close_peer()
+    with trio.fail_after(5):
+        assert await stream.receive_some() == b""
+    stream.close()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+async def test_writing_to_a_peer_that_is_gone_is_a_broken_resource_and_no_signal(kind: str) -> None:
+    both = Both(kind)
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    both.close_peer()
+    with pytest.raises(trio.BrokenResourceError):
+        await stream.send_all(b"x" * 100_000)
+    stream.close()
+    both.close()
+
+
+async def test_a_regular_file_is_read_to_its_end_and_written_to(tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(b"x" * 200_000)
+    with source.open("rb") as reading, target.open("wb") as writing:
+        stream = DescriptorStream(reading.fileno(), writing.fileno())
+        received = bytearray()
+        while data := await stream.receive_some():
+            received += data
+        await stream.send_all(received)
+        stream.close()
+    assert target.read_bytes() == b"x" * 200_000
+
+
+async def test_dev_null_is_empty_and_takes_everything() -> None:
+    with open(os.devnull, "r+b", buffering=0) as null:  # noqa: ASYNC230 - it never blocks
+        stream = DescriptorStream(null.fileno(), null.fileno())
+        assert await stream.receive_some() == b""
+        await stream.send_all(b"x" * 100_000)
+        stream.close()
+
+
+async def test_reading_a_file_lets_others_run(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.write_bytes(b"x" * 100)
+    ran: list[str] = []
+    with source.open("rb") as reading:
+        stream = DescriptorStream(reading.fileno(), reading.fileno())
+        async with trio.open_nursery() as nursery:
+
+            async def other() -> None:
+                ran.append("other")
+
+            nursery.start_soon(other)
+            for _ in range(3):
+                await stream.receive_some(10)
+            assert ran == ["other"]
+        stream.close()
+
+
+@pytest.mark.parametrize("missing", ["read", "write"])
+async def test_a_descriptor_that_is_not_open_is_an_os_error_and_leaves_nothing_open(missing: str) -> None:
+    both = Both("pipe")
+    os.close(both.read_fd if missing == "read" else both.write_fd)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        DescriptorStream(both.read_fd, both.write_fd)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    both.close()
+
+
+async def test_closing_is_idempotent_leaves_the_originals_open_and_ends_use(both: Both) -> None:
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    stream.close()
+    await stream.aclose()
+    os.fstat(both.read_fd)
+    os.fstat(both.write_fd)
+    for use in (stream.receive_some, lambda: stream.send_all(b"x")):
+        with pytest.raises(trio.ClosedResourceError):
+            await use()
+
+
+async def test_closing_wakes_who_waits(both: Both) -> None:
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+
+            async def receive() -> None:
+                with pytest.raises(trio.ClosedResourceError):
+                    await stream.receive_some()
+
+            nursery.start_soon(receive)
+            await wait_all_tasks_blocked()
+            stream.close()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "pty"])
+async def test_where_files_cannot_be_opened_anew_they_are_polled(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_open = os.open
+
+    def refuse(path: Any, *args: Any, **options: Any) -> int:
+        if str(path).startswith("/proc/self/fd/"):
+            raise PermissionError(path)
+        return real_open(path, *args, **options)
+
+    both = Both(kind)
+    found = flags(both.read_fd, both.write_fd)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        stream = DescriptorStream(both.read_fd, both.write_fd)
+    message, received = b"y" * 300_000, bytearray()
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.send_all, message)
+            while len(received) < len(message):
+                await trio.lowlevel.wait_readable(both.peer_read)
+                received += os.read(both.peer_read, 65536)
+        os.write(both.peer_write, b"there")
+        assert await stream.receive_some() == b"there"
+    assert received == message
+    assert flags(both.read_fd, both.write_fd) == found
+    trio.lowlevel.notify_closing(both.peer_read)
+    stream.close()
+    both.close()

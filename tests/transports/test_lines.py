@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+import trio
+from hypothesis import example, given
+from hypothesis import strategies as st
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
+
+from trio_mcp import ConnectionLost
+from trio_mcp.runtime.channel import UnreadableFrame
+from trio_mcp.transports.lines import LineChannel
+
+
+class Chunks:
+    """A stream that gives these chunks, and then its end."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter([chunk for chunk in chunks if chunk])
+        self.sent = bytearray()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        return next(self._chunks, b"")
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+
+    async def aclose(self) -> None: ...
+
+
+async def lines_of(chunks: Iterable[bytes], limit: int = 1000) -> list[bytes | str]:
+    """The lines, with the place of each that was skipped."""
+    channel, lines = LineChannel(Chunks(chunks), limit), list[bytes | str]()
+    while True:
+        try:
+            lines.append(bytes(await channel.receive()))
+        except UnreadableFrame as error:
+            lines.append(f"skipped ({error.code})")
+        except trio.EndOfChannel:
+            return lines
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"a\nb\nc\n", [b"a", b"b", b"c"]),
+        (b"a\nlast words", [b"a", b"last words"]),
+        (b"\n\n  \n\t\n\r\n", []),
+        (b"\n\na\n\n", [b"a"]),
+        (b"\xef\xbb\xbfa\nb\n", [b"a", b"b"]),
+        (b"\xef\xbb\xbf\nb\n", [b"b"]),
+        (b"a\n\xef\xbb\xbfb\n", [b"a", b"\xef\xbb\xbfb"]),
+        (b"\xff\xfe\na\n", [b"\xff\xfe", b"a"]),
+        (b"\xe2\x80\xa8\n", [b"\xe2\x80\xa8"]),
+        (b"a\x0bb\x0cc\x1dd\n", [b"a\x0bb\x0cc\x1dd"]),
+    ],
+)
+async def test_a_message_is_what_stands_between_newlines(data: bytes, lines: list[bytes]) -> None:
+    assert await lines_of([data]) == lines
+
+
+async def test_a_carriage_return_before_the_newline_is_space_to_json() -> None:
+    assert [bytes(line).strip() for line in await lines_of([b"{}\r\n[]\r\n"]) if isinstance(line, bytes)] == [
+        b"{}",
+        b"[]",
+    ]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 10, 11, 12, 1000])
+async def test_a_line_beyond_the_limit_is_skipped_and_reported_once(chunk: int) -> None:
+    data = b"a" * 10 + b"\n" + b"b" * 11 + b"\n" + b"c" * 500 + b"\nd\n" + b"e" * 20
+    chunks = [data[at : at + chunk] for at in range(0, len(data), chunk)]
+    skipped = "skipped (-32600)"
+    assert await lines_of(chunks, limit=10) == [b"a" * 10, skipped, skipped, b"d", skipped]
+
+
+@given(
+    st.lists(st.sampled_from([b"\n", b"\r\n", b"a", b"bcdefgh", b"\xc3\xa9", b"\xef\xbb\xbf", b" "]), max_size=40),
+    st.data(),
+)
+@example([b"\xef\xbb\xbf", b"bcdefgh", b"\n"], None)
+def test_splitting_the_bytes_anywhere_changes_nothing(parts: list[bytes], data: st.DataObject | None) -> None:
+    text = b"".join(parts)
+    if data is None:
+        cuts = list(range(len(text)))
+    else:
+        cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=20)))
+    chunks = [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+    async def compare() -> None:
+        for limit in (7, 1000):
+            assert await lines_of(chunks, limit) == await lines_of([text], limit)
+
+    trio.run(compare)
+
+
+async def test_a_receive_that_is_cancelled_loses_no_byte() -> None:
+    ours, theirs = memory_stream_pair()
+    channel = LineChannel(ours, 1000)
+    await theirs.send_all(b"hal")
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(channel.receive)
+            await wait_all_tasks_blocked()
+            scope.cancel()
+    await theirs.send_all(b"f\n")
+    assert await channel.receive() == b"half"
+
+
+async def test_what_is_sent_is_passed_on_as_it_is() -> None:
+    stream = Chunks([])
+    await LineChannel(stream, 1000).send(b"{}\n[]\n")
+    assert stream.sent == b"{}\n[]\n"
+
+
+async def test_a_stream_that_breaks_is_connection_lost_both_ways() -> None:
+    ours, theirs = memory_stream_pair()
+    await theirs.aclose()
+    channel = LineChannel(ours, 1000)
+    with pytest.raises(ConnectionLost, match="reads no more"):
+        await channel.send(b"{}\n")
+    await channel.aclose()
+    with pytest.raises(ConnectionLost):
+        await channel.receive()
+
+
+async def test_the_end_stays_the_end() -> None:
+    channel = LineChannel(Chunks([b"a\n"]), 1000)
+    assert await channel.receive() == b"a"
+    for _ in range(2):
+        with pytest.raises(trio.EndOfChannel):
+            await channel.receive()

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SERVE = "import trio; from trio_mcp import Server, serve_stdio; trio.run(serve_stdio, Server('s'))"
+PING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
+
+
+@pytest.mark.parametrize(("closed", "name"), [("<&-", "input"), (">&-", "output")])
+def test_standard_streams_that_are_not_open_are_a_clear_error(closed: str, name: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", SERVE],
+        input=PING if closed == ">&-" else None,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.returncode == 1
+    assert f"standard {name} is not open" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_server_without_a_standard_error_still_serves() -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", SERVE],
+        input=PING,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
