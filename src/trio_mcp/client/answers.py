@@ -76,5 +76,5 @@ class Answers:
         # An object with an async __call__ is an async function, too.
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             return await handler(*args)
-        result = await run_in_worker(partial(handler, *args), scope.workers, scope.channel.limits.cleanup_grace)
+        result = await run_in_worker(partial(handler, *args), scope.workers, scope.wiring.limits.cleanup_grace)
         return await result if inspect.isawaitable(result) else result

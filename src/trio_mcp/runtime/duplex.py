@@ -39,6 +39,7 @@ from .notifications import NotificationQueue
 from .outbound import Outbound
 from .outbox import Outbox, Segment
 from .replies import Replies, error_line
+from .wiring import Wiring
 
 __all__ = ["DuplexChannel"]
 
@@ -69,11 +70,16 @@ class DuplexChannel:
     ) -> None:
         self.state = state
         self.limits = limits
-        self.may_log = may_log
         self.outbox = Outbox(limits.high_water)
-        self.late_progress = LateProgress()
-        self.workers = workers or trio.CapacityLimiter(limits.worker_threads)
-        self.trio_token = trio.lowlevel.current_trio_token()
+        self.wiring = Wiring(
+            state,
+            limits,
+            self.outbox,
+            LateProgress(),
+            workers or trio.CapacityLimiter(limits.worker_threads),
+            may_log,
+            trio.lowlevel.current_trio_token(),
+        )
         self.lost: ConnectionLost | None = None
         """Why nothing we write reaches the peer any more; `None` while it does."""
         self._channel = channel
@@ -82,7 +88,7 @@ class DuplexChannel:
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), handler.notified, self._callback_failed
         )
         self._outbound = Outbound(state, self.outbox, self._notifications, limits)
-        self._inbound = Inbound(self, handler, Replies(server_info or {}))
+        self._inbound = Inbound(self.wiring, handler, Replies(server_info or {}), self._outbound.request)
         self._notices: dict[bytes, Segment] = {}
         self._drain_timeout = limits.drain_timeout
         self._ending = False
@@ -105,7 +111,7 @@ class DuplexChannel:
                     self._write,
                     self._notifications.run,
                     self._inbound.overruns.run,
-                    self.late_progress.run,
+                    self.wiring.late_progress.run,
                 ):
                     service.start_soon(task)
                 async with trio.open_nursery() as self._inbound.nursery:

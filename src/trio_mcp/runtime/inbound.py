@@ -18,13 +18,13 @@ from .outbound import REQUEST_MARKS
 from .outbox import Owner
 from .overruns import Overruns
 from .replies import Replies
-from .request_scope import RequestScope, current_request
+from .request_scope import Ask, RequestScope, current_request
 
 if TYPE_CHECKING:
     from ..state.events import CancelReceived
     from ..state.requests import InboundRequest
-    from .duplex import DuplexChannel
     from .handler import RequestHandler
+    from .wiring import Wiring
 
 __all__ = ["Inbound"]
 
@@ -34,16 +34,17 @@ logger = logging.getLogger("trio_mcp")
 class Inbound:
     """Runs the peer's requests and answers them, each at most once, and never after its cancel."""
 
-    def __init__(self, channel: DuplexChannel, handler: RequestHandler, replies: Replies) -> None:
-        self._channel = channel
-        self._state = channel.state
-        self._outbox = channel.outbox
+    def __init__(self, wiring: Wiring, handler: RequestHandler, replies: Replies, ask: Ask) -> None:
+        self._wiring = wiring
+        self._ask = ask
+        self._state = wiring.state
+        self._outbox = wiring.outbox
         self._handler = handler
         self._replies = replies
-        self._in_flight = InFlight(channel.limits, self._start)
+        self._in_flight = InFlight(wiring.limits, self._start)
         self.at_once = Owner()
         """Whose the replies are that the reader gives itself, without any task."""
-        self.overruns = Overruns(channel.limits.cleanup_grace, self._overran)
+        self.overruns = Overruns(wiring.limits.cleanup_grace, self._overran)
         self.nursery: trio.Nursery | None = None
         """Where handlers run; set before the first request is accepted."""
         self.refuse_reason: str | None = None
@@ -64,7 +65,7 @@ class Inbound:
             self._finish_now(request, self._replies.result(request, result), batch)
         elif self.refuse_reason is not None:
             self._refuse(request, "Shutting down: no new requests are taken", batch)
-        elif not self._in_flight.admit(RequestScope(self._channel, request, batch)):
+        elif not self._in_flight.admit(RequestScope(self._wiring, request, batch, self._ask)):
             self._refuse(request, "Too busy: too many requests are in flight or waiting; try again later", batch)
 
     def _refuse(self, request: InboundRequest, reason: str, batch: BatchReplies | None) -> None:
@@ -171,7 +172,7 @@ class Inbound:
             "%s (request %r) still runs %g s after its cancel; it no longer counts as in flight. It is at:\n%s",
             scope.request.method.name,
             scope.request.id,
-            self._channel.limits.cleanup_grace,
+            self._wiring.limits.cleanup_grace,
             stack,
         )
         self._in_flight.release_slot(scope)

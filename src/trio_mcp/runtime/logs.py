@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
 from ..jsonrpc.codec import encode_value
 from ..spec.log_levels import LogLevel, log_level_rank
+from .outbox import Outbox, Owner
 
-if TYPE_CHECKING:
-    from .request_scope import RequestScope
-
-__all__ = ["RequestLog"]
+__all__ = ["Logged", "RequestLog"]
 
 _ALWAYS: Final = 7
 
@@ -23,6 +21,25 @@ def _head(level: str) -> bytes:
 
 _HEADS: Final = {level.value: _head(level.value) for level in LogLevel}
 """The constant part of each line, encoded once."""
+
+
+class Logged(Owner):
+    """A request, as its log sees it. Its lines are withdrawn with it."""
+
+    __slots__ = ("finished", "outbox")
+
+    finished: bool
+    """Nothing more is sent for it."""
+    outbox: Outbox
+
+    @property
+    def minimum_log_rank(self) -> int:
+        """The least rank that is sent."""
+        raise NotImplementedError
+
+    def admits(self, level: str) -> bool:
+        """Whether a message of ``level`` is sent now."""
+        raise NotImplementedError
 
 
 class RequestLog:
@@ -36,7 +53,7 @@ class RequestLog:
 
     __slots__ = ("_outbox", "_scope")
 
-    def __init__(self, scope: RequestScope) -> None:
+    def __init__(self, scope: Logged) -> None:
         self._scope = scope
         self._outbox = scope.outbox
 

@@ -43,7 +43,7 @@ class Outbound:
         self._waiting: set[trio.CancelScope] = set()
 
     async def request(
-        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
+        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None = None, /
     ) -> Any:
         """See `DuplexChannel.request`."""
         await trio.lowlevel.checkpoint_if_cancelled()

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import trio
 
 from ..spec.log_levels import log_level_rank
+from ..spec.revisions import Revision
+from ..state.requests import InboundRequest
+from .batches import BatchReplies
+from .calls import OnProgress
 from .cancellation import CancelCause, Cancellation
-from .logs import RequestLog
-from .outbox import Outbox, Owner
+from .logs import Logged, RequestLog
 from .progress import ProgressReporter
-
-if TYPE_CHECKING:
-    from ..state.requests import InboundRequest
-    from .batches import BatchReplies
-    from .duplex import DuplexChannel
+from .wiring import Wiring
 
 __all__ = ["NEVER_LOGGED", "RequestScope", "current_request"]
 
@@ -30,7 +29,17 @@ current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request
 """The request whose handler runs here, its child tasks and worker threads included."""
 
 
-class RequestScope(Owner):
+class Ask(Protocol):
+    """How the handler's own requests go out: `DuplexChannel.request`."""
+
+    def __call__(
+        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None = None, /
+    ) -> Awaitable[Any]:
+        """Send a request and wait for its result."""
+        ...
+
+
+class RequestScope(Logged):
     """One inbound request from its acceptance to its end.
 
     Its nursery's cancel scope is the abort signal: `cancel` stops the handler, the tasks it started in the
@@ -43,24 +52,24 @@ class RequestScope(Owner):
         "_event",
         "_log",
         "_overdue",
+        "ask",
         "batch",
-        "channel",
-        "finished",
         "holds_slot",
         "is_over",
         "nursery",
-        "outbox",
         "reply_scope",
         "reporter",
         "request",
         "task",
+        "wiring",
     )
 
-    def __init__(self, channel: DuplexChannel, request: InboundRequest, batch: BatchReplies | None) -> None:
-        self.channel = channel
+    def __init__(self, wiring: Wiring, request: InboundRequest, batch: BatchReplies | None, ask: Ask) -> None:
+        self.wiring = wiring
         self.batch = batch
         self.request = request
-        self.outbox: Outbox = channel.outbox
+        self.ask = ask
+        self.outbox = wiring.outbox
         self.segments = []
         self.finished = False
         """Nothing more is sent for it but, perhaps, its answer."""
@@ -75,11 +84,11 @@ class RequestScope(Owner):
         self.reporter: ProgressReporter | None = None
         if request.progress_token is not None:
             self.reporter = ProgressReporter(
-                channel.outbox,
+                wiring.outbox,
                 self,
                 request.progress_token,
-                channel.limits.progress_interval,
-                channel.late_progress.add,
+                wiring.limits.progress_interval,
+                wiring.late_progress.add,
                 with_message=request.revision.progress_message,
             )
         self._cancellation: Cancellation | None = None
@@ -140,7 +149,7 @@ class RequestScope(Owner):
     @property
     def workers(self) -> trio.CapacityLimiter:
         """Bounds the threads of plain ``def`` handlers."""
-        return self.channel.workers
+        return self.wiring.workers
 
     def cancel(self, cause: CancelCause, reason: str | None) -> bool:
         """Cancel it. False when it was cancelled before or is over: nothing happens then.
@@ -164,13 +173,13 @@ class RequestScope(Owner):
     @property
     def minimum_log_rank(self) -> int:
         """The least rank that is sent: this request's own where it named one, else the connection's."""
-        if not self.channel.may_log:
+        if not self.wiring.may_log:
             return NEVER_LOGGED
         request = self.request
         if request.revision.log_level == "request":
             # 2026-07-28 logging: MUST NOT emit for a request without a logLevel.
             return NEVER_LOGGED if request.log_level is None else log_level_rank(request.log_level)
-        return log_level_rank(self.channel.state.log_level)
+        return log_level_rank(self.wiring.state.log_level)
 
     def admits(self, level: str) -> bool:
         """Whether the client wants messages of ``level`` now."""

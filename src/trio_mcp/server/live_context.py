@@ -126,7 +126,7 @@ class LiveContext(RequestContext):
 
     async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
         self._check_way_back()
-        result = await self._scope.channel.request(method, params, self.revision)
+        result = await self._scope.ask(method, params, self.revision)
         try:
             return structure(result, result_type)
         except ValueError as error:
@@ -134,7 +134,7 @@ class LiveContext(RequestContext):
 
     def _ask_raw(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         self._check_way_back()
-        return self._scope.channel.request(method, params, self.revision)
+        return self._scope.ask(method, params, self.revision)
 
     def _ask(self, method: str, params: Any, result_type: type[T]) -> Awaitable[T]:
         try:

@@ -47,7 +47,7 @@ class ClientLogHandler(logging.Handler):
             self._send(scope, level, text, record.name)
         else:
             try:
-                scope.channel.trio_token.run_sync_soon(self._send, scope, level, text, record.name)
+                scope.wiring.trio_token.run_sync_soon(self._send, scope, level, text, record.name)
             except trio.RunFinishedError:
                 self.dropped += 1
 

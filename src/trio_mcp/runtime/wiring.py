@@ -1,0 +1,29 @@
+"""Wiring: what all parts of one connection share, so that none of them needs to know the whole."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from ..state.connection_state import ConnectionState
+from .late_progress import LateProgress
+from .limits import Limits
+from .outbox import Outbox
+
+__all__ = ["Wiring"]
+
+
+@attrs.frozen(eq=False)
+class Wiring:
+    """One of each, for one connection."""
+
+    state: ConnectionState
+    limits: Limits
+    outbox: Outbox
+    late_progress: LateProgress
+    workers: trio.CapacityLimiter
+    """Bounds the threads of plain ``def`` handlers, across connections where it is shared."""
+    may_log: bool
+    """Handlers' log messages may go out."""
+    trio_token: trio.lowlevel.TrioToken
+    """For threads that have something to say to the connection."""
