@@ -82,6 +82,7 @@ class LineChannel(MessageChannel):
         bom = len(_BOM) if self._first and buffer.startswith(_BOM) else 0
         if len(buffer) - bom > self._max:
             buffer.clear()
+            self._first = False
             self._searched = 0
             if not self._skipping:
                 self._skipping = True
