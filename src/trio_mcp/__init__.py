@@ -1,12 +1,13 @@
 """trio-mcp: a trio-native runtime for the Model Context Protocol.
 
-Servers: `Server`, `RequestContext`, `serve_stdio`. Clients: `open_stdio`, `open_memory`, `Client`. What travels
-between them are the attrs classes of the specification, in their newest shape, listed below.
+Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_websocket`, `serve_tcp`, `serve_unix`. Clients: `Client`,
+`open_stdio`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`. What travels between them are the attrs
+classes of the specification, in their newest shape, listed below.
 """
 
 from .client.client import Client
 from .client.options import ClientOptions, ClientSettings
-from .connecting import open_memory, open_stdio
+from .connecting import open_memory, open_stdio, open_tcp, open_unix, open_websocket
 from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from .runtime.calls import OnProgress, Progress, fail_after_silence
 from .runtime.cancellation import CancelCause, Cancellation
@@ -20,7 +21,7 @@ from .server.results import error_result, text_result
 from .server.server import Server
 from .server.tools import ToolError
 from .server.worker_context import WorkerContext
-from .serving import serve_stdio
+from .serving import serve_stdio, serve_tcp, serve_unix, serve_websocket
 from .spec.capabilities import ClientCapabilities, ServerCapabilities
 from .spec.completion import Completion, PromptReference, ResourceTemplateReference
 from .spec.content import (
@@ -133,6 +134,12 @@ __all__ = [
     "fail_after_silence",
     "open_memory",
     "open_stdio",
+    "open_tcp",
+    "open_unix",
+    "open_websocket",
     "serve_stdio",
+    "serve_tcp",
+    "serve_unix",
+    "serve_websocket",
     "text_result",
 ]

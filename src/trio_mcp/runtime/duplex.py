@@ -38,6 +38,7 @@ from .limits import Limits
 from .notifications import NotificationQueue
 from .outbound import Outbound
 from .outbox import Outbox, Segment
+from .peer import NOBODY_KNOWN, Peer
 from .replies import Replies, error_line
 from .wiring import Wiring
 
@@ -67,6 +68,7 @@ class DuplexChannel:
         may_log: bool = False,
         server_info: dict[Revision, Any] | None = None,
         workers: trio.CapacityLimiter | None = None,
+        peer: Peer = NOBODY_KNOWN,
     ) -> None:
         self.state = state
         self.limits = limits
@@ -79,6 +81,7 @@ class DuplexChannel:
             workers or trio.CapacityLimiter(limits.worker_threads),
             may_log,
             trio.lowlevel.current_trio_token(),
+            peer,
         )
         self.lost: ConnectionLost | None = None
         """Why nothing we write reaches the peer any more; `None` while it does."""

@@ -51,12 +51,21 @@ class Limits:
     high_water: int = _bound(16 * 1024)
     """Bytes in the outbox at which log messages wait for room. Responses and requests wait at four times
     that, and reading pauses at 64 times, when a peer sends on and on but does not read its answers."""
+    max_connections: int = _bound(2000)
+    """Connections to one server at the same time, over sockets. One more is turned away; WebSocket clients are
+    told so with HTTP status 503."""
     worker_threads: int = _bound(40)
     """Threads for plain ``def`` handlers, for the whole server. Further calls wait for a free one."""
     progress_interval: float = _seconds(0.1)
     """Least time between two progress notifications of one request."""
     cleanup_grace: float = _seconds(5.0)
     """How long a cancelled handler may clean up before it is reported; a thread is abandoned then."""
+    handshake_timeout: float = _seconds(10.0)
+    """How long a client may take to ask for a WebSocket. Then its connection is closed."""
+    ping_interval: float = _bound(20.0)
+    """How long a WebSocket peer may be silent before it is sent a ping. ``math.inf``: for ever."""
+    ping_timeout: float = _bound(20.0)
+    """How long it may be silent after that, before the connection is taken for lost."""
     drain_timeout: float = _seconds(5.0)
     """How long accepted work may go on after the end of input or a signal, before it is cancelled."""
 

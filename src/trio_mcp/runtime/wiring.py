@@ -9,6 +9,7 @@ from ..state.connection_state import ConnectionState
 from .late_progress import LateProgress
 from .limits import Limits
 from .outbox import Outbox
+from .peer import NOBODY_KNOWN, Peer
 
 __all__ = ["Wiring"]
 
@@ -27,3 +28,5 @@ class Wiring:
     """Handlers' log messages may go out."""
     trio_token: trio.lowlevel.TrioToken
     """For threads that have something to say to the connection."""
+    peer: Peer = NOBODY_KNOWN
+    """Who is at the other end."""

@@ -12,6 +12,7 @@ from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.handler import NOT_NOW
+from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..runtime.request_scope import RequestScope
 from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..spec.completion import CompleteParams
@@ -43,8 +44,9 @@ _LONGEST_URI: Final = 8192
 class ServerConnection(Listener):
     """Serves ``running`` over ``channel`` until that ends."""
 
-    def __init__(self, running: RunningServer, channel: MessageChannel) -> None:
+    def __init__(self, running: RunningServer, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> None:
         server = running.server
+        self._limits = running.limits
         self._server = server
         self._lifespan = running.lifespan
         self.state = ConnectionState("server", require_initialized=server.require_initialized)
@@ -52,10 +54,11 @@ class ServerConnection(Listener):
             channel,
             self.state,
             self,
-            server.limits,
+            running.limits,
             may_log=server.logging,
             server_info={row: unstructure(server.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta},
             workers=running.workers,
+            peer=peer,
         )
         self._declared = server.capabilities
         self._at_once: dict[str, Callable[[InboundRequest], Any]] = {
@@ -121,7 +124,7 @@ class ServerConnection(Listener):
         if self._server.resources.find(uri) is None:
             raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
         subscriptions = self.state.subscriptions
-        if uri not in subscriptions and len(subscriptions) >= self._server.limits.max_subscriptions:
+        if uri not in subscriptions and len(subscriptions) >= self._limits.max_subscriptions:
             raise CodedError(TOO_BUSY, "Too busy: too many subscriptions on this connection")
         subscriptions.add(uri)
         return _DONE

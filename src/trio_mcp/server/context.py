@@ -93,7 +93,7 @@ class RequestContext:
 
     @property
     def session_id(self) -> str | None:
-        """The transport's session, `None` where it has none, as on stdio."""
+        """Names the connection over WebSocket; `None` where there is no such name, as on stdio."""
         return None
 
     @property

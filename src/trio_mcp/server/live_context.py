@@ -58,12 +58,16 @@ class LiveContext(RequestContext):
         return self._scope.request.revision
 
     @property
+    def session_id(self) -> str | None:
+        return self._scope.wiring.peer.session_id
+
+    @property
     def meta(self) -> Mapping[str, Any]:
         return self._scope.request.meta
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        return None
+        return self._scope.wiring.peer.headers
 
     @property
     def auth(self) -> Auth | None:

@@ -275,12 +275,13 @@ class Server:
     # Running
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[RunningServer]:
+    async def running(self, limits: Limits | None = None) -> AsyncGenerator[RunningServer]:
         """The server between the start and the end of its lifespan. Transports use it; authors call
-        ``serve_stdio`` and the like."""
-        workers = trio.CapacityLimiter(self.limits.worker_threads)
+        ``serve_stdio`` and the like. ``limits`` replace the server's own."""
+        limits = limits or self.limits
+        workers = trio.CapacityLimiter(limits.worker_threads)
         async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
-            yield RunningServer(self, value, workers)
+            yield RunningServer(self, value, limits, workers)
 
     def subscribe(self, listener: Listener) -> None:
         """Tell ``listener`` of changes from now on."""
@@ -310,5 +311,6 @@ class RunningServer:
     server: Server
     lifespan: Any
     """What the lifespan yielded."""
+    limits: Limits
     workers: trio.CapacityLimiter
     """Bounds the threads of all its connections together."""

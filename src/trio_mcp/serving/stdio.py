@@ -1,18 +1,15 @@
-"""Serving: a server meets a transport."""
+"""serve_stdio: a server on this process's standard input and output."""
 
 from __future__ import annotations
 
 import gc
 import logging
-import signal
-import threading
 
-import trio
-
-from .runtime.nurseries import open_service_nursery
-from .server.connection import ServerConnection
-from .server.server import Server
-from .transports.stdio import own_stdio
+from ..runtime.nurseries import open_service_nursery
+from ..server.connection import ServerConnection
+from ..server.server import Server
+from ..transports.stdio import own_stdio
+from .signals import may_handle_signals, shut_down_at_signals
 
 __all__ = ["serve_stdio"]
 
@@ -36,17 +33,8 @@ async def serve_stdio(server: Server, *, handle_signals: bool = True) -> None:
     with own_stdio(server.limits.max_message_bytes) as channel:
         async with server.running() as running, open_service_nursery("the server has ended") as nursery:
             connection = ServerConnection(running, channel)
-            if handle_signals and threading.current_thread() is threading.main_thread():
-                await nursery.start(_shut_down_at_signals, connection)
+            if handle_signals and may_handle_signals():
+                await nursery.start(shut_down_at_signals, connection.duplex.shut_down)
             await connection.run()
             if connection.duplex.lost is not None:
                 logger.warning("the client is gone: %s", connection.duplex.lost.reason)
-
-
-async def _shut_down_at_signals(
-    connection: ServerConnection, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-        task_status.started()
-        async for number in received:
-            connection.duplex.shut_down(f"the server got {signal.Signals(number).name}")

@@ -1,4 +1,4 @@
-"""Connecting: a client meets a transport."""
+"""open_stdio: a client and the server it starts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Unpack
 
 import trio
 
-from .client.client import Client
-from .client.opening import open_client
-from .client.options import ClientOptions
-from .runtime.limits import DEFAULT_LIMITS
-from .runtime.nurseries import open_service_nursery
-from .server.connection import ServerConnection
-from .server.server import Server
-from .transports.memory import memory_channel_pair
-from .transports.process import TextSink, start_process
+from ..client.client import Client
+from ..client.opening import open_client
+from ..client.options import ClientOptions
+from ..runtime.limits import DEFAULT_LIMITS
+from ..runtime.nurseries import open_service_nursery
+from ..transports.process import TextSink, start_process
 
-__all__ = ["open_memory", "open_stdio"]
+__all__ = ["open_stdio"]
 
 
 @asynccontextmanager
@@ -63,16 +60,3 @@ async def open_stdio(
             # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * close_grace + 5):
                 await channel.end(close_grace)
-
-
-@asynccontextmanager
-async def open_memory(server: Server, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
-    """Run ``server`` in this process and connect to it, for tests and embedding.
-
-    Everything is as over a wire, encoding included, but for the wire. ``options`` as in `open_stdio`.
-    """
-    ours, theirs = memory_channel_pair()
-    async with server.running() as running, open_service_nursery("the client was closed") as nursery:
-        await nursery.start(ServerConnection(running, theirs).run)
-        async with open_client(ours, **options) as client:
-            yield client

@@ -1,0 +1,30 @@
+"""open_memory: a client and a server in one process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Unpack
+
+from ..client.client import Client
+from ..client.opening import open_client
+from ..client.options import ClientOptions
+from ..runtime.nurseries import open_service_nursery
+from ..server.connection import ServerConnection
+from ..server.server import Server
+from ..transports.memory import memory_channel_pair
+
+__all__ = ["open_memory"]
+
+
+@asynccontextmanager
+async def open_memory(server: Server, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
+    """Run ``server`` in this process and connect to it, for tests and embedding.
+
+    Everything is as over a wire, encoding included, but for the wire. ``options`` as in `open_stdio`.
+    """
+    ours, theirs = memory_channel_pair()
+    async with server.running() as running, open_service_nursery("the client was closed") as nursery:
+        await nursery.start(ServerConnection(running, theirs).run)
+        async with open_client(ours, **options) as client:
+            yield client

@@ -1,0 +1,88 @@
+"""open_websocket: a client of a server that listens for WebSockets."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Unpack
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from ..client.client import Client
+from ..client.opening import open_client
+from ..client.options import ClientOptions, ClientSettings
+from ..runtime.channel import ConnectionLost
+from ..runtime.nurseries import open_service_nursery
+from ..transports.websocket import WebSocketChannel
+
+__all__ = ["open_websocket"]
+
+
+@asynccontextmanager
+async def open_websocket(
+    url: str,
+    *,
+    ssl_context: ssl.SSLContext | None = None,
+    headers: Mapping[str, str] | None = None,
+    **options: Unpack[ClientOptions],
+) -> AsyncGenerator[Client]:
+    """Connect to the server at ``ws://host:port/path``, or ``wss://`` over TLS; closed with the block.
+
+    ``headers`` go along with the request for the connection. ``ssl_context`` replaces the system's usual one.
+    ``options`` are those of `ClientSettings`; ``connect_timeout`` bounds all of connecting.
+
+    Raises as `open_client`, and `ConnectionLost` too when nobody listens there or the server refuses, with the
+    HTTP status and what it says; `ProtocolViolation` when it speaks WebSocket but not MCP (it did not select the
+    subprotocol ``mcp``); `ValueError` for what is no such URL.
+    """
+    where = _Where.of(url)
+    settings = ClientSettings(**options)
+    limits = settings.limits
+    extra = [(name.encode("ascii"), value.encode("latin-1")) for name, value in (headers or {}).items()]
+    async with open_service_nursery("the connection was closed") as nursery:
+        with trio.fail_after(settings.connect_timeout):
+            channel = WebSocketChannel(
+                await where.connect(ssl_context),
+                limits.max_message_bytes,
+                ping_interval=limits.ping_interval,
+                ping_timeout=limits.ping_timeout,
+                close_code=1000,
+            )
+            await nursery.start(channel.connect, where.netloc, where.resource, extra)
+        async with open_client(channel, **options) as client:
+            yield client
+
+
+@attrs.frozen
+class _Where:
+    host: str
+    port: int
+    netloc: str
+    resource: str
+    secure: bool
+
+    @classmethod
+    def of(cls, url: str) -> _Where:
+        parts = urlsplit(url)
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            raise ValueError(f"a WebSocket URL is like ws://127.0.0.1:8765/mcp, not {url!r}")
+        if parts.username is not None or parts.fragment:
+            raise ValueError("a WebSocket URL holds neither a user nor a fragment")
+        secure = parts.scheme == "wss"
+        resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return cls(parts.hostname, parts.port or (443 if secure else 80), parts.netloc, resource, secure)
+
+    async def connect(self, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:
+        if not self.secure and ssl_context is not None:
+            raise ValueError("an ssl_context is for wss:// URLs")
+        try:
+            if self.secure:
+                return await trio.open_ssl_over_tcp_stream(
+                    self.host, self.port, ssl_context=ssl_context, https_compatible=True
+                )
+            return await trio.open_tcp_stream(self.host, self.port)
+        except OSError as error:
+            raise ConnectionLost(f"no connection to {self.netloc}: {error}") from error

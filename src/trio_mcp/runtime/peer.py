@@ -1,0 +1,22 @@
+"""Who is at the other end of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+__all__ = ["NOBODY_KNOWN", "Peer"]
+
+
+@attrs.frozen(eq=False)
+class Peer:
+    """What the transport knows of the client; nothing, on stdio and in memory."""
+
+    session_id: str | None = None
+    """Names this connection; minted by us."""
+    headers: Mapping[str, str] | None = None
+    """Headers of the HTTP request it came with, names in lower case."""
+
+
+NOBODY_KNOWN = Peer()

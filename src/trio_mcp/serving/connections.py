@@ -1,0 +1,130 @@
+"""Connections: many clients of one server, each on its own, accepted and ended together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.limits import Limits
+from ..runtime.nurseries import ServiceNursery, open_service_nursery
+from ..runtime.peer import Peer
+from ..server.connection import ServerConnection
+from ..server.server import RunningServer, Server
+from .signals import may_handle_signals, shut_down_at_signals
+
+__all__ = ["Arrival", "Greeting", "Listeners", "serve_connections"]
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_TURNED_AWAY: Final = 64
+
+Listeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
+
+
+@attrs.frozen(eq=False)
+class Arrival:
+    """A client that was let in."""
+
+    channel: MessageChannel
+    peer: Peer
+
+
+class Greeting(Protocol):
+    """What is done with a stream that was accepted."""
+
+    async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival | None:
+        """Settle who it is; `None` when it was turned away. Tasks of the channel go to ``nursery``."""
+        ...
+
+    async def turn_away(self, stream: trio.abc.Stream) -> None:
+        """There are too many connections: say so."""
+        ...
+
+
+async def serve_connections(
+    server: Server,
+    listen: Callable[[], Awaitable[Listeners]],
+    greeting: Greeting,
+    *,
+    limits: Limits | None,
+    handle_signals: bool,
+    task_status: trio.TaskStatus[Listeners],
+) -> None:
+    """Serve ``server`` to whoever connects, until a signal or a cancel."""
+    async with server.running(limits) as running, open_service_nursery("the server has ended") as nursery:
+        connections = _Connections(running, greeting)
+        if handle_signals and may_handle_signals():
+            await nursery.start(shut_down_at_signals, connections.shut_down)
+        await connections.run(await listen(), task_status)
+
+
+class _Connections:
+    def __init__(self, running: RunningServer, greeting: Greeting) -> None:
+        self._running = running
+        self._greeting = greeting
+        self._limits = running.limits
+        self._accepting = trio.CancelScope()
+        self._greeted: set[trio.CancelScope] = set()
+        self._open: set[ServerConnection] = set()
+        self._turned_away = 0
+        self._ending: str | None = None
+
+    async def run(self, listeners: Listeners, task_status: trio.TaskStatus[Listeners]) -> None:
+        async with trio.open_nursery() as nursery:
+            with self._accepting:
+                # It closes the listeners when it is left, survives what accepting can fail with, and waits a
+                # moment when the system is out of descriptors.
+                await trio.serve_listeners(
+                    self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
+                )
+
+    def shut_down(self, reason: str) -> None:
+        """Accept no more, and let each connection end when its accepted work is done; called once more,
+        cancel what is left of it."""
+        self._ending = reason
+        self._accepting.cancel(reason=reason)
+        for scope in tuple(self._greeted):
+            scope.cancel(reason=reason)
+        for connection in tuple(self._open):
+            connection.duplex.shut_down(reason)
+
+    async def _serve(self, stream: trio.abc.Stream) -> None:
+        """One connection, from its acceptance to its end. Its errors are its own."""
+        try:
+            if len(self._open) + len(self._greeted) < self._limits.max_connections:
+                await self._serve_admitted(stream)
+            elif self._turned_away < _MOST_TURNED_AWAY:
+                self._turned_away += 1
+                try:
+                    await self._greeting.turn_away(stream)
+                finally:
+                    self._turned_away -= 1
+        except ConnectionLost as error:
+            logger.debug("a client is gone before it was served: %s", error)
+        except Exception:
+            logger.exception("a connection failed")
+
+    async def _serve_admitted(self, stream: trio.abc.Stream) -> None:
+        async with open_service_nursery("the connection has ended") as nursery:
+            arrival: Arrival | None = None
+            with trio.move_on_after(self._limits.handshake_timeout) as scope:
+                self._greeted.add(scope)
+                try:
+                    arrival = await self._greeting.greet(stream, self._limits, nursery)
+                finally:
+                    self._greeted.discard(scope)
+            if arrival is None:
+                return
+            connection = ServerConnection(self._running, arrival.channel, arrival.peer)
+            self._open.add(connection)
+            try:
+                if self._ending is not None:
+                    connection.duplex.shut_down(self._ending)
+                await connection.run()
+            finally:
+                self._open.discard(connection)

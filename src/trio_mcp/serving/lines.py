@@ -1,0 +1,74 @@
+"""serve_tcp and serve_unix: a server for many clients at once, in the framing of stdio."""
+
+from __future__ import annotations
+
+import os
+
+import attrs
+import trio
+
+from ..runtime.limits import Limits
+from ..runtime.nurseries import ServiceNursery
+from ..runtime.peer import NOBODY_KNOWN
+from ..server.server import Server
+from ..transports.sockets import SocketLineChannel, unix_listener
+from .connections import Arrival, Listeners, serve_connections
+
+__all__ = ["serve_tcp", "serve_unix"]
+
+
+async def serve_tcp(
+    server: Server,
+    host: str | None = "127.0.0.1",
+    port: int = 8766,
+    *,
+    limits: Limits | None = None,
+    handle_signals: bool = True,
+    task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve ``server`` over plain TCP, one message per line as over stdio, until it is ended.
+
+    Nothing is encrypted and nobody is asked who they are: whoever reaches the port is a client. Reports its
+    listeners, ends and is cancelled as `serve_websocket`.
+    """
+
+    async def listen() -> Listeners:
+        return await trio.open_tcp_listeners(port, host=host)
+
+    await serve_connections(
+        server, listen, _LineGreeting(), limits=limits, handle_signals=handle_signals, task_status=task_status
+    )
+
+
+async def serve_unix(
+    server: Server,
+    path: str | os.PathLike[str],
+    *,
+    limits: Limits | None = None,
+    handle_signals: bool = True,
+    task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve ``server`` on the Unix socket ``path``, one message per line as over stdio, until it is ended.
+
+    Only this user may connect (mode 0600). The socket is removed at the end. One that a dead server left
+    behind is replaced; where a live one listens, or something else lies at ``path``, this raises `OSError`.
+    Reports its listeners, ends and is cancelled as `serve_websocket`.
+    """
+    with unix_listener(path) as listener:
+
+        async def listen() -> Listeners:
+            return [listener]
+
+        await serve_connections(
+            server, listen, _LineGreeting(), limits=limits, handle_signals=handle_signals, task_status=task_status
+        )
+
+
+@attrs.frozen
+class _LineGreeting:
+    async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival:
+        return Arrival(SocketLineChannel(stream, limits.max_message_bytes), NOBODY_KNOWN)
+
+    async def turn_away(self, stream: trio.abc.Stream) -> None:
+        """Close: there is nothing that every client would understand."""
+        await trio.aclose_forcefully(stream)

@@ -1,0 +1,101 @@
+"""serve_websocket: a server for many clients at once, browsers among them."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from http import HTTPStatus
+
+import attrs
+import trio
+
+from ..runtime.limits import Limits
+from ..runtime.nurseries import ServiceNursery
+from ..runtime.peer import Peer
+from ..server.server import Server
+from ..transports.admission import Admission, Allowed, admission_for
+from ..transports.upgrade import Refused, check_upgrade, read_upgrade, refuse
+from ..transports.websocket import WebSocketChannel
+from .connections import Arrival, Listeners, serve_connections
+
+__all__ = ["serve_websocket"]
+
+
+async def serve_websocket(
+    server: Server,
+    host: str | None = "127.0.0.1",
+    port: int = 8765,
+    *,
+    ssl_context: ssl.SSLContext | None = None,
+    path: str = "/mcp",
+    origins: Allowed = None,
+    hosts: Allowed = None,
+    limits: Limits | None = None,
+    listeners: Listeners | None = None,
+    handle_signals: bool = True,
+    task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until it is ended.
+
+    Started in a nursery, it reports its listeners, for the port that ``port=0`` was given::
+
+        listeners = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
+
+    ``listeners`` of the application's own replace ``host`` and ``port``. With an ``ssl_context`` it is
+    ``wss://``. ``limits`` replace the server's.
+
+    ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
+    `Admission` for their form. On loopback addresses, unless given: those of this machine. On others both must
+    be given, else `ValueError`. Who sends no Origin, as all but browsers, is not checked for it.
+
+    At SIGTERM and SIGINT nothing more is accepted and no new request taken; accepted ones go on for up to
+    `Limits.drain_timeout` seconds, each connection is closed (1001) when its own are done, and this returns. A
+    second signal shortens the wait. Signals are handled in the main thread only, and not with
+    ``handle_signals=False``. Cancelled, it cancels all requests at once and closes the same way.
+    """
+    admission = admission_for(None if listeners is not None else host, origins, hosts)
+
+    async def listen() -> Listeners:
+        if listeners is not None:
+            return listeners
+        if ssl_context is None:
+            return await trio.open_tcp_listeners(port, host=host)
+        return await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
+
+    await serve_connections(
+        server,
+        listen,
+        _WebSocketGreeting(path, admission),
+        limits=limits,
+        handle_signals=handle_signals,
+        task_status=task_status,
+    )
+
+
+@attrs.frozen
+class _WebSocketGreeting:
+    path: str
+    admission: Admission
+
+    async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival | None:
+        try:
+            request = await read_upgrade(stream)
+            check_upgrade(request, self.path, self.admission)
+        except Refused as refused:
+            await refuse(stream, refused)
+            return None
+        channel = WebSocketChannel(
+            stream,
+            limits.max_message_bytes,
+            ping_interval=limits.ping_interval,
+            ping_timeout=limits.ping_timeout,
+            close_code=1001,
+            received=request.received,
+        )
+        await nursery.start(channel.serve)
+        return Arrival(channel, Peer(secrets.token_urlsafe(16), request.headers))
+
+    async def turn_away(self, stream: trio.abc.Stream) -> None:
+        await refuse(
+            stream, Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later", Retry_After="5")
+        )

@@ -1,0 +1,82 @@
+"""Who may connect over WebSocket: the Host and Origin checks that keep foreign web pages away.
+
+A browser lets any page open a WebSocket to any address, the user's own machine included, and a name under the
+page's control may be made to point there (DNS rebinding). The browser says the page's origin and the name that
+was asked for; both are checked before the upgrade (2025-11-25 transports, Security Warning, by analogy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+__all__ = ["Admission", "Allowed", "admission_for", "is_loopback"]
+
+Allowed: TypeAlias = Sequence[str] | Literal["*"] | None
+
+_LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
+_LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "https") for host in _LOOPBACK_HOSTS)
+
+
+@attrs.frozen
+class Admission:
+    """Which origins and which Host headers are let in; ``"*"`` is any.
+
+    An origin is ``scheme://host`` or ``scheme://host:port``, where the port ``*`` is any or none; ``null`` is an
+    opaque one, a local file's for example. A host is ``name``, with whatever port, or ``name:port``.
+    """
+
+    origins: tuple[str, ...] | Literal["*"]
+    hosts: tuple[str, ...] | Literal["*"]
+
+    def admits_origin(self, origin: str) -> bool:
+        """Whether a page of ``origin`` may connect. Who sends no Origin header is no web page."""
+        if self.origins == "*":
+            return True
+        origin = origin.lower()
+        return any(
+            origin == allowed or (allowed.endswith(":*") and _same_but_for_port(origin, allowed.removesuffix(":*")))
+            for allowed in self.origins
+        )
+
+    def admits_host(self, host: str) -> bool:
+        """Whether we are reached under a name of ours."""
+        host = host.lower()
+        return self.hosts == "*" or any(host == allowed or _same_but_for_port(host, allowed) for allowed in self.hosts)
+
+
+def _same_but_for_port(value: str, name: str) -> bool:
+    rest = value.removeprefix(name)
+    return value.startswith(name) and (not rest or (rest[0] == ":" and rest[1:].isdecimal()))
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether only this machine reaches what listens on ``host``."""
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def admission_for(host: str | None, origins: Allowed, hosts: Allowed) -> Admission:
+    """What to let in on ``host``. Raises `ValueError` when that was left open and others can reach us."""
+    for given in (origins, hosts):
+        if isinstance(given, str) and given != "*":
+            raise ValueError(f'origins and hosts are lists of strings, or "*" for any, not {given!r}')
+    if not is_loopback(host) and (origins is None or hosts is None):
+        raise ValueError(
+            f"other machines can reach {host or 'every address'!r}: say which web pages may connect and under which "
+            f"names the server is reached, for example serve_websocket(server, {host!r}, "
+            'origins=["https://app.example.com"], hosts=["mcp.example.com"]); origins=[] lets no web page in, '
+            '"*" lets any'
+        )
+    return Admission(
+        _lower(_LOOPBACK_ORIGINS if origins is None else origins), _lower(_LOOPBACK_HOSTS if hosts is None else hosts)
+    )
+
+
+def _lower(values: Sequence[str]) -> tuple[str, ...] | Literal["*"]:
+    return "*" if isinstance(values, str) else tuple(value.lower() for value in values)

@@ -1,0 +1,138 @@
+"""WebSocket frames that we make and measure ourselves (RFC 6455 section 5.2).
+
+trio-websocket makes a frame, takes a lock and writes, for each message. Here all messages of a batch become
+frames in one piece of memory, written at once. On the way in only the headers are looked at, to hold a message to
+its limit before it is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Final
+
+__all__ = ["CLOSE_FRAME", "FrameGauge", "close_frame", "text_frames"]
+
+CLOSE_FRAME: Final = 0x88
+"""The first byte of a close frame; nothing may follow that (section 5.5.1)."""
+
+_TEXT: Final = 0x81
+_MASKED: Final = 0x80
+_LONGEST_REASON: Final = 123
+_FREE_FRAGMENTS: Final = 1024
+_LEAST_FRAGMENT: Final = 64
+
+
+def _header(first: int, length: int, mask_bit: int) -> bytes:
+    if length < 126:
+        return bytes((first, mask_bit | length))
+    if length < 65536:
+        return struct.pack("!BBH", first, mask_bit | 126, length)
+    return struct.pack("!BBQ", first, mask_bit | 127, length)
+
+
+_SHORT_HEADERS: Final = [_header(_TEXT, length, 0) for length in range(126)]
+
+
+def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
+    """One text frame for each of ``messages``, which are separated by newlines. Clients mask (section 5.3)."""
+    frames = bytearray()
+    for message in messages.split(b"\n"):
+        if not message:
+            continue
+        length = len(message)
+        if masked:
+            frames += _header(_TEXT, length, _MASKED)
+            frames += _mask(message)
+        elif length < 126:
+            frames += _SHORT_HEADERS[length]
+            frames += message
+        else:
+            frames += _header(_TEXT, length, 0)
+            frames += message
+    return frames
+
+
+def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
+    """A close frame. What of ``reason`` has no room in 123 bytes is left out."""
+    words = reason.encode("utf-8", "replace")[:_LONGEST_REASON].decode("utf-8", "ignore").encode()
+    payload = struct.pack("!H", code) + words
+    if masked:
+        return _header(CLOSE_FRAME, len(payload), _MASKED) + _mask(payload)
+    return _header(CLOSE_FRAME, len(payload), 0) + payload
+
+
+def _mask(payload: bytes | bytearray) -> bytes:
+    """A fresh key and ``payload`` under it; as integers, which is the quickest way Python has."""
+    key, length = os.urandom(4), len(payload)
+    pattern = (key * (length // 4 + 1))[:length]
+    mixed = int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")
+    return key + mixed.to_bytes(length, "little")
+
+
+class FrameGauge:
+    """Follows the headers of incoming frames: what a message will take is known before it is there.
+
+    `violation` is the close code and the reason once a frame arrived that ends the connection: a binary one, a
+    message of more than ``max_message_bytes``, or one in so many small fragments that they would take much more
+    memory than the message.
+    """
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self._max = max_message_bytes
+        self._header = b""
+        self._payload_left = 0
+        self._size = 0
+        self._fragments = 0
+        self.violation: tuple[int, str] | None = None
+
+    @property
+    def inside_frame(self) -> bool:
+        """Whether the last frame is not complete yet."""
+        return self._payload_left > 0 or bool(self._header)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Look at the next bytes of the stream. After a violation nothing is looked at any more."""
+        at, end = 0, len(data)
+        while at < end and self.violation is None:
+            if self._payload_left:
+                step = min(self._payload_left, end - at)
+                self._payload_left -= step
+                at += step
+                continue
+            known = len(self._header)
+            header = self._header + bytes(data[at : at + 14 - known])
+            size = _header_size(header)
+            if len(header) < size:
+                self._header = header
+                return
+            self._header = b""
+            at += size - known
+            self._payload_left = self._begin(header)
+
+    def _begin(self, header: bytes) -> int:
+        """A frame begins; the length of its payload."""
+        length = header[1] & 0x7F
+        if length > 125:
+            length = int.from_bytes(header[2 : 4 if length == 126 else 10], "big")
+        opcode = header[0] & 0x0F
+        if opcode == 2:
+            self.violation = 1003, "messages are text, not binary"
+        elif opcode < 2:
+            self._size += length
+            self._fragments += 1
+            if self._size > self._max:
+                self.violation = 1009, f"a message has at most {self._max} bytes"
+            elif self._fragments > _FREE_FRAGMENTS + self._size // _LEAST_FRAGMENT:
+                self.violation = 1009, "a message in too many small fragments"
+            if header[0] & 0x80:
+                self._size = self._fragments = 0
+        return length
+
+
+def _header_size(header: bytes) -> int:
+    """How many bytes the header has, as far as ``header`` tells."""
+    if len(header) < 2:
+        return 2
+    length = header[1] & 0x7F
+    return 2 + (8 if length == 127 else 2 if length == 126 else 0) + (4 if header[1] & _MASKED else 0)
