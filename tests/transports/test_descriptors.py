@@ -218,7 +218,9 @@ async def test_closing_wakes_who_waits(both: Both) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "pty"])
-async def test_where_files_cannot_be_opened_anew_they_are_polled(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_proc_is_missing_terminals_are_opened_by_name_and_pipes_are_polled(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real_open = os.open
 
     def refuse(path: Any, *args: Any, **options: Any) -> int:

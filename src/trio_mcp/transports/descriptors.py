@@ -13,7 +13,8 @@ import os
 import select
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
 import attrs
@@ -58,10 +59,16 @@ def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
     if stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not os.isatty(fd)):
         return _plain(os.dup(fd), "never")
     flags = (os.O_RDONLY if mode == "r" else os.O_WRONLY) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    try:
-        return _plain(os.open(f"/proc/self/fd/{fd}", flags), "tries")
-    except OSError:  # no /proc here, or the file belongs to another user: poll first, then use it a little
-        return _plain(os.dup(fd), "waits")
+    for name in _names(fd):
+        with suppress(OSError):  # no /proc here, or the file belongs to another user
+            return _plain(os.open(name, flags), "tries")
+    return _plain(os.dup(fd), "waits")  # poll first, then use it a little
+
+
+def _names(fd: int) -> Iterator[str]:
+    yield f"/proc/self/fd/{fd}"
+    with suppress(OSError):
+        yield os.ttyname(fd)
 
 
 def _plain(fd: int, readiness: Literal["tries", "waits", "never"]) -> _Descriptor:
