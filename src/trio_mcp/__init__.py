@@ -13,6 +13,7 @@ from .runtime.calls import OnProgress, Progress, fail_after_silence
 from .runtime.cancellation import CancelCause, Cancellation
 from .runtime.channel import ConnectionLost
 from .runtime.limits import Limits
+from .runtime.load import Statistics
 from .runtime.logs import RequestLog
 from .server.context import Auth, ElicitAnswer, RequestContext
 from .server.log_bridge import ClientLogHandler
@@ -121,6 +122,7 @@ __all__ = [
     "SamplingMessage",
     "Server",
     "ServerCapabilities",
+    "Statistics",
     "TextContent",
     "TextResourceContents",
     "Tool",

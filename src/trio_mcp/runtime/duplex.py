@@ -35,6 +35,7 @@ from .handler import RequestHandler
 from .inbound import Inbound
 from .late_progress import LateProgress
 from .limits import Limits
+from .load import Load
 from .notifications import NotificationQueue
 from .outbound import Outbound
 from .outbox import Outbox, Segment
@@ -68,6 +69,7 @@ class DuplexChannel:
         may_log: bool = False,
         server_info: dict[Revision, Any] | None = None,
         workers: trio.CapacityLimiter | None = None,
+        load: Load | None = None,
         peer: Peer = NOBODY_KNOWN,
     ) -> None:
         self.state = state
@@ -81,6 +83,7 @@ class DuplexChannel:
             workers or trio.CapacityLimiter(limits.worker_threads),
             may_log,
             trio.lowlevel.current_trio_token(),
+            load or Load(),
             peer,
         )
         self.lost: ConnectionLost | None = None

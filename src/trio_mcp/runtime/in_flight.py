@@ -8,20 +8,22 @@ from collections.abc import Callable, Iterator
 import trio
 
 from .limits import Limits
+from .load import Load
 from .request_scope import RequestScope
 
 __all__ = ["InFlight"]
 
 
 class InFlight:
-    """The inbound requests of one connection, running and waiting, within ``limits``.
+    """The inbound requests of one connection, running and waiting, within ``limits``; counted in ``load``, too.
 
     ``start`` is called for each request whose turn has come. A request gives its slot back when it has ended,
     or when it overran its cleanup grace, whichever comes first.
     """
 
-    def __init__(self, limits: Limits, start: Callable[[RequestScope], None]) -> None:
+    def __init__(self, limits: Limits, start: Callable[[RequestScope], None], load: Load) -> None:
         self._limits = limits
+        self._load = load
         self._start = start
         self._scopes: dict[object, RequestScope] = {}
         self._waiting: deque[RequestScope] = deque()
@@ -41,12 +43,16 @@ class InFlight:
         limits, size = self._limits, scope.request.size
         if self._scopes and self._bytes + size > limits.max_inbound_bytes:
             return False
+        if not self._load.has_room(size, limits):
+            return False
         if self._slots >= limits.max_in_flight:
             if len(self._waiting) >= limits.max_queued:
                 return False
             self._waiting.append(scope)
+            self._load.queued += 1
         self._scopes[scope.request] = scope
         self._bytes += size
+        self._load.inbound_bytes += size
         if self._slots < limits.max_in_flight:
             self._run(scope)
         return True
@@ -54,6 +60,7 @@ class InFlight:
     def _run(self, scope: RequestScope) -> None:
         scope.holds_slot = True
         self._slots += 1
+        self._load.in_flight += 1
         self._start(scope)
 
     def find(self, request: object) -> RequestScope | None:
@@ -65,6 +72,7 @@ class InFlight:
         if scope.holds_slot or scope not in self._waiting:
             return False
         self._waiting.remove(scope)
+        self._load.queued -= 1
         self.ended(scope)
         return True
 
@@ -74,7 +82,9 @@ class InFlight:
             return
         scope.holds_slot = False
         self._slots -= 1
+        self._load.in_flight -= 1
         while self._waiting and self._slots < self._limits.max_in_flight:
+            self._load.queued -= 1
             self._run(self._waiting.popleft())
 
     def ended(self, scope: RequestScope) -> None:
@@ -82,6 +92,7 @@ class InFlight:
         if self._scopes.pop(scope.request, None) is None:
             return
         self._bytes -= scope.request.size
+        self._load.inbound_bytes -= scope.request.size
         self.release_slot(scope)
         if not self._scopes:
             self._idle.set()

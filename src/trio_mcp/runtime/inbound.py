@@ -41,7 +41,7 @@ class Inbound:
         self._outbox = wiring.outbox
         self._handler = handler
         self._replies = replies
-        self._in_flight = InFlight(wiring.limits, self._start)
+        self._in_flight = InFlight(wiring.limits, self._start, wiring.load)
         self.at_once = Owner()
         """Whose the replies are that the reader gives itself, without any task."""
         self.overruns = Overruns(wiring.limits.cleanup_grace, self._overran)
@@ -159,6 +159,7 @@ class Inbound:
     def _cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
         if not scope.cancel(cause, reason):
             return
+        self._wiring.load.cancelled += 1
         self._state.finish(scope.request)
         if self._in_flight.drop_waiting(scope):
             if scope.batch is not None:
@@ -167,6 +168,7 @@ class Inbound:
             self.overruns.watch(scope)
 
     def _overran(self, scope: RequestScope) -> None:
+        self._wiring.load.overrun += 1
         stack = "".join(traceback.StackSummary.extract(scope.stack()).format())
         logger.warning(
             "%s (request %r) still runs %g s after its cancel; it no longer counts as in flight. It is at:\n%s",

@@ -30,7 +30,7 @@ def _seconds(default: float) -> Any:
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What one connection may take. Counts and bytes are per connection, times are in seconds."""
+    """What one connection may take. Counts and bytes are per connection unless said, times are in seconds."""
 
     max_in_flight: int = _bound(1000)
     """Requests of the peer whose handlers run at the same time."""
@@ -54,6 +54,11 @@ class Limits:
     max_connections: int = _bound(2000)
     """Connections to one server at the same time, over sockets. One more is turned away; WebSocket clients are
     told so with HTTP status 503."""
+    max_server_requests: int = _bound(20_000)
+    """Requests running or waiting on all connections of a server together. Those beyond are answered with
+    error -31000, unexecuted."""
+    max_server_bytes: int = _bound(512 * 1024 * 1024)
+    """Bytes on the wire of all those requests. Beyond it as ``max_inbound_bytes``."""
     worker_threads: int = _bound(40)
     """Threads for plain ``def`` handlers, for the whole server. Further calls wait for a free one."""
     progress_interval: float = _seconds(0.1)

@@ -8,8 +8,9 @@ import trio
 from ..state.connection_state import ConnectionState
 from .late_progress import LateProgress
 from .limits import Limits
+from .load import Load
 from .outbox import Outbox
-from .peer import NOBODY_KNOWN, Peer
+from .peer import Peer
 
 __all__ = ["Wiring"]
 
@@ -28,5 +29,7 @@ class Wiring:
     """Handlers' log messages may go out."""
     trio_token: trio.lowlevel.TrioToken
     """For threads that have something to say to the connection."""
-    peer: Peer = NOBODY_KNOWN
+    load: Load
+    """Counts what happens, across connections where it is shared."""
+    peer: Peer
     """Who is at the other end."""

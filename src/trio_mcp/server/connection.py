@@ -58,6 +58,7 @@ class ServerConnection(Listener):
             may_log=server.logging,
             server_info={row: unstructure(server.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta},
             workers=running.workers,
+            load=server.load,
             peer=peer,
         )
         self._declared = server.capabilities
@@ -82,11 +83,14 @@ class ServerConnection(Listener):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See `DuplexChannel.run`."""
-        self._server.subscribe(self)
+        server = self._server
+        server.subscribe(self)
+        server.load.connections += 1
         try:
             await self.duplex.run(task_status=task_status)
         finally:
-            self._server.unsubscribe(self)
+            server.load.connections -= 1
+            server.unsubscribe(self)
 
     # What needs no waiting
 

@@ -53,7 +53,9 @@ class ClientLogHandler(logging.Handler):
 
     def _send(self, scope: RequestScope, level: str, text: str, name: str) -> None:
         try:
-            if not scope.log.log_nowait(level, text, name) and scope.admits(level):
-                self.dropped += 1
+            sent = scope.log.log_nowait(level, text, name) or not scope.admits(level)
         except NotSerializable:
+            sent = False
+        if not sent:
             self.dropped += 1
+            scope.wiring.load.dropped_logs += 1

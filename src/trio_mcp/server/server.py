@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from ..runtime.limits import DEFAULT_LIMITS, Limits
+from ..runtime.load import Load, Statistics
 from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..spec.content import Annotations
 from ..spec.fields import JSONObject
@@ -62,6 +63,8 @@ class Server:
         self.resources = Resources(page_size)
         self.prompts = Prompts(page_size)
         self.completions = Completions(self.prompts, self.resources)
+        self.load = Load()
+        """What its connections count together; `statistics` reads it."""
         self._lifespan = lifespan
         self._listeners: set[Listener] = set()
 
@@ -282,6 +285,11 @@ class Server:
         workers = trio.CapacityLimiter(limits.worker_threads)
         async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
             yield RunningServer(self, value, limits, workers)
+
+    def statistics(self) -> Statistics:
+        """How many connections and requests there are now, and what happened to them so far, for hosts to
+        export. Over all transports."""
+        return self.load.statistics()
 
     def subscribe(self, listener: Listener) -> None:
         """Tell ``listener`` of changes from now on."""

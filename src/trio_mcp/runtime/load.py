@@ -1,0 +1,52 @@
+"""Load: what all connections of one server carry together."""
+
+from __future__ import annotations
+
+import attrs
+
+from .limits import Limits
+
+__all__ = ["Load", "Statistics"]
+
+
+@attrs.frozen
+class Statistics:
+    """A server at one moment, and what has happened to it since it was made."""
+
+    connections: int
+    """Open now."""
+    in_flight: int
+    """Requests whose handlers run now."""
+    queued: int
+    """Requests that wait for their turn now."""
+    cancelled: int
+    """Requests cancelled so far: by their caller, by the loss or the end of their connection."""
+    overrun: int
+    """Cancelled requests so far whose cleanup took longer than its grace."""
+    dropped_logs: int
+    """Messages of Python's logging so far that had no room on their way to the client."""
+
+
+@attrs.define(eq=False)
+class Load:
+    """The counts behind `Statistics`, kept by every connection, and the bounds that hold for all together."""
+
+    connections: int = 0
+    in_flight: int = 0
+    queued: int = 0
+    inbound_bytes: int = 0
+    cancelled: int = 0
+    overrun: int = 0
+    dropped_logs: int = 0
+
+    def has_room(self, size: int, limits: Limits) -> bool:
+        """Whether one more request of ``size`` bytes is within the bounds of the whole server."""
+        if self.in_flight + self.queued >= limits.max_server_requests:
+            return False
+        return not self.inbound_bytes or self.inbound_bytes + size <= limits.max_server_bytes
+
+    def statistics(self) -> Statistics:
+        """As they are now."""
+        return Statistics(
+            self.connections, self.in_flight, self.queued, self.cancelled, self.overrun, self.dropped_logs
+        )
