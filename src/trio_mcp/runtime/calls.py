@@ -123,10 +123,10 @@ def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.Canc
         with fail_after_silence(5, maximum=600):
             await client.call_tool("index", {"path": "."})
 
-    Raises `trio.TooSlowError` when the time is over, and `ValueError` for a negative time.
+    Raises `trio.TooSlowError` when the time is over, and `ValueError` for what is no time.
     """
-    if seconds < 0 or maximum < 0:
-        raise ValueError("a time limit cannot be negative")
+    if not (seconds >= 0 and maximum >= 0):
+        raise ValueError(f"a time limit is not negative: {seconds}, {maximum}")
     with trio.CancelScope() as scope:
         limit = _SilenceLimit(scope, seconds, trio.current_time() + maximum)
         token = silence_limits.set((*silence_limits.get(), limit))

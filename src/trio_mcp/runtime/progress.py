@@ -70,12 +70,7 @@ class ProgressReporter:
         False when it was kept for later because the interval is not over, and when it was dropped because it
         does not exceed the value before it or is no finite number (2025-11-25 progress: MUST increase).
         """
-        try:
-            if not progress > self._last or progress == math.inf:
-                return False
-        except TypeError:
-            return False
-        if type(progress) is bool:
+        if not _is_number(progress) or not progress > self._last or progress == math.inf:
             return False
         self._last = progress
         if trio.current_time() < self._due:
@@ -104,6 +99,8 @@ class ProgressReporter:
 
     def _send(self, progress: float, total: float | None, message: str | None) -> bool:
         self._pending = None
+        if total is not None and not _is_number(total):
+            return False
         try:
             line = self._line(progress, total, message)
         except NotSerializable:
@@ -121,3 +118,8 @@ class ProgressReporter:
         if message is not None and self._with_message:
             line += b',"message":' + encode_value(message)
         return line + b"}}\n"
+
+
+def _is_number(value: object) -> bool:
+    """Whether JSON has it as a number: what handlers report comes from anywhere, and must not fail them."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import Sequencer, wait_all_tasks_blocked
+
+from trio_mcp import ConnectionLost, Progress, fail_after_silence
+from trio_mcp.runtime.backlog import Backlog
+from trio_mcp.runtime.calls import Call, OnProgress, Settled
+from trio_mcp.spec.revisions import LATEST_LEGACY
+from trio_mcp.state.connection_state import ConnectionState
+
+
+def call(on_progress: OnProgress | None = None, bound: int = 100) -> Call:
+    request = ConnectionState("client").open_request("tools/call", LATEST_LEGACY)
+    return Call(request, on_progress, Backlog(bound, 1_000_000))
+
+
+async def test_the_outcome_is_what_it_was_settled_with() -> None:
+    mailbox, end = call(), Settled({"content": []}, None, 3)
+    mailbox.settle(end)
+    assert await mailbox.outcome() is end
+
+
+async def test_the_outcome_is_waited_for() -> None:
+    mailbox, sequence = call(), Sequencer()
+    end = Settled(None, ConnectionLost("gone"))
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            assert await mailbox.outcome() is end
+            async with sequence(1):
+                pass
+
+        nursery.start_soon(wait)
+        async with sequence(0):
+            await wait_all_tasks_blocked()
+            mailbox.settle(end)
+
+
+async def test_progress_is_told_in_order_before_the_outcome() -> None:
+    told: list[float] = []
+
+    async def tell(progress: Progress) -> None:
+        await trio.lowlevel.checkpoint()
+        told.append(progress.progress)
+
+    mailbox = call(tell)
+    for value in (1, 2, 3):
+        mailbox.progressed(Progress(value), 10)
+    mailbox.settle(Settled("end", None))
+    assert (await mailbox.outcome()).result == "end"
+    assert told == [1, 2, 3]
+
+
+async def test_beyond_the_bound_the_oldest_progress_is_forgotten() -> None:
+    told: list[Progress] = []
+    mailbox = call(told.append, bound=2)
+    for value in (1, 2, 3, 4):
+        mailbox.progressed(Progress(value), 10)
+    mailbox.settle(Settled(None, None))
+    await mailbox.outcome()
+    assert told == [Progress(3), Progress(4)]
+
+
+async def test_an_exception_of_the_callback_leaves_the_outcome_as_it_is() -> None:
+    def fail(_: Progress) -> None:
+        raise LookupError("callback")
+
+    mailbox = call(fail)
+    mailbox.progressed(Progress(1), 10)
+    with pytest.raises(LookupError, match="callback"):
+        await mailbox.outcome()
+
+
+async def test_without_a_callback_or_a_limit_of_silence_nobody_wants_progress() -> None:
+    assert not call().wants_progress
+    assert call(lambda _: None).wants_progress
+    with fail_after_silence(1, maximum=2):
+        assert call().wants_progress
+    assert not call().wants_progress
+
+
+# fail_after_silence (PT012: what happens inside the limit is what is tested)
+
+
+async def test_silence_ends_it_after_the_seconds_given(autojump_clock: object) -> None:
+    begun = trio.current_time()
+    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
+        await trio.sleep_forever()
+    assert trio.current_time() == pytest.approx(begun + 5)
+
+
+async def test_progress_of_a_call_inside_starts_it_anew(autojump_clock: object) -> None:
+    begun = trio.current_time()
+    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):  # noqa: PT012
+        mailbox = call()
+        for _ in range(3):
+            await trio.sleep(4)
+            mailbox.progressed(Progress(1), 10)
+        await trio.sleep_forever()
+    assert trio.current_time() == pytest.approx(begun + 17)
+
+
+async def test_the_maximum_is_never_exceeded(autojump_clock: object) -> None:
+    begun = trio.current_time()
+    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=10):  # noqa: PT012
+        mailbox = call()
+        while True:
+            await trio.sleep(1)
+            mailbox.progressed(Progress(1), 10)
+    assert trio.current_time() == pytest.approx(begun + 10)
+
+
+async def test_a_maximum_below_the_seconds_counts(autojump_clock: object) -> None:
+    begun = trio.current_time()
+    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=1):
+        await trio.sleep_forever()
+    assert trio.current_time() == pytest.approx(begun + 1)
+
+
+async def test_limits_nest_and_one_call_starts_both_anew(autojump_clock: object) -> None:
+    begun = trio.current_time()
+    with fail_after_silence(10, maximum=100) as outer:
+        with pytest.raises(trio.TooSlowError), fail_after_silence(3, maximum=100):  # noqa: PT012
+            mailbox = call()
+            await trio.sleep(2)
+            mailbox.progressed(Progress(1), 10)
+            await trio.sleep_forever()
+        assert trio.current_time() == pytest.approx(begun + 5)
+        assert outer.deadline == pytest.approx(begun + 12)
+
+
+async def test_a_call_made_before_it_does_not_start_it_anew(autojump_clock: object) -> None:
+    begun = trio.current_time()
+    mailbox = call()
+    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):  # noqa: PT012
+        await trio.sleep(3)
+        mailbox.progressed(Progress(1), 10)
+        await trio.sleep_forever()
+    assert trio.current_time() == pytest.approx(begun + 5)
+
+
+async def test_leaving_it_in_time_raises_nothing(autojump_clock: object) -> None:
+    with fail_after_silence(5, maximum=100) as scope:
+        await trio.sleep(4)
+    assert not scope.cancelled_caught
+    await trio.sleep(10)
+
+
+@pytest.mark.parametrize(("seconds", "maximum"), [(-1, 5), (5, -1), (float("nan"), 5), (5, float("nan"))])
+async def test_a_limit_that_is_no_time_is_a_value_error(seconds: float, maximum: float) -> None:
+    with pytest.raises(ValueError, match="time limit"), fail_after_silence(seconds, maximum=maximum):
+        pytest.fail("no such limit")
+
+
+def test_settled_says_how_many_notifications_came_before() -> None:
+    end: Any = Settled(1, None)
+    assert end.after == 0

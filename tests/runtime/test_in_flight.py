@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import Limits
+from trio_mcp.runtime.in_flight import InFlight
+from trio_mcp.runtime.load import Load
+
+
+@attrs.define(eq=False)
+class FakeRequest:
+    size: int = 1
+
+
+@attrs.define(eq=False)
+class FakeScope:
+    """Of a request, only what `InFlight` looks at."""
+
+    request: FakeRequest = attrs.field(factory=FakeRequest)
+    holds_slot: bool = False
+
+
+class Floor:
+    """An `InFlight` and who was started."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.started: list[FakeScope] = []
+        self.load = Load()
+        self.in_flight: Any = InFlight(Limits(**limits), self.started.append, self.load)  # type: ignore[arg-type]
+
+    def admit(self, count: int, size: int = 1) -> list[FakeScope]:
+        scopes = [FakeScope(FakeRequest(size)) for _ in range(count)]
+        for scope in scopes:
+            assert self.in_flight.admit(scope)
+        return scopes
+
+
+def test_requests_run_at_once_while_there_are_slots() -> None:
+    floor = Floor(max_in_flight=3)
+    scopes = floor.admit(3)
+    assert floor.started == scopes
+
+
+def test_those_beyond_wait_their_turn_in_order() -> None:
+    floor = Floor(max_in_flight=1)
+    first, second, third = floor.admit(3)
+    assert floor.started == [first]
+    assert floor.in_flight.waiting == 2
+    floor.in_flight.ended(first)
+    assert floor.started == [first, second]
+    floor.in_flight.ended(second)
+    assert floor.started == [first, second, third]
+
+
+def test_those_beyond_the_queue_are_refused_and_nothing_is_kept_of_them() -> None:
+    floor = Floor(max_in_flight=1, max_queued=1)
+    floor.admit(2)
+    refused = FakeScope()
+    assert not floor.in_flight.admit(refused)
+    assert floor.in_flight.find(refused.request) is None
+    assert len(floor.in_flight) == 2
+
+
+def test_without_a_queue_whoever_cannot_run_is_refused() -> None:
+    floor = Floor(max_in_flight=1, max_queued=0)
+    [first] = floor.admit(1)
+    assert not floor.in_flight.admit(FakeScope())
+    floor.in_flight.ended(first)
+    assert floor.in_flight.admit(FakeScope())
+
+
+def test_bytes_are_bounded_over_those_running_and_waiting() -> None:
+    floor = Floor(max_in_flight=1, max_inbound_bytes=100)
+    first, _ = floor.admit(2, size=50)
+    assert not floor.in_flight.admit(FakeScope())
+    floor.in_flight.ended(first)
+    assert floor.in_flight.admit(FakeScope())
+
+
+def test_one_that_is_larger_than_the_bound_is_taken_when_it_is_the_only_one() -> None:
+    floor = Floor(max_inbound_bytes=100)
+    floor.admit(1, size=1000)
+    assert not floor.in_flight.admit(FakeScope())
+
+
+def test_a_request_that_waits_can_be_dropped_and_never_runs() -> None:
+    floor = Floor(max_in_flight=1)
+    first, second, third = floor.admit(3)
+    assert floor.in_flight.drop_waiting(second)
+    assert not floor.in_flight.drop_waiting(second)
+    assert not floor.in_flight.drop_waiting(first)
+    floor.in_flight.ended(first)
+    assert floor.started == [first, third]
+
+
+def test_a_slot_can_be_given_back_before_the_end_and_only_once() -> None:
+    floor = Floor(max_in_flight=1)
+    first, second, third = floor.admit(3)
+    floor.in_flight.release_slot(first)
+    floor.in_flight.release_slot(first)
+    assert floor.started == [first, second]
+    floor.in_flight.ended(first)
+    assert floor.started == [first, second]
+    floor.in_flight.ended(second)
+    assert floor.started == [first, second, third]
+
+
+def test_ending_twice_is_ending_once() -> None:
+    floor = Floor(max_in_flight=1)
+    first, second, third = floor.admit(3)
+    floor.in_flight.ended(first)
+    floor.in_flight.ended(first)
+    assert floor.started == [first, second]
+    assert third in floor.in_flight
+
+
+def test_all_that_have_not_ended_are_found_oldest_first() -> None:
+    floor = Floor(max_in_flight=2)
+    scopes = floor.admit(4)
+    floor.in_flight.ended(scopes[1])
+    assert list(floor.in_flight) == [scopes[0], *scopes[2:]]
+    assert floor.in_flight.find(scopes[3].request) is scopes[3]
+    assert floor.in_flight.find(scopes[1].request) is None
+
+
+def test_the_load_of_the_server_is_counted_and_returns_to_nothing() -> None:
+    floor = Floor(max_in_flight=2)
+    first, second, third, fourth = floor.admit(4, size=10)
+    assert (floor.load.in_flight, floor.load.queued, floor.load.inbound_bytes) == (2, 2, 40)
+    floor.in_flight.drop_waiting(third)
+    floor.in_flight.release_slot(first)
+    assert (floor.load.in_flight, floor.load.queued, floor.load.inbound_bytes) == (2, 0, 30)
+    for scope in (first, second, fourth):
+        floor.in_flight.ended(scope)
+    assert (floor.load.in_flight, floor.load.queued, floor.load.inbound_bytes) == (0, 0, 0)
+
+
+def test_the_table_may_change_while_it_is_gone_through() -> None:
+    floor = Floor(max_in_flight=1)
+    floor.admit(3)
+    for scope in floor.in_flight:
+        floor.in_flight.ended(scope)
+    assert len(floor.in_flight) == 0
+
+
+async def test_idle_waits_for_the_last_one() -> None:
+    floor = Floor()
+    first, second = floor.admit(2)
+    ended: list[str] = []
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            await floor.in_flight.idle()
+            ended.append("idle")
+
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        floor.in_flight.ended(first)
+        await wait_all_tasks_blocked()
+        assert ended == []
+        floor.in_flight.ended(second)
+    assert ended == ["idle"]
+
+
+async def test_idle_returns_at_once_when_there_is_none() -> None:
+    with trio.fail_after(1):
+        await Floor().in_flight.idle()
+
+
+@pytest.mark.parametrize("field", ["max_in_flight", "max_inbound_bytes"])
+def test_a_bound_of_nothing_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        Limits(**{field: 0})  # type: ignore[arg-type]

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp.runtime.backlog import Backlog
+from trio_mcp.runtime.notifications import NotificationQueue
+
+
+@asynccontextmanager
+async def queue_to(
+    handle: Callable[[Any], Awaitable[None]], bound: int = 100
+) -> AsyncGenerator[tuple[Any, list[Exception]]]:
+    """A running queue whose events are plain values, and the failures of its callback."""
+    failures: list[Exception] = []
+    queue: Any = NotificationQueue(Backlog(bound, 1_000_000), handle, failures.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(queue.run)
+        yield queue, failures
+        nursery.cancel_scope.cancel()
+
+
+async def test_they_are_handed_over_one_after_another_in_order(autojump_clock: object) -> None:
+    handled: list[Any] = []
+
+    async def handle(value: Any) -> None:
+        handled.append(("begin", value))
+        await trio.sleep(1)
+        handled.append(("end", value))
+
+    async with queue_to(handle) as (queue, _):
+        for value in (1, 2):
+            queue.put(value, 10)
+        await queue.caught_up(2)
+    assert handled == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
+
+
+async def test_to_be_caught_up_is_to_have_handled_so_many(autojump_clock: object) -> None:
+    async def handle(_: Any) -> None:
+        await trio.sleep(1)
+
+    begun = trio.current_time()
+    async with queue_to(handle) as (queue, _):
+        for value in range(10):
+            queue.put(value, 10)
+        await queue.caught_up(3)
+        assert trio.current_time() == pytest.approx(begun + 3)
+        await queue.caught_up(queue.received)
+        assert trio.current_time() == pytest.approx(begun + 10)
+
+
+async def test_a_failure_is_reported_and_the_next_one_is_handled(autojump_clock: object) -> None:
+    handled: list[Any] = []
+
+    async def handle(value: Any) -> None:
+        if value == "bad":
+            raise LookupError(value)
+        handled.append(value)
+
+    async with queue_to(handle) as (queue, failures):
+        for value in ("bad", "good"):
+            queue.put(value, 10)
+        await queue.caught_up(2)
+    assert handled == ["good"]
+    assert [repr(error) for error in failures] == ["LookupError('bad')"]
+
+
+async def test_beyond_the_bound_the_oldest_is_dropped_and_counted_as_done_with(autojump_clock: object) -> None:
+    handled: list[Any] = []
+
+    async def handle(value: Any) -> None:
+        handled.append(value)
+
+    async with queue_to(handle, bound=3) as (queue, _):
+        for value in range(10):
+            queue.put(value, 10)
+        await queue.caught_up(10)
+        assert (queue.received, queue.handled, queue.dropped) == (10, 10, 7)
+    assert handled == [7, 8, 9]
+
+
+async def test_inside_a_callback_nobody_waits_to_be_caught_up(autojump_clock: object) -> None:
+    handled: list[Any] = []
+
+    async def handle(value: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(queue.caught_up, 2)
+        await queue.caught_up(2)
+        handled.append(value)
+
+    async with queue_to(handle) as (queue, _):
+        for value in (1, 2):
+            queue.put(value, 10)
+        with trio.fail_after(1):
+            await queue.caught_up(2)
+    assert handled == [1, 2]
+
+
+async def test_the_callback_of_another_connection_does_wait(autojump_clock: object) -> None:
+    order: list[str] = []
+
+    async def slow(_: Any) -> None:
+        await trio.sleep(1)
+        order.append("theirs")
+
+    async def handle(_: Any) -> None:
+        await theirs.caught_up(1)
+        order.append("ours")
+
+    async with queue_to(slow) as (theirs, _), queue_to(handle) as (ours, _):
+        theirs.put(1, 10)
+        ours.put(1, 10)
+        await ours.caught_up(1)
+    assert order == ["theirs", "ours"]
+
+
+async def test_the_end_of_the_queue_ends_the_wait(autojump_clock: object) -> None:
+    async def stuck(_: Any) -> None:
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery, queue_to(stuck) as (queue, _):
+        queue.put(1, 10)
+        nursery.start_soon(queue.caught_up, 1)
+        await wait_all_tasks_blocked()

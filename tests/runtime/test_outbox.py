@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp.runtime.outbox import Outbox, Owner
+
+
+def outbox(high_water: int = 1000) -> Outbox:
+    return Outbox(high_water)
+
+
+async def test_lines_are_taken_in_the_order_they_were_put() -> None:
+    box = outbox()
+    box.put(b"1\n")
+    box.put_sealed(b"2\n", Owner())
+    box.put(b"3\n", Owner())
+    box.put(b"4\n")
+    assert await box.take() == b"1\n2\n3\n4\n"
+
+
+async def test_a_line_put_first_goes_ahead_of_all_that_waits() -> None:
+    box = outbox()
+    box.put(b"waits\n")
+    box.put_first(b"urgent\n")
+    assert await box.take() == b"urgent\nwaits\n"
+
+
+async def test_what_is_taken_is_about_the_high_water_mark_and_always_whole_lines() -> None:
+    box = outbox(high_water=10)
+    for number in range(10):
+        box.put(b"line %d\n" % number, Owner())
+    chunks = []
+    while box.size:
+        chunks.append(bytes(await box.take()))
+    assert b"".join(chunks) == b"".join(b"line %d\n" % number for number in range(10))
+    assert all(chunk.endswith(b"\n") and 10 <= len(chunk) < 20 for chunk in chunks)
+
+
+async def test_a_line_of_any_size_is_taken_in_one_piece() -> None:
+    box = outbox(high_water=10)
+    box.put(b"x" * 5000 + b"\n")
+    assert len(await box.take()) == 5001
+
+
+async def test_the_writer_waits_until_there_is_something() -> None:
+    box, taken = outbox(), list[bytes]()
+    async with trio.open_nursery() as nursery:
+
+        async def write() -> None:
+            taken.append(bytes(await box.take()))
+
+        nursery.start_soon(write)
+        await wait_all_tasks_blocked()
+        assert taken == []
+        box.put(b"now\n")
+    assert taken == [b"now\n"]
+
+
+# Withdrawing
+
+
+async def test_what_an_owner_has_waiting_can_be_withdrawn_and_nothing_else_goes() -> None:
+    box, owner = outbox(), Owner()
+    box.put(b"before\n")
+    box.put(b"mine 1\n", owner)
+    box.put_sealed(b"mine 2\n", owner)
+    box.put(b"after\n")
+    assert box.withdraw(owner)
+    assert await box.take() == b"before\nafter\n"
+    assert box.size == 0
+
+
+async def test_what_was_taken_can_no_longer_be_withdrawn() -> None:
+    box, owner = outbox(), Owner()
+    box.put(b"mine\n", owner)
+    await box.take()
+    assert not box.withdraw(owner)
+
+
+async def test_withdrawing_takes_back_the_part_that_was_not_taken() -> None:
+    box, owner = outbox(high_water=5), Owner()
+    box.put_sealed(b"taken\n", owner)
+    box.put_sealed(b"waits\n", owner)
+    assert await box.take() == b"taken\n"
+    assert box.withdraw(owner)
+    assert box.size == 0
+
+
+async def test_withdrawing_nothing_says_so() -> None:
+    assert not outbox().withdraw(Owner())
+
+
+async def test_an_owner_may_put_again_after_a_withdrawal() -> None:
+    box, owner = outbox(), Owner()
+    box.put(b"withdrawn\n", owner)
+    box.withdraw(owner)
+    box.put(b"new\n", owner)
+    assert await box.take() == b"new\n"
+
+
+# Replacing
+
+
+async def test_a_sealed_line_that_waits_is_replaced_in_its_place() -> None:
+    box = outbox()
+    segment = box.put_sealed(b"old\n")
+    box.put(b"after\n")
+    assert box.replace(segment, b"newer\n")
+    assert box.size == len(b"newer\nafter\n")
+    assert await box.take() == b"newer\nafter\n"
+
+
+async def test_a_line_that_was_taken_is_not_replaced() -> None:
+    box = outbox()
+    segment = box.put_sealed(b"old\n")
+    await box.take()
+    assert not box.replace(segment, b"new\n")
+    assert box.size == 0
+
+
+async def test_a_line_that_was_withdrawn_is_not_replaced() -> None:
+    box, owner = outbox(), Owner()
+    segment = box.put_sealed(b"old\n", owner)
+    box.withdraw(owner)
+    assert not box.replace(segment, b"new\n")
+    assert box.size == 0
+
+
+async def test_nothing_is_appended_to_a_sealed_line() -> None:
+    box, owner = outbox(), Owner()
+    segment = box.put_sealed(b"1\n", owner)
+    box.put(b"2\n", owner)
+    box.replace(segment, b"one\n")
+    assert await box.take() == b"one\n2\n"
+
+
+# Room
+
+
+async def test_there_is_room_below_the_mark_and_asking_is_no_checkpoint() -> None:
+    box = outbox(high_water=10)
+    box.put(b"x" * 9)
+    with trio.testing.assert_no_checkpoints():
+        await box.room()
+
+
+async def test_producers_wait_at_the_mark_until_the_writer_has_taken_something() -> None:
+    box, through = outbox(high_water=10), list[int]()
+    box.put(b"x" * 10)
+    async with trio.open_nursery() as nursery:
+
+        async def produce(number: int) -> None:
+            await box.room()
+            through.append(number)
+            box.put(b"%d\n" % number)
+
+        for number in range(3):
+            nursery.start_soon(produce, number)
+        await wait_all_tasks_blocked()
+        assert through == []
+        assert box.statistics() == {"size": 10, "producers": 3}
+        await box.take()
+    assert sorted(through) == [0, 1, 2]
+
+
+async def test_a_producer_that_leaves_without_putting_passes_the_room_on() -> None:
+    box, through = outbox(high_water=10), list[int]()
+    box.put(b"x" * 10)
+    async with trio.open_nursery() as nursery:
+
+        async def look(number: int) -> None:
+            await box.room()
+            through.append(number)
+
+        for number in range(30):
+            nursery.start_soon(look, number)
+        await wait_all_tasks_blocked()
+        await box.take()
+    assert len(through) == 30
+
+
+async def test_a_withdrawal_makes_room_too() -> None:
+    box, owner = outbox(high_water=10), Owner()
+    box.put(b"x" * 10, owner)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(box.room)
+        await wait_all_tasks_blocked()
+        box.withdraw(owner)
+
+
+async def test_more_marks_mean_more_room() -> None:
+    box = outbox(high_water=10)
+    box.put(b"x" * 39)
+    assert box.is_full()
+    assert not box.is_full(4)
+    await box.room(4)
+
+
+async def test_room_of_an_owner_counts_nobody_else(autojump_clock: object) -> None:
+    box, owner = outbox(high_water=10), Owner()
+    box.put(b"x" * 1000)
+    await box.room_of(owner, 1)
+    box.put(b"y" * 10, owner)
+    with trio.move_on_after(1) as scope:
+        await box.room_of(owner, 1)
+    assert scope.cancelled_caught
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(box.room_of, owner, 1)
+        await wait_all_tasks_blocked()
+        await box.take()
+        await box.take()
+
+
+# Flushing
+
+
+async def test_flushed_means_that_the_writer_has_come_back_for_more() -> None:
+    box, steps = outbox(), list[str]()
+    sent = trio.Event()
+    box.put(b"last words\n")
+    async with trio.open_nursery() as nursery:
+
+        async def write() -> None:
+            await box.take()
+            await sent.wait()
+            steps.append("sent")
+            await box.take()
+
+        async def flush() -> None:
+            await box.flushed()
+            steps.append("flushed")
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(write)
+        nursery.start_soon(flush)
+        await wait_all_tasks_blocked()
+        assert steps == []
+        sent.set()
+    assert steps == ["sent", "flushed"]
+
+
+async def test_an_outbox_that_nobody_used_is_flushed() -> None:
+    with trio.fail_after(1):
+        await outbox().flushed()
+
+
+# All of it
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["put", "sealed", "first", "withdraw", "take"]), st.integers(0, 3)), max_size=60)
+)
+def test_every_line_is_taken_once_or_withdrawn_and_the_size_is_right(steps: list[tuple[str, int]]) -> None:
+    box, owners = Outbox(20), [Owner() for _ in range(3)]
+    waiting: list[tuple[bytes, int]] = []
+    taken = bytearray()
+    expected = bytearray()
+    for number, (step, who) in enumerate(steps):
+        line, owner = b"line %d\n" % number, owners[who] if who < 3 else None
+        match step:
+            case "put":
+                box.put(line, owner)
+                waiting.append((line, who))
+            case "sealed":
+                box.put_sealed(line, owner)
+                waiting.append((line, who))
+            case "first":
+                box.put_first(line)
+                waiting.insert(0, (line, 3))
+            case "withdraw" if owner is not None:
+                assert box.withdraw(owner) == any(holder == who for _, holder in waiting)
+                waiting = [(kept, holder) for kept, holder in waiting if holder != who]
+            case "take" if waiting:
+                chunk = box._take_nowait()
+                taken += chunk
+                while chunk and waiting and len(expected) < len(taken):
+                    expected += waiting.pop(0)[0]
+            case _:
+                pass
+        assert box.size == sum(len(kept) for kept, _ in waiting)
+        assert taken == expected
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
+async def test_lines_of_one_owner_share_a_segment_up_to_the_mark(size: int) -> None:
+    box, owner = outbox(high_water=size), Owner()
+    for _ in range(10):
+        box.put(b"line\n", owner)
+    assert len(owner.segments) == (10 if size == 1 else 1)

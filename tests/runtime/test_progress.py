@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp.runtime.late_progress import LateProgress
+from trio_mcp.runtime.outbox import Outbox, Owner
+from trio_mcp.runtime.progress import ProgressReporter
+
+
+class Reporting:
+    """A reporter, and what went out."""
+
+    def __init__(self, token: Any = "t", interval: float = 0.1, *, with_message: bool = True) -> None:
+        self.outbox, self.owner = Outbox(16384), Owner()
+        self.kept: list[ProgressReporter] = []
+        self.reporter = ProgressReporter(
+            self.outbox, self.owner, token, interval, self.kept.append, with_message=with_message
+        )
+        self.report = self.reporter.report
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        """What the writer finds now."""
+        lines = bytes(self.outbox._take_nowait()).splitlines()
+        return [json.loads(line)["params"] for line in lines]
+
+    @property
+    def values(self) -> list[float]:
+        return [params["progress"] for params in self.sent]
+
+
+async def test_the_first_value_goes_out_at_once(autojump_clock: object) -> None:
+    reporting = Reporting()
+    assert reporting.report(1, 10, "one of ten")
+    assert reporting.sent == [{"progressToken": "t", "progress": 1, "total": 10, "message": "one of ten"}]
+
+
+@pytest.mark.parametrize("token", [0, -1, "", "0", 9007199254740993, "😀"])
+async def test_the_token_keeps_its_type_and_value(autojump_clock: object, token: Any) -> None:
+    reporting = Reporting(token)
+    reporting.report(1)
+    [params] = reporting.sent
+    assert params == {"progressToken": token, "progress": 1}
+    assert type(params["progressToken"]) is type(token)
+
+
+async def test_a_revision_without_messages_gets_none(autojump_clock: object) -> None:
+    reporting = Reporting(with_message=False)
+    reporting.report(1, None, "told")
+    assert reporting.sent == [{"progressToken": "t", "progress": 1}]
+
+
+async def test_values_within_the_interval_are_kept_and_only_the_latest_is_let_out(autojump_clock: object) -> None:
+    reporting = Reporting()
+    assert [reporting.report(value) for value in (1, 2, 3)] == [True, False, False]
+    assert reporting.reporter.due == pytest.approx(trio.current_time() + 0.1)
+    assert reporting.kept == [reporting.reporter]
+    assert not reporting.reporter.let_out()
+    await trio.sleep(0.1)
+    assert reporting.reporter.let_out()
+    assert reporting.reporter.due is None
+    await trio.sleep(1)
+    assert not reporting.reporter.let_out()
+
+
+async def test_after_the_interval_the_next_value_goes_out_at_once(autojump_clock: object) -> None:
+    reporting = Reporting()
+    reporting.report(1)
+    await trio.sleep(0.1)
+    assert reporting.report(2)
+
+
+async def test_flushing_sends_the_kept_value_whatever_the_interval_says(autojump_clock: object) -> None:
+    reporting = Reporting()
+    reporting.report(1)
+    assert reporting.values == [1]
+    reporting.report(2)
+    assert reporting.reporter.flush()
+    assert not reporting.reporter.flush()
+    assert reporting.values == [2]
+
+
+async def test_a_value_that_still_waits_to_be_written_gives_its_place_to_the_next(autojump_clock: object) -> None:
+    reporting = Reporting()
+    for value in range(100):
+        reporting.report(value)
+        await trio.sleep(1)
+    assert reporting.values == [99]
+
+
+async def test_values_that_do_not_increase_are_dropped(autojump_clock: object) -> None:
+    reporting = Reporting(interval=0)
+    sent: list[float] = []
+    for value in (1, 1, 0.5, math.nan, -math.inf, math.inf, -5, 2):
+        reporting.report(value)
+        sent += reporting.values
+    assert sent == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "value", [None, "5", True, [], {}, object(), 1j, Decimal("NaN"), Decimal(5), math.nan, math.inf]
+)
+async def test_what_is_no_number_is_dropped_and_nothing_raises(autojump_clock: object, value: Any) -> None:
+    reporting = Reporting(interval=0)
+    assert not reporting.report(value)
+    assert reporting.sent == []
+
+
+@pytest.mark.parametrize(
+    ("total", "message"),
+    [(math.nan, None), (object(), None), ("10", None), (Decimal(10), None), (None, "\ud800"), (None, object())],
+)
+async def test_a_total_or_message_that_cannot_be_sent_drops_only_its_own_report(
+    autojump_clock: object, total: Any, message: Any
+) -> None:
+    reporting = Reporting(interval=0)
+    assert not reporting.report(1, total, message)
+    assert reporting.report(2)
+    assert reporting.values == [2]
+
+
+async def test_what_waits_is_withdrawn_with_its_request(autojump_clock: object) -> None:
+    reporting = Reporting()
+    reporting.report(1)
+    reporting.outbox.withdraw(reporting.owner)
+    assert reporting.sent == []
+
+
+@given(st.lists(st.tuples(st.floats(allow_nan=True), st.sampled_from([0.0, 0.03, 0.1, 0.5])), max_size=30))
+def test_whatever_is_reported_what_goes_out_increases_keeps_the_interval_and_ends_with_the_latest(
+    reports: list[tuple[float, float]],
+) -> None:
+    async def play() -> None:
+        reporting, sent = Reporting(), list[tuple[float, float]]()
+        late = LateProgress()
+        reporting.reporter._later = late.add
+
+        async def look() -> None:
+            while True:
+                await wait_all_tasks_blocked()
+                sent.extend((trio.current_time(), value) for value in reporting.values)
+                await trio.sleep(0.01)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(late.run)
+            nursery.start_soon(look)
+            for value, pause in reports:
+                reporting.report(value)
+                await trio.sleep(pause)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        values = [value for _, value in sent]
+        assert values == sorted(set(values))
+        times = [time for time, _ in sent]
+        assert all(after - before > 0.08 for before, after in pairwise(times))
+        increasing = [value for value, _ in reports if math.isfinite(value)]
+        assert values[-1:] == ([max(increasing)] if increasing else [])
+
+    trio.run(play, clock=MockClock(autojump_threshold=0))
