@@ -5,9 +5,11 @@ Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_websocket`, `serve_tc
 classes of the specification, in their newest shape, listed below.
 """
 
-from .client.client import Client
-from .client.options import ClientOptions, ClientSettings
-from .connecting import open_memory, open_stdio, open_tcp, open_unix, open_websocket
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from .runtime.calls import OnProgress, Progress, fail_after_silence
 from .runtime.cancellation import CancelCause, Cancellation
@@ -22,7 +24,7 @@ from .server.results import error_result, text_result
 from .server.server import Server
 from .server.tools import ToolError
 from .server.worker_context import WorkerContext
-from .serving import serve_stdio, serve_tcp, serve_unix, serve_websocket
+from .serving.stdio import serve_stdio
 from .spec.capabilities import ClientCapabilities, ServerCapabilities
 from .spec.completion import Completion, PromptReference, ResourceTemplateReference
 from .spec.content import (
@@ -59,6 +61,32 @@ from .spec.sampling import (
 )
 from .spec.tools import CallToolResult, Tool, ToolAnnotations
 from .state.connection_state import MethodUnavailable
+
+if TYPE_CHECKING:
+    from .client.client import Client
+    from .client.options import ClientOptions, ClientSettings
+    from .connecting.lines import open_tcp, open_unix
+    from .connecting.memory import open_memory
+    from .connecting.stdio import open_stdio
+    from .connecting.websocket import open_websocket
+    from .serving.lines import serve_tcp, serve_unix
+    from .serving.websocket import serve_websocket
+
+_LATER: Final = {
+    "Client": ".client.client",
+    "ClientOptions": ".client.options",
+    "ClientSettings": ".client.options",
+    "open_memory": ".connecting.memory",
+    "open_stdio": ".connecting.stdio",
+    "open_tcp": ".connecting.lines",
+    "open_unix": ".connecting.lines",
+    "open_websocket": ".connecting.websocket",
+    "serve_tcp": ".serving.lines",
+    "serve_unix": ".serving.lines",
+    "serve_websocket": ".serving.websocket",
+}
+"""What is imported when it is first asked for: hosts start servers by the dozen, and a server on stdio needs
+neither a client nor a network."""
 
 __all__ = [
     "REVISIONS",
@@ -145,3 +173,14 @@ __all__ = [
     "serve_websocket",
     "text_result",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

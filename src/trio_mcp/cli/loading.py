@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any, Final
 
 import trio_mcp
-from trio_mcp import Server, serving
+from trio_mcp import Server
+from trio_mcp.serving import stdio
 
 from .wire import Wire, wire_held_back
 
@@ -116,15 +117,15 @@ def _may_serve_itself(wire: Wire) -> Generator[list[Server]]:
     """Gives ``serve_stdio`` the wire meanwhile, so that a file which ends in an unguarded
     ``trio.run(serve_stdio, server)`` works here too; notes what it served."""
     served: list[Server] = []
-    real = serving.serve_stdio
+    real = stdio.serve_stdio
 
     async def serve_stdio(server: Server, **options: Any) -> None:
         served.append(server)
         with wire.given_back():
             await real(server, **options)
 
-    serving.serve_stdio = trio_mcp.serve_stdio = serve_stdio
+    stdio.serve_stdio = trio_mcp.serve_stdio = serve_stdio
     try:
         yield served
     finally:
-        serving.serve_stdio = trio_mcp.serve_stdio = real
+        stdio.serve_stdio = trio_mcp.serve_stdio = real

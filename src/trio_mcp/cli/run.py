@@ -8,7 +8,7 @@ import traceback
 
 import trio
 
-from ..serving import serve_stdio
+from ..serving.stdio import serve_stdio
 from .loading import LoadingFailed, NoServer, load_server
 
 __all__ = ["run_server"]
