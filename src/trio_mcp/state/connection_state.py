@@ -244,7 +244,7 @@ class ConnectionState:
             self.client_capabilities,
             self.client_info,
             None,
-            progress_token_of(meta),
+            progress_token_of(meta) if meta else None,
             message.size,
         )
 
