@@ -9,13 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import trio
-
 __all__ = [
     "BOUND",
     "JOURNAL_VARIABLE",
     "Journal",
-    "children_of",
     "cpu_seconds",
     "descriptors_of",
     "is_alive",
@@ -80,16 +77,6 @@ class Journal:
         except AssertionError:
             raise AssertionError(f"no {event!r} of {call!r} in the journal: {self.entries()[-20:]}") from None
 
-    async def awaited(
-        self, event: str, *, call: Any = None, tool: str | None = None, count: int = 1, bound: float = BOUND
-    ) -> list[dict[str, Any]]:
-        """`wait_for` for trio tests."""
-        with trio.fail_after(bound):
-            # A file cannot be waited for, only looked at.
-            while len(found := self.entries(event, call=call, tool=tool)) < count:  # noqa: ASYNC110
-                await trio.sleep(_LOOK_AGAIN)
-        return found
-
 
 def _stat(pid: int) -> list[str]:
     # The name in parentheses may hold anything, so what follows it is found from the right.
@@ -102,19 +89,6 @@ def is_alive(pid: int) -> bool:
         return _stat(pid)[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes started by ``pid`` that are still in the table, zombies included."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if int(_stat(int(entry.name))[1]) == pid:
-                    found.append(int(entry.name))
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-    return found
 
 
 def cpu_seconds(pid: int) -> float:
