@@ -70,7 +70,7 @@ class LineChannel(MessageChannel):
             if self._skipping:
                 self._skipping = False
                 continue
-            if line[:1] == b"{" and len(line) <= self._max and not self._first:
+            if line.startswith(b"{") and len(line) <= self._max and not self._first:
                 return line  # as nearly all of them
             if (message := self._message(line)) is not None:
                 return message
