@@ -1,0 +1,156 @@
+"""Lines over TCP and Unix sockets: stdio's framing, for many clients at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import stat
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from tests.interaction.websocket.raw_peer import PATIENCE, call, initialize, port_of, serving
+from tests.interaction.websocket.servers import watched_server
+
+from trio_mcp import CancelCause, Client, ConnectionLost, Limits, open_tcp, open_unix, serve_tcp, serve_unix
+
+
+async def test_clients_call_a_server_over_tcp() -> None:
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_tcp, watched_server().server, port=0) as listeners:
+            port = port_of(listeners)
+            async with open_tcp("127.0.0.1", port, era="legacy") as one, open_tcp("127.0.0.1", port) as two:
+                for client in (one, two):
+                    assert (await client.call_tool("echo", {"text": "hi\n"})).text == "hi\n"
+
+
+async def test_leaving_a_call_over_tcp_stops_the_handler_and_the_connection_stays() -> None:
+    watched = watched_server()
+    with trio.fail_after(PATIENCE):
+        async with (
+            serving(serve_tcp, watched.server, port=0) as listeners,
+            open_tcp("127.0.0.1", port_of(listeners)) as client,
+        ):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "hang")
+                await watched.started.wait()
+                nursery.cancel_scope.cancel(reason="enough")
+            await watched.ended.wait()
+            assert watched.causes == [(CancelCause.PEER, "enough")]
+            assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_a_tcp_client_that_stops_sending_still_gets_its_answers() -> None:
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_tcp, watched_server().server, port=0) as listeners:
+            stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
+            async with stream:
+                nap = call(1, "tools/call", {"name": "nap", "arguments": {"milliseconds": 20}})
+                await stream.send_all(f"{initialize()}\n{nap}\n".encode())
+                await stream.send_eof()
+                received = b"".join([data async for data in stream])
+    assert b'"slept"' in received
+
+
+async def test_a_web_page_cannot_talk_to_the_port_through_a_form() -> None:
+    watched = watched_server()
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_tcp, watched.server, port=0) as listeners:
+            stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
+            async with stream:
+                body = f"{initialize()}\n{call(1, 'tools/call', {'name': 'hang'})}\n"
+                await stream.send_all(f"POST / HTTP/1.1\r\nHost: x\r\n\r\n{body}".encode())
+                assert b"".join([data async for data in stream]) == b""
+    assert not watched.started.is_set()
+
+
+async def test_a_signal_ends_a_tcp_server_when_its_work_is_done() -> None:
+    watched = watched_server()
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            listeners = await nursery.start(partial(serve_tcp, watched.server, port=0))
+            async with open_tcp("127.0.0.1", port_of(listeners)) as client:
+
+                async def signal_in_the_middle() -> None:
+                    await watched.started.wait()
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+                nursery.start_soon(signal_in_the_middle)
+                assert (await client.call_tool("nap", {"milliseconds": 50})).text == "slept"
+                await nap_on(client)
+
+
+async def nap_on(client: Client) -> None:
+    """Until the connection is gone."""
+    with contextlib.suppress(ConnectionLost):
+        while True:
+            await client.call_tool("nap", {"milliseconds": 1})
+
+
+async def test_one_tcp_connection_too_many_is_closed() -> None:
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_tcp, watched_server().server, port=0, limits=Limits(max_connections=1)) as listeners:
+            port = port_of(listeners)
+            async with open_tcp("127.0.0.1", port) as client:
+                with pytest.raises(ConnectionLost):
+                    async with open_tcp("127.0.0.1", port):
+                        pytest.fail("there is room for one")
+                assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_a_unix_socket_is_this_users_alone_and_removed_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.sock"
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_unix, watched_server().server, path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            async with open_unix(path) as client:
+                assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+    assert not path.exists()
+
+
+async def test_the_socket_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+        dead.listen()
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_unix, watched_server().server, path), open_unix(path) as client:
+            assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_the_socket_of_a_live_server_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.sock"
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_unix, watched_server().server, path):
+            with pytest.raises(OSError, match="another server listens here"):
+                await serve_unix(watched_server().server, path)
+            async with open_unix(path) as client:
+                assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(OSError, match="no socket"):
+        await serve_unix(watched_server().server, path)
+    assert path.read_text() == "data"
+
+
+async def test_a_socket_that_somebody_else_put_there_meanwhile_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.sock"
+    async with serving(serve_unix, watched_server().server, path):
+        path.unlink()
+        path.write_text("theirs")
+    assert path.read_text() == "theirs"
+
+
+async def test_nobody_listens(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionLost, match="no connection to"):
+        async with open_unix(tmp_path / "nobody"):
+            pytest.fail("nobody is there")
+    with pytest.raises(ConnectionLost, match="port 1"):
+        async with open_tcp("127.0.0.1", 1):
+            pytest.fail("nobody is there")

@@ -1,0 +1,204 @@
+"""Who gets a connection, who is refused, and how that is said (WSK-01, WSK-06)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, refusal, serving
+from tests.interaction.websocket.servers import watched_server
+from trio_websocket import WebSocketRequest
+from trio_websocket import serve_websocket as serve_anything
+
+from trio_mcp import ConnectionLost, Limits, ProtocolViolation, open_websocket, serve_websocket
+
+served = partial(serving, serve_websocket)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_client_calls_a_server(era: str) -> None:
+    with trio.fail_after(PATIENCE):
+        async with served(watched_server().server, port=0) as listeners:
+            url = f"ws://127.0.0.1:{port_of(listeners)}/mcp"
+            async with open_websocket(url, era=era) as client:  # type: ignore[arg-type]
+                assert (await client.call_tool("echo", {"text": "häh\n"})).text == "häh\n"
+
+
+async def test_the_handler_sees_the_headers_and_a_name_of_the_connection() -> None:
+    with trio.fail_after(PATIENCE):
+        async with served(watched_server().server, port=0) as listeners:
+            url = f"ws://127.0.0.1:{port_of(listeners)}/mcp?x=1"
+            async with (
+                open_websocket(url, headers={"X-Team": "blue"}) as one,
+                open_websocket(url, headers={"X-Team": "red"}) as two,
+            ):
+                first, again = [(await one.call_tool("who")).structured_content for _ in range(2)]
+                other = (await two.call_tool("who")).structured_content
+    assert first["headers"]["x-team"] == "blue"
+    assert other["headers"]["x-team"] == "red"
+    assert first["session"] == again["session"] != other["session"]
+
+
+@pytest.mark.parametrize("offered", [["foo"], []])
+async def test_a_client_that_does_not_offer_mcp_is_told_to(offered: list[str]) -> None:
+    async with served(watched_server().server, port=0) as listeners:
+        status, body = await refusal(port_of(listeners), subprotocols=offered)
+    assert status == 400
+    assert "offer the subprotocol 'mcp'" in body
+
+
+async def test_mcp_is_selected_among_others() -> None:
+    async with (
+        served(watched_server().server, port=0) as listeners,
+        connected(port_of(listeners), subprotocols=["foo", "mcp", "bar"]),
+    ):
+        pass
+
+
+async def test_a_server_that_selects_no_subprotocol_is_a_clean_failure() -> None:
+    async def accept_without(request: WebSocketRequest) -> None:
+        await request.accept()
+        await trio.sleep_forever()
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            other = await nursery.start(serve_anything, accept_without, "127.0.0.1", 0, None)
+            with pytest.raises(ProtocolViolation, match="selected no subprotocol 'mcp'"):
+                async with open_websocket(f"ws://127.0.0.1:{other.port}/"):
+                    pytest.fail("this is not MCP")
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 101 Oh\r\nUpgrade: websocket\r\n\r\n"])
+async def test_a_server_that_is_none_is_a_clean_failure(answer: bytes) -> None:
+    async def talk(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(answer or b" ")
+
+    with trio.fail_after(PATIENCE):
+        async with serving(trio.serve_tcp, talk, 0, host="127.0.0.1") as listeners:
+            with pytest.raises(ConnectionLost, match="handshake"):
+                async with open_websocket(f"ws://127.0.0.1:{port_of(listeners)}/mcp"):
+                    pytest.fail("this is not MCP")
+
+
+async def test_nobody_listens() -> None:
+    with pytest.raises(ConnectionLost, match=r"no connection to 127\.0\.0\.1:1"):
+        async with open_websocket("ws://127.0.0.1:1/mcp"):
+            pytest.fail("nobody is there")
+
+
+async def test_a_server_that_never_answers_the_handshake_takes_connect_timeout() -> None:
+    async def say_nothing(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with serving(trio.serve_tcp, say_nothing, 0, host="127.0.0.1") as listeners:
+        with pytest.raises(trio.TooSlowError):
+            async with open_websocket(f"ws://127.0.0.1:{port_of(listeners)}/mcp", connect_timeout=0.05):
+                pytest.fail("nobody answered")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1/mcp", "127.0.0.1:80", "ws:///mcp", "ws://u:p@h/mcp"])
+async def test_what_is_no_websocket_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="WebSocket URL"):
+        async with open_websocket(url):
+            pytest.fail("no such URL")
+
+
+async def test_the_client_is_told_why_it_is_refused() -> None:
+    with trio.fail_after(PATIENCE):
+        async with served(watched_server().server, port=0) as listeners:
+            with pytest.raises(ConnectionLost, match="HTTP status 404: there is nothing here"):
+                async with open_websocket(f"ws://127.0.0.1:{port_of(listeners)}/other"):
+                    pytest.fail("no such path")
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost:80x", "file://"]
+)
+async def test_a_foreign_page_is_refused_before_the_upgrade(origin: str) -> None:
+    async with served(watched_server().server, port=0) as listeners:
+        status, body = await refusal(port_of(listeners), headers={"Origin": origin})
+    assert status == 403
+    assert origin in body
+
+
+@pytest.mark.parametrize("headers", [{}, {"Origin": "http://localhost:3000"}, {"Origin": "https://127.0.0.1"}])
+async def test_no_origin_and_pages_of_this_machine_are_let_in(headers: dict[str, str]) -> None:
+    async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners), headers=headers):
+        pass
+
+
+async def test_origins_are_configured() -> None:
+    origins = ["null", "https://app.example"]
+    async with served(watched_server().server, port=0, origins=origins) as listeners:
+        port = port_of(listeners)
+        for origin in origins:
+            async with connected(port, headers={"Origin": origin}):
+                pass
+        assert (await refusal(port, headers={"Origin": "http://localhost:3000"}))[0] == 403
+
+
+async def test_a_name_that_is_not_ours_is_refused_before_the_upgrade() -> None:
+    async with served(watched_server().server, port=0) as listeners:
+        port = port_of(listeners)
+        status, body = await refusal(port, host=f"rebound.example:{port}")
+        async with connected(port, host="localhost"):
+            pass
+    assert status == 403
+    assert "rebound.example" in body
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", None, "192.0.2.1"])
+async def test_an_address_that_others_reach_needs_a_decision(host: str | None) -> None:
+    with pytest.raises(ValueError, match=r"origins=\[.*hosts=\["):
+        await serve_websocket(watched_server().server, host, 0)
+    with pytest.raises(ValueError, match="say which web pages"):
+        await serve_websocket(watched_server().server, host, 0, origins=[])
+
+
+async def test_an_address_that_others_reach_is_served_after_a_decision() -> None:
+    options = {"origins": [], "hosts": ["mcp.example"]}
+    async with served(watched_server().server, "0.0.0.0", 0, **options) as listeners:
+        port = port_of(listeners)
+        async with connected(port, host="mcp.example:99"):
+            pass
+        assert (await refusal(port))[0] == 403
+
+
+async def test_one_connection_too_many_is_told_so_and_the_others_go_on() -> None:
+    limits = Limits(max_connections=1)
+    async with served(watched_server().server, port=0, limits=limits) as listeners:
+        port = port_of(listeners)
+        async with connected(port) as peer:
+            status, body = await refusal(port)
+            await peer.open_legacy()
+            await peer.ask(1, "tools/call", {"name": "echo", "arguments": {"text": "still here"}})
+            assert (await peer.reply(1))["result"]["content"][0]["text"] == "still here"
+        assert status == 503
+        assert "too many connections" in body
+
+
+async def http(port: int, request: bytes) -> bytes:
+    """What the server answers to bytes, until it closes."""
+    with trio.fail_after(PATIENCE):
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(request)
+            return b"".join([data async for data in stream])
+
+
+async def test_what_asks_for_no_websocket_is_answered_in_http() -> None:
+    async with served(watched_server().server, port=0) as listeners:
+        port = port_of(listeners)
+        assert (await http(port, b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 426 ")
+        assert (await http(port, b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
+        assert (await http(port, b"GET /mcp HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+        assert (await http(port, b"\x16\x03\x01\x02\x00")).startswith(b"HTTP/1.1 400 ")
+        assert (await http(port, b"GET /mcp HTTP/1.1\r\nX: " + b"x" * 20_000)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_client_that_never_asks_is_closed() -> None:
+    limits = Limits(handshake_timeout=0.05)
+    async with served(watched_server().server, port=0, limits=limits) as listeners:
+        assert await http(port_of(listeners), b"GET /mcp") == b""

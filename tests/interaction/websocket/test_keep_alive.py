@@ -1,0 +1,130 @@
+"""Pings find a peer that is frozen, and only such a one (WSK-05)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import trio
+from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, serving
+from tests.interaction.websocket.servers import watched_server
+from trio_websocket import WebSocketRequest
+from trio_websocket import serve_websocket as serve_anything
+from wsproto.events import Ping
+
+from trio_mcp import CancelCause, ConnectionLost, Limits, open_websocket, serve_websocket
+
+served = partial(serving, serve_websocket)
+QUICK = Limits(ping_interval=0.05, ping_timeout=0.1)
+
+
+async def test_a_silent_peer_is_dropped_and_its_handlers_are_cancelled() -> None:
+    watched = watched_server()
+    async with served(watched.server, port=0, limits=QUICK) as listeners, connected(port_of(listeners)) as peer:
+        await peer.open_legacy(sampling={})
+        await peer.ask(1, "tools/call", {"name": "hang"})
+        await watched.started.wait()
+        with trio.fail_after(PATIENCE):
+            await watched.ended.wait()
+    ((cause, reason),) = watched.causes
+    assert cause is CancelCause.DISCONNECT
+    assert reason == "the peer is frozen: it sent nothing for 0.1 s after a ping"
+
+
+async def test_a_server_request_to_a_silent_peer_raises() -> None:
+    watched = watched_server()
+    async with served(watched.server, port=0, limits=QUICK) as listeners, connected(port_of(listeners)) as peer:
+        await peer.open_legacy(sampling={})
+        await peer.ask(1, "tools/call", {"name": "ask"})
+        with trio.fail_after(PATIENCE):
+            await watched.ended.wait()
+    assert all(isinstance(error, ConnectionLost) for error in watched.asked)  # or it was cancelled
+
+
+async def test_a_flood_that_a_silent_peer_does_not_read_ends_too() -> None:
+    watched = watched_server()
+    async with served(watched.server, port=0, limits=QUICK) as listeners, connected(port_of(listeners)) as peer:
+        await peer.open_legacy()
+        await peer.ask(1, "logging/setLevel", {"level": "debug"})
+        await peer.ask(2, "tools/call", {"name": "flood", "arguments": {"count": 10_000_000}})
+        with trio.fail_after(PATIENCE):
+            await watched.ended.wait()
+
+
+async def test_a_peer_that_answers_pings_stays_however_long_the_call_takes() -> None:
+    watched = watched_server()
+    async with served(watched.server, port=0, limits=QUICK) as listeners, connected(port_of(listeners)) as peer:
+        await peer.open_legacy()
+        await peer.ask(1, "tools/call", {"name": "hang"})
+        for _ in range(5):
+            event = await peer.next()
+            assert isinstance(event, Ping)
+            await peer.send(event.response())
+        assert not watched.ended.is_set()
+
+
+async def test_a_peer_that_sends_anything_else_is_alive_too() -> None:
+    watched = watched_server()
+    async with served(watched.server, port=0, limits=QUICK) as listeners, connected(port_of(listeners)) as peer:
+        await peer.open_legacy()
+        await peer.ask(1, "tools/call", {"name": "hang"})
+        for number in range(5):
+            assert isinstance(await peer.next(), Ping)
+            await peer.notify("notifications/nothing", {"number": number})
+        assert not watched.ended.is_set()
+
+
+async def test_a_server_that_is_frozen_is_found_by_the_client() -> None:
+    async def freeze(request: WebSocketRequest) -> None:
+        await request.accept(subprotocol="mcp")
+        await trio.sleep_forever()  # and with a second message in its queue, it answers no ping
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            other = await nursery.start(serve_anything, freeze, "127.0.0.1", 0, None)
+            with pytest.raises(ConnectionLost, match="frozen"):
+                async with open_websocket(f"ws://127.0.0.1:{other.port}/", limits=QUICK, probe_timeout=0.01):
+                    pytest.fail("it answers nothing")
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_stopped_process_is_dropped(tmp_path: Path) -> None:
+    """The scenario as it is told: a client is stopped in the middle of a call, and nobody closes anything."""
+    script = tmp_path / "client.py"
+    script.write_text(
+        dedent(
+            """
+            import sys, trio
+            from trio_mcp import open_websocket
+
+            async def main():
+                async with open_websocket(sys.argv[1]) as client:
+                    await client.call_tool("hang")
+
+            trio.run(main)
+            """
+        )
+    )
+    watched = watched_server()
+    limits = Limits(ping_interval=1, ping_timeout=2)
+    async with served(watched.server, port=0, limits=limits) as listeners:
+        url = f"ws://127.0.0.1:{port_of(listeners)}/mcp"
+        client = await trio.lowlevel.open_process([sys.executable, str(script), url], stderr=subprocess.DEVNULL)
+        try:
+            with trio.fail_after(PATIENCE):
+                await watched.started.wait()
+            client.send_signal(signal.SIGSTOP)
+            stopped = trio.current_time()
+            with trio.fail_after(PATIENCE):
+                await watched.ended.wait()
+            assert trio.current_time() - stopped < 4
+            assert watched.server.statistics().in_flight == 0
+        finally:
+            client.kill()
+            await client.wait()
+    assert watched.causes[0][0] is CancelCause.DISCONNECT

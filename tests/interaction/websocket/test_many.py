@@ -1,0 +1,145 @@
+"""Many connections on one server: what one does is nobody else's business (BPL-03), and all are counted."""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, serving
+from tests.interaction.websocket.servers import watched_server
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import Limits, PeerError, Statistics, open_websocket, serve_websocket
+
+served = partial(serving, serve_websocket)
+
+
+async def test_a_subscriber_that_stops_reading_keeps_nothing_from_the_others() -> None:
+    watched, told = watched_server(), dict[str, trio.Event]()
+
+    async with served(watched.server, port=0) as listeners:
+        port = port_of(listeners)
+        url = f"ws://127.0.0.1:{port}/mcp"
+        with trio.fail_after(PATIENCE):
+            async with (
+                connected(port) as stuck,
+                open_websocket(url, era="legacy", on_resource_updated=lambda _: told["one"].set()) as one,
+                open_websocket(url, era="legacy", on_resource_updated=lambda _: told["two"].set()) as two,
+            ):
+                await stuck.open_legacy()
+                await stuck.ask(1, "resources/subscribe", {"uri": "watched:thing"})
+                await stuck.ask(2, "logging/setLevel", {"level": "debug"})
+                await stuck.ask(3, "tools/call", {"name": "flood", "arguments": {"count": 10_000_000}})
+                await watched.started.wait()  # and it never reads what comes
+                for client in (one, two):
+                    await client.subscribe("watched:thing")
+                for _ in range(3):
+                    told.update(one=trio.Event(), two=trio.Event())
+                    watched.server.resource_updated("watched:thing")
+                    await told["one"].wait()
+                    await told["two"].wait()
+                    for client in (one, two):
+                        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_the_server_counts_over_all_connections() -> None:
+    watched = watched_server(Limits(max_in_flight=1))
+    server = watched.server
+    async with served(server, port=0) as listeners:
+        port = port_of(listeners)
+        async with connected(port) as one, connected(port) as two:
+            for peer in (one, two):
+                await peer.open_legacy()
+                await peer.ask(1, "tools/call", {"name": "hang"})
+                await peer.ask(2, "tools/call", {"name": "hang"})
+                await peer.ask(3, "ping")
+                await peer.reply(3)
+            assert server.statistics() == Statistics(
+                connections=2, in_flight=2, queued=2, cancelled=0, overrun=0, dropped_logs=0
+            )
+            await one.notify("notifications/cancelled", {"requestId": 1})
+            await one.notify("notifications/cancelled", {"requestId": 2})
+            await one.ask(4, "ping")
+            await one.reply(4)
+        with trio.fail_after(PATIENCE):
+            while server.statistics().connections:
+                await wait_all_tasks_blocked()
+    assert server.statistics() == Statistics(
+        connections=0, in_flight=0, queued=0, cancelled=4, overrun=0, dropped_logs=0
+    )
+
+
+async def test_the_bound_of_the_whole_server_is_shared() -> None:
+    watched = watched_server(Limits(max_server_requests=2))
+    with trio.fail_after(PATIENCE):
+        async with served(watched.server, port=0) as listeners:
+            port = port_of(listeners)
+            async with connected(port) as busy:
+                await busy.open_legacy()
+                for id in (1, 2):
+                    await busy.ask(id, "tools/call", {"name": "hang"})
+                await busy.ask(3, "ping")
+                await busy.reply(3)
+                async with open_websocket(f"ws://127.0.0.1:{port}/mcp") as client:
+                    with pytest.raises(PeerError, match="Too busy"):
+                        await client.call_tool("echo", {"text": "hi"})
+                    await busy.notify("notifications/cancelled", {"requestId": 1})
+                    await busy.ask(4, "ping")
+                    await busy.reply(4)
+                    assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_running_out_of_descriptors_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    class Starved(trio.abc.Listener[trio.SocketStream]):
+        """Has no descriptor left for the first client."""
+
+        def __init__(self, listener: trio.SocketListener) -> None:
+            self.listener, self.failed = listener, 0
+
+        async def accept(self) -> trio.SocketStream:
+            if not self.failed:
+                self.failed += 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            return await self.listener.accept()
+
+        async def aclose(self) -> None:
+            await self.listener.aclose()
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    starved = Starved(listener)
+    options: dict[str, Any] = {"listeners": [starved], "origins": [], "hosts": ["127.0.0.1"]}
+    async with served(watched_server().server, **options), connected(port_of([listener])):
+        assert starved.failed == 1
+    assert "EMFILE" in caplog.text
+
+
+async def test_own_listeners_need_a_decision_too() -> None:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    with pytest.raises(ValueError, match="say which web pages"):
+        await serve_websocket(watched_server().server, listeners=listeners)
+    for listener in listeners:
+        await listener.aclose()
+
+
+async def test_a_fault_in_one_connection_is_logged_and_stays_there(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever trio-websocket may still hold in store."""
+    from trio_websocket import WebSocketConnection
+
+    async def fail(self: WebSocketConnection, event: object) -> None:
+        raise RuntimeError("a fault of somebody else")
+
+    async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as bystander:
+        await bystander.open_legacy()
+        monkeypatch.setattr(WebSocketConnection, "_handle_pong_event", fail)
+        async with connected(port_of(listeners)) as peer:
+            await peer.stream.send_all(b"\x8a\x80\0\0\0\0")
+            assert await peer.closed() is None
+        monkeypatch.undo()
+        await bystander.ask(1, "tools/call", {"name": "echo", "arguments": {"text": "here"}})
+        assert "result" in await bystander.reply(1)
+    assert "a fault of somebody else" in caplog.text
