@@ -63,6 +63,14 @@ def test_a_nested_field_is_named() -> None:
         form_schema(Nested)
 
 
+def test_an_annotation_that_names_nothing_is_told() -> None:
+    class Form:
+        name: Nowhere  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
+
+    with pytest.raises(TypeError, match="Form: an annotation could not be resolved"):
+        form_schema(attrs.frozen(Form))
+
+
 def test_an_accepted_answer_becomes_the_class() -> None:
     answer = ElicitAnswer("accept", {"name": "Ada", "seat": "aisle"})
     assert answer.content_as(Booking) == Booking("Ada", seat=Seat.AISLE)

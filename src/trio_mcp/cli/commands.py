@@ -41,8 +41,34 @@ def demo() -> int:
     help="Least severe message of Python's logging that goes to standard error. Unless given: warning, or "
     "what FILE sets up itself.",
 )
-def run(target: str, log_level: str | None) -> int:
-    """Serve a server of yours over standard input and output.
+@click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket, path /mcp.")
+@click.option("--tcp", metavar="[HOST:]PORT", help="Serve many clients at once over plain TCP, a message per line.")
+@click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line.")
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="A web page that may connect over WebSocket, like https://app.example.com. Repeatable; 'none' for none. "
+    "Needed, with --name, when HOST is not this machine alone.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A name under which clients reach the WebSocket, as in their URL. Repeatable.",
+)
+def run(
+    target: str,
+    log_level: str | None,
+    websocket: str | None,
+    tcp: str | None,
+    unix: str | None,
+    origins: tuple[str, ...],
+    names: tuple[str, ...],
+) -> int:
+    """Serve a server of yours over standard input and output, or on an address of your choice.
 
     FILE is the Python file that makes the server. MCP clients start this command themselves. For most of them it
     is an entry like
@@ -61,7 +87,11 @@ def run(target: str, log_level: str | None) -> int:
     The server ends, with exit status 0, when the client closes standard input or on SIGINT or SIGTERM, after
     the requests it has accepted. Standard output belongs to the protocol: what the file prints goes to
     standard error. Exit status 1 means that the file raised, 2 that there is no such server.
+
+    With --websocket, --tcp or --unix it serves until SIGINT or SIGTERM. HOST is 127.0.0.1 unless given, and the
+    port 0 is any free one; standard error says which.
     """
+    from .listening import Addresses
     from .run import run_server
 
-    return run_server(target, log_level)
+    return run_server(target, log_level, Addresses(websocket, tcp, unix, origins, names))

@@ -84,7 +84,8 @@ class ClientSettings:
     roots: Sequence[Root] | RootsHandler | None = None
     """The roots, or what gives them."""
     on_log: Callable[[LogParams], Any] | None = None
-    """Called for each log message, one after another, in wire order, before calls answered later return."""
+    """Called for each log message, one after another, in wire order, before calls answered later return. The
+    order is kept among log messages; progress callbacks run beside them, in the tasks that called."""
     on_list_changed: Callable[[ChangedList], Any] | None = None
     """Called when the server's tools, resources or prompts changed."""
     on_resource_updated: Callable[[str], Any] | None = None

@@ -18,13 +18,16 @@ __all__ = ["open_memory"]
 
 
 @asynccontextmanager
-async def open_memory(server: Server, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
+async def open_memory(
+    server: Server, *, stateless: bool = False, **options: Unpack[ClientOptions]
+) -> AsyncGenerator[Client]:
     """Run ``server`` in this process and connect to it, for tests and embedding.
 
-    Everything is as over a wire, encoding included, but for the wire. ``options`` as in `open_stdio`.
+    Everything is as over a wire, encoding included, but for the wire. ``stateless``: see `Server.running`.
+    ``options`` as in `open_stdio`.
     """
     ours, theirs = memory_channel_pair()
-    async with server.running() as running, open_service_nursery("the client was closed") as nursery:
+    async with server.running(stateless=stateless) as running, open_service_nursery("the client was closed") as nursery:
         await nursery.start(ServerConnection(running, theirs).run)
         async with open_client(ours, **options) as client:
             yield client

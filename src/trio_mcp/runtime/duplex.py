@@ -71,6 +71,7 @@ class DuplexChannel:
         workers: trio.CapacityLimiter | None = None,
         load: Load | None = None,
         peer: Peer = NOBODY_KNOWN,
+        stateless: bool = False,
     ) -> None:
         self.state = state
         self.limits = limits
@@ -85,6 +86,7 @@ class DuplexChannel:
             trio.lowlevel.current_trio_token(),
             load or Load(),
             peer,
+            stateless,
         )
         self.lost: ConnectionLost | None = None
         """Why nothing we write reaches the peer any more; `None` while it does."""

@@ -33,7 +33,8 @@ class Limits:
     """What one connection may take. Counts and bytes are per connection unless said, times are in seconds."""
 
     max_in_flight: int = _bound(1000)
-    """Requests of the peer whose handlers run at the same time."""
+    """Requests of the peer whose handlers run at the same time. A handler that asks its peer keeps its place while
+    it waits; if the peer must call back here to answer, a bound as small as the depth of such calls stops all."""
     max_queued: int = attrs.field(default=1000, validator=_not_negative)
     """Further requests that wait for their turn. Those beyond are answered with error -31000, unexecuted."""
     max_inbound_bytes: int = _bound(64 * 1024 * 1024)

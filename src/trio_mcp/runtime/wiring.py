@@ -33,3 +33,5 @@ class Wiring:
     """Counts what happens, across connections where it is shared."""
     peer: Peer
     """Who is at the other end."""
+    stateless: bool
+    """Nothing is kept between requests, so none of them can wait for an answer of the client."""

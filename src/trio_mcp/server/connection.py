@@ -60,7 +60,9 @@ class ServerConnection(Listener):
             workers=running.workers,
             load=server.load,
             peer=peer,
+            stateless=running.stateless,
         )
+        self._stateless = running.stateless
         self._declared = server.capabilities
         self._at_once: dict[str, Callable[[InboundRequest], Any]] = {
             "ping": self._ping,
@@ -105,6 +107,8 @@ class ServerConnection(Listener):
     def _initialize(self, request: InboundRequest) -> InitializeResult:
         server = self._server
         self._declared = server.capabilities
+        if self._stateless and self._declared.resources is not None:
+            self._declared = attrs.evolve(self._declared, resources=ResourcesCapability(list_changed=True))
         return InitializeResult(request.revision.name, self._declared, server.info, server.instructions)
 
     def _discover(self, _: InboundRequest) -> DiscoverResult:
@@ -120,6 +124,8 @@ class ServerConnection(Listener):
         return _DONE
 
     def _subscribe(self, request: InboundRequest) -> EmptyResult:
+        if self._stateless:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         uri = structure_params(request.params, SubscribeParams).uri
         if len(uri) > _LONGEST_URI:  # it is kept as long as the connection, so it cannot be of any length
             raise CodedError(

@@ -162,7 +162,7 @@ class RequestContext:
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report how far it is; ``total`` in the same unit. Never blocks, never raises.
 
-        True when a notification went out now: at most one per `Limits.progress_interval`; the latest value
+        True when a notification was put on its way: at most one per `Limits.progress_interval`; the latest value
         is kept and sent when the interval is over, at the latest before the answer; so it may follow a log
         message that was sent after it. False too when the
         client gave no progress token, and for a value that does not exceed the one before.

@@ -20,7 +20,10 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     if isinstance(form, dict):
         check_form_schema(form)
         return form
-    schema = schema_of(form)
+    try:
+        schema = schema_of(form)
+    except NameError as error:
+        raise TypeError(f"{form.__name__}: an annotation could not be resolved: {error}") from None
     definitions = cast("JSONObject", schema.pop("$defs", {}))
     schema.pop("additionalProperties", None)
     schema["properties"] = {

@@ -76,7 +76,7 @@ class LiveContext(RequestContext):
     @property
     def stateless(self) -> bool:
         # 2026-07-28 basic, Statelessness: each request is processed by itself.
-        return not self._scope.request.revision.handshake
+        return self._scope.wiring.stateless or not self._scope.request.revision.handshake
 
     @property
     def lifespan(self) -> Any:
@@ -148,10 +148,15 @@ class LiveContext(RequestContext):
         return self.send_request(method, data, result_type)
 
     def _check_way_back(self) -> None:
+        if self._scope.wiring.stateless:
+            raise NoWayBack(
+                "this server is run stateless, so it cannot wait for an answer of its client: return input-required, "
+                "or serve it statefully"
+            )
         if not self.revision.server_requests:
             raise NoWayBack(
-                f"revision {self.revision} lets no server send requests, and this server cannot yet ask by returning "
-                "input-required; serve the client in a legacy revision to ask it"
+                f"revision {self.revision} lets no server send requests: return input-required, which this server "
+                "cannot yet do, or serve the client statefully, in a legacy revision"
             )
 
     def _check(self, *capabilities: str) -> None:

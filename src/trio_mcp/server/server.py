@@ -278,13 +278,15 @@ class Server:
     # Running
 
     @asynccontextmanager
-    async def running(self, limits: Limits | None = None) -> AsyncGenerator[RunningServer]:
+    async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningServer]:
         """The server between the start and the end of its lifespan. Transports use it; authors call
-        ``serve_stdio`` and the like. ``limits`` replace the server's own."""
+        ``serve_stdio`` and the like. ``limits`` replace the server's own.
+        ``stateless``: nothing is kept between requests, so handlers cannot ask their client, and nobody can
+        subscribe."""
         limits = limits or self.limits
         workers = trio.CapacityLimiter(limits.worker_threads)
         async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
-            yield RunningServer(self, value, limits, workers)
+            yield RunningServer(self, value, limits, workers, stateless)
 
     def statistics(self) -> Statistics:
         """How many connections and requests there are now, and what happened to them so far, for hosts to
@@ -322,3 +324,5 @@ class RunningServer:
     limits: Limits
     workers: trio.CapacityLimiter
     """Bounds the threads of all its connections together."""
+    stateless: bool = False
+    """Nothing is kept between requests."""

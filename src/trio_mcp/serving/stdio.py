@@ -20,20 +20,23 @@ _PYTHONS_OWN_THRESHOLD: Final = 700
 _THRESHOLD: Final = 10_000
 
 
-async def serve_stdio(server: Server, *, handle_signals: bool = True) -> None:
+async def serve_stdio(server: Server, *, stateless: bool = False, handle_signals: bool = True) -> None:
     """Serve ``server`` on this process's standard input and output until the client closes them.
 
     At the end of input, and at SIGTERM or SIGINT, no new request is taken; accepted ones go on for up to
     `Limits.drain_timeout` seconds and are cancelled then; the lifespan is left and this returns. A second
     signal shortens the wait. Signals are handled in the main thread only, and not with
-    ``handle_signals=False``.
+    ``handle_signals=False``. ``stateless``: see `Server.running`.
 
     Meanwhile nothing else of this process can touch the wire: ``print`` writes to standard error, and
     standard input is empty. Raises `OSError` when one of the two is not open.
     """
     _quieten_collector()
     with own_stdio(server.limits.max_message_bytes) as channel:
-        async with server.running() as running, open_service_nursery("the server has ended") as nursery:
+        async with (
+            server.running(stateless=stateless) as running,
+            open_service_nursery("the server has ended") as nursery,
+        ):
             connection = ServerConnection(running, channel)
             if handle_signals and may_handle_signals():
                 await nursery.start(shut_down_at_signals, connection.duplex.shut_down)

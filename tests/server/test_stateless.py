@@ -1,0 +1,42 @@
+"""A server run stateless keeps nothing between requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp import CreateMessageResult, NoWayBack, PeerError, RequestContext, Server, TextContent, open_memory
+
+
+def server() -> Server:
+    made = Server("s")
+
+    @made.tool
+    async def ask(ctx: RequestContext) -> str:
+        assert ctx.stateless
+        with pytest.raises(NoWayBack, match="statefully") as caught:
+            await ctx.sample("hi", max_tokens=1)
+        return str(caught.value.code)
+
+    @made.resource("r://a")
+    async def resource() -> str:
+        return "a"
+
+    return made
+
+
+def refuse(_: object) -> CreateMessageResult:
+    pytest.fail("nothing may be sent")
+
+
+async def test_handlers_cannot_ask_and_nothing_is_sent() -> None:
+    async with open_memory(server(), stateless=True, era="legacy", sampling=refuse) as client:
+        assert (await client.call_tool("ask")).content == [TextContent("-32603")]
+
+
+async def test_nobody_can_subscribe_and_nobody_is_told_so() -> None:
+    async with open_memory(server(), stateless=True, era="legacy") as client:
+        assert client.server_capabilities.resources is not None
+        assert not client.server_capabilities.resources.subscribe
+        with pytest.raises(PeerError) as caught:
+            await client.subscribe("r://a")
+    assert caught.value.code == -32601
