@@ -95,7 +95,7 @@ async def test_silence_ends_it_after_the_seconds_given(autojump_clock: object) -
 
 async def test_progress_of_a_call_inside_starts_it_anew(autojump_clock: object) -> None:
     begun = trio.current_time()
-    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):  # noqa: PT012
+    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         mailbox = call()
         for _ in range(3):
             await trio.sleep(4)
@@ -106,7 +106,7 @@ async def test_progress_of_a_call_inside_starts_it_anew(autojump_clock: object) 
 
 async def test_the_maximum_is_never_exceeded(autojump_clock: object) -> None:
     begun = trio.current_time()
-    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=10):  # noqa: PT012
+    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=10):
         mailbox = call()
         while True:
             await trio.sleep(1)
@@ -124,7 +124,7 @@ async def test_a_maximum_below_the_seconds_counts(autojump_clock: object) -> Non
 async def test_limits_nest_and_one_call_starts_both_anew(autojump_clock: object) -> None:
     begun = trio.current_time()
     with fail_after_silence(10, maximum=100) as outer:
-        with pytest.raises(trio.TooSlowError), fail_after_silence(3, maximum=100):  # noqa: PT012
+        with pytest.raises(trio.TooSlowError), fail_after_silence(3, maximum=100):
             mailbox = call()
             await trio.sleep(2)
             mailbox.progressed(Progress(1), 10)
@@ -136,7 +136,7 @@ async def test_limits_nest_and_one_call_starts_both_anew(autojump_clock: object)
 async def test_a_call_made_before_it_does_not_start_it_anew(autojump_clock: object) -> None:
     begun = trio.current_time()
     mailbox = call()
-    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):  # noqa: PT012
+    with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         await trio.sleep(3)
         mailbox.progressed(Progress(1), 10)
         await trio.sleep_forever()
