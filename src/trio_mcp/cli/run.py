@@ -1,4 +1,4 @@
-"""run: serve the server of a file over standard input and output."""
+"""run: serve the server of a file over standard input and output, or on an address."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import traceback
 import trio
 
 from ..serving.stdio import serve_stdio
+from .addresses import Addresses, BadAddress, CannotListen, serving_on
 from .loading import LoadingFailed, NoServer, load_server
 
 __all__ = ["run_server"]
@@ -16,14 +17,20 @@ __all__ = ["run_server"]
 _FORMAT = "%(levelname)s %(name)s: %(message)s"
 
 
-def run_server(target: str, log_level: str | None) -> int:
-    """Serve what ``target``, FILE or FILE:NAME, means until the client is gone; return the exit status.
+def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
+    """Serve what ``target``, FILE or FILE:NAME, means; return the exit status.
+
+    On ``addresses``, or over standard input and output until the client is gone.
 
     ``log_level`` is that of Python's logging on standard error; with `None` the file may set up its own.
     What is wrong is said on standard error: in one line and with status 2 when there is no such server or
     nothing to serve it on, with the traceback and status 1 when the file raised.
     """
-    if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - closed ones are
+    try:
+        serve = serving_on(addresses)
+    except BadAddress as error:
+        return _say(str(error), 2)
+    if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
         return _say("standard input and output must be open: they are the connection", 2)
     if log_level is not None:
         logging.basicConfig(level=log_level.upper(), format=_FORMAT)
@@ -37,6 +44,12 @@ def run_server(target: str, log_level: str | None) -> int:
     if server is None:
         return 0
     logging.basicConfig(level=logging.WARNING, format=_FORMAT)  # does nothing where logging was set up already
+    if serve is not None:
+        try:
+            trio.run(serve, server)
+        except CannotListen as error:
+            return _say(str(error), 2)
+        return 0
     if sys.stdin.isatty():
         _say(f"serving {server.info.name!r} to MCP clients; this is a terminal, where Ctrl-C ends it", 0)
     trio.run(serve_stdio, server)

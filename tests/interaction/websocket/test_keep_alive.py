@@ -13,6 +13,7 @@ import pytest
 import trio
 from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, serving
 from tests.interaction.websocket.servers import watched_server
+from trio.testing import wait_all_tasks_blocked
 from trio_websocket import WebSocketRequest
 from trio_websocket import serve_websocket as serve_anything
 from wsproto.events import Ping
@@ -123,6 +124,8 @@ async def test_a_stopped_process_is_dropped(tmp_path: Path) -> None:
             with trio.fail_after(PATIENCE):
                 await watched.ended.wait()
             assert trio.current_time() - stopped < 4
+            while watched.server.statistics().connections:
+                await wait_all_tasks_blocked()
             assert watched.server.statistics().in_flight == 0
         finally:
             client.kill()

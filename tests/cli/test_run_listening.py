@@ -1,0 +1,125 @@
+"""``trio-mcp run`` on an address: WebSocket, TCP and Unix sockets (SHD-01 from outside)."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from tests.cli.commands import TRIO_MCP, plain_environment, run, written
+
+from trio_mcp import ConnectionLost, open_tcp, open_unix, open_websocket
+
+SERVER = """
+    import sys
+    import trio
+    from trio_mcp import Limits, Server
+
+    server = Server("sleeper", limits=Limits(drain_timeout=0.5))
+
+    @server.tool
+    async def sleep(milliseconds: int) -> str:
+        print("asleep", file=sys.stderr, flush=True)
+        try:
+            await trio.sleep(milliseconds / 1000)
+            return "slept"
+        finally:
+            print("awake", file=sys.stderr, flush=True)
+"""
+
+
+class Running:
+    """``trio-mcp run`` in a child process, line by line."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self.process = process
+        self._text = ""
+
+    async def line(self, pattern: str) -> str:
+        """Wait for a line that matches on standard error; the first group of the match."""
+        assert self.process.stderr is not None
+        with trio.fail_after(20):
+            while not (found := re.search(pattern, self._text)):
+                data = await self.process.stderr.receive_some()
+                assert data, self._text
+                self._text += data.decode()
+        self._text = self._text[found.end() :]
+        return found.group(1)
+
+
+@asynccontextmanager
+async def running(file: str, *arguments: str) -> AsyncIterator[Running]:
+    """Run ``file`` with ``arguments``; killed at the end unless it has exited."""
+    process = await trio.lowlevel.open_process(
+        [*TRIO_MCP, "run", file, *arguments], stderr=subprocess.PIPE, env=plain_environment()
+    )
+    try:
+        yield Running(process)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    async with running(file, "--websocket", "0") as server:
+        url = await server.line(r"serving 'sleeper' at (ws://127\.0\.0\.1:\d+/mcp);")
+        with trio.fail_after(20):
+            async with open_websocket(url) as client, trio.open_nursery() as nursery:
+                answers: list[str] = []
+
+                async def short() -> None:
+                    answers.append((await client.call_tool("sleep", {"milliseconds": 200})).text)
+
+                async def long() -> None:
+                    with pytest.raises(ConnectionLost, match="close code 1001"):
+                        await client.call_tool("sleep", {"milliseconds": 60_000})
+
+                for call in (short, short, short, long):
+                    nursery.start_soon(call)
+                for _ in range(4):
+                    await server.line("(asleep)")
+                server.process.send_signal(signal.SIGTERM)
+            for _ in range(4):
+                await server.line("(awake)")
+            assert await server.process.wait() == 0
+    assert answers == ["slept"] * 3
+
+
+async def test_tcp_and_unix_are_served(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SERVER)
+    path = tmp_path / "mcp.sock"
+    async with running(file, "--tcp", "127.0.0.1:0") as over_tcp, running(file, "--unix", str(path)) as over_unix:
+        port = int(await over_tcp.line(r"at 127\.0\.0\.1:(\d+), a message per line"))
+        await over_unix.line(r"(mcp\.sock), a message per line")
+        with trio.fail_after(20):
+            async with open_tcp("127.0.0.1", port) as one, open_unix(path) as two:
+                for client in (one, two):
+                    assert (await client.call_tool("sleep", {"milliseconds": 1})).text == "slept"
+            over_unix.process.send_signal(signal.SIGINT)
+            assert await over_unix.process.wait() == 0
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--websocket", "0.0.0.0:8765"], "--origin none"),
+        (["--websocket", "everywhere"], "PORT or HOST:PORT"),
+        (["--tcp", "192.0.2.1:0"], "cannot listen"),
+        (["--tcp", "1", "--unix", "x"], "give one of them"),
+        (["--tcp", "1", "--origin", "none"], "go with --websocket"),
+    ],
+)
+async def test_an_address_that_cannot_be_meant_is_a_usage_error(
+    tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    ended = await run([*TRIO_MCP, "run", written(tmp_path / "server.py", SERVER), *arguments])
+    assert ended.status == 2
+    assert told in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
