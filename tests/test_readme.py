@@ -33,6 +33,15 @@ def test_the_two_examples_run_together_as_they_stand(tmp_path: Path) -> None:
     assert "Progress(progress=" in ran.stdout
 
 
+def test_the_example_of_websockets_runs_as_it_stands(tmp_path: Path) -> None:
+    for name, code in BLOCKS:
+        (tmp_path / name).write_text(code)
+    ran = subprocess.run(
+        [sys.executable, "web.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "processed 2 items\n"), ran.stderr
+
+
 @pytest.mark.parametrize(("name", "code"), BLOCKS)
 def test_an_example_is_about_ten_lines(name: str, code: str) -> None:
     statements = [line for line in code.splitlines() if line.strip()]

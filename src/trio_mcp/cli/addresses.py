@@ -61,6 +61,7 @@ def serving_on(addresses: Addresses) -> Callable[[Server], Awaitable[None]] | No
     if addresses.tcp is not None:
         host, port = _host_and_port(addresses.tcp)
         return partial(_serve, partial(serve_tcp, host=host, port=port), "{}, a message per line")
+    assert addresses.unix is not None, "one was given"
     return partial(_serve, partial(serve_unix, path=addresses.unix), "{}, a message per line")
 
 
