@@ -58,8 +58,8 @@ class Inbound:
         """Answer it at once, start it, let it wait for its turn, or refuse it. Synchronous."""
         try:
             result = self._handler.answer_now(request)
-        except CodedError as error:
-            self._finish_now(request, self._replies.error(request, error), batch)
+        except Exception as error:  # whatever it is, the reader reads on
+            self._finish_now(request, self._replies.failure(request, error), batch)
             return
         if result is not NOT_NOW:
             self._finish_now(request, self._replies.result(request, result), batch)

@@ -87,7 +87,8 @@ async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
 
     Leaving a call by a scope *around* the whole connection must still send the cancel for it, so the writer
     has to outlive the caller: a cancel from outside reaches the body first, and the tasks once the body is
-    done. A task that fails still cancels the body.
+    done. Their shield needs no deadline, because it ends with the body, which is not shielded. A task that
+    fails still cancels the body.
 
     What the body raises leaves as it is, never inside an ExceptionGroup: callers catch plain types. That is
     why the body's exception does not pass through the nursery but around it.

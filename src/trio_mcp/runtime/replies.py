@@ -41,6 +41,8 @@ class Replies:
             return self._unsendable(request, str(error), f"Internal error: {error}")
         except (NotSerializable, RecursionError) as error:
             return self._unsendable(request, str(error), "Internal error: the result cannot be sent as JSON")
+        except Exception as error:  # an author put something else where a class of the specification belongs
+            return self.failure(request, error)
 
     def _unsendable(self, request: InboundRequest, reason: str, told: str) -> bytes:
         logger.error("%s (request %r) gave what cannot be sent: %s", request.method.name, request.id, reason)

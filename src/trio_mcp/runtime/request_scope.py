@@ -124,7 +124,7 @@ class RequestScope(Logged):
         try:
             yield
         finally:
-            watching.cancel()
+            watching.cancel(reason="the handler was in time")
             self._deadline = None
 
     async def _watch(self, deadline: trio.CancelScope, watching: trio.CancelScope) -> None:
