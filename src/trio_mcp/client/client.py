@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar, cast
 
@@ -51,6 +52,8 @@ from .pages import Pages
 __all__ = ["Client"]
 
 T = TypeVar("T")
+
+logger = logging.getLogger("trio_mcp")
 
 
 class Client:
@@ -243,6 +246,12 @@ class Client:
         self.server_capabilities = capabilities
         self.instructions = instructions
         self._meta = {} if revision.handshake else self.request_meta(revision)
+        if not revision.server_requests and self.capabilities != ClientCapabilities():
+            logger.warning(
+                "the handlers for sampling, elicitation and roots are not used in revision %s yet; "
+                'open the client with era="legacy" to use them',
+                revision,
+            )
 
     def request_meta(self, revision: Revision) -> JSONObject:
         """``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields).
