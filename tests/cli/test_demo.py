@@ -33,6 +33,21 @@ async def test_demo_tells_its_story_in_plain_lines_when_it_is_piped():
         assert 0 <= float(milliseconds) < 5000
 
 
+async def test_demo_over_websocket_has_two_clients_of_which_one_gives_up():
+    ended = await run([*DEMO, "--websocket"])
+    assert (ended.status, ended.stderr) == (0, "")
+    for words in (
+        "ws://127.0.0.1:",
+        "client one: revision 2025-11-25; client two: revision 2026-07-28",
+        "progress 10 of 10: photo-10.jpg",
+        "what the handler was told: the caller's deadline passed",
+        "client two, all the while: packed 10 files",
+        "same connection, one more call: packed 2 files",
+        "the server exited with status 0 after SIGTERM",
+    ):
+        assert words in ended.stdout
+
+
 async def test_demo_says_why_its_server_could_not_be_called():
     code = """if True:
         import sys

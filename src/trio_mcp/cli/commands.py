@@ -21,7 +21,8 @@ def trio_mcp() -> None:
 
 
 @trio_mcp.command()
-def demo() -> int:
+@click.option("--websocket", is_flag=True, help="Over WebSocket, with two clients at once, one of which gives up.")
+def demo(websocket: bool) -> int:
     """Call a bundled server and see what happens in it.
 
     Starts the server in a child process, lists its tools, runs a long call with progress and log lines, lets the
@@ -30,7 +31,11 @@ def demo() -> int:
     """
     from .demo import run_demo
 
-    return run_demo()
+    if not websocket:
+        return run_demo()
+    from .websocket_demo import tell_story
+
+    return run_demo(tell_story)
 
 
 @trio_mcp.command()

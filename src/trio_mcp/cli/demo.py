@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import trio
@@ -15,7 +15,7 @@ from .. import CallToolResult, Client, MCPError, Progress, TextContent, open_std
 from ..runtime.nurseries import open_service_nursery
 from .screen import Screen
 
-__all__ = ["run_demo"]
+__all__ = ["PATIENCE", "Disappointed", "label", "pack", "pack_again", "run_demo", "watch"]
 
 # -P: what lies in the current directory is none of the demo's business.
 SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo_server"]
@@ -26,10 +26,13 @@ class Disappointed(Exception):
     """The demo did not show what it is there to show."""
 
 
-def run_demo() -> int:
-    """Tell the story on standard output; return the exit status: 0, 1 when it failed, 130 after Ctrl-C."""
+def run_demo(tell: Callable[[Screen], Awaitable[None]] | None = None) -> int:
+    """Tell the story on standard output, that of stdio unless another is given.
+
+    Return the exit status: 0, 1 when it failed, 130 after Ctrl-C.
+    """
     try:
-        finished = trio.run(_until_interrupted)
+        finished = trio.run(_until_interrupted, tell or _story_over_stdio)
     except (MCPError, Disappointed, trio.TooSlowError) as error:
         print(f"trio-mcp demo: {error or 'the server did not answer in time'}", file=sys.stderr)
         return 1
@@ -38,7 +41,7 @@ def run_demo() -> int:
     return 0 if finished else 130
 
 
-async def _until_interrupted() -> bool:
+async def _until_interrupted(tell: Callable[[Screen], Awaitable[None]]) -> bool:
     """Whether the story came to its end. Ctrl-C is a cancel like any other: the child is gone when this
     returns."""
     with trio.open_signal_receiver(signal.SIGINT) as interrupts:
@@ -50,11 +53,11 @@ async def _until_interrupted() -> bool:
                         story.cancel(reason="Ctrl-C")
 
                 nursery.start_soon(leave_at_interrupt)
-                await _tell_story(Screen())
+                await tell(Screen())
     return not story.cancelled_caught
 
 
-async def _tell_story(screen: Screen) -> None:
+async def _story_over_stdio(screen: Screen) -> None:
     screen.headline("1. A server in a child process, connected over its standard input and output")
     started = time.monotonic()
     # Only legacy servers may send requests of their own, as the question below is.
@@ -65,10 +68,10 @@ async def _tell_story(screen: Screen) -> None:
         screen.say(f"  {client.server_info.name} {client.server_info.version}, revision {client.revision.name}")
         screen.tools([tool async for tool in client.list_tools()])
         summary = [
-            await _pack(client, screen),
-            await _label(client, screen),
-            *await _watch(client, screen),
-            await _pack_again(client, screen),
+            await pack(client, screen),
+            await label(client, screen),
+            *await _give_up(client, screen),
+            await pack_again(client, screen),
         ]
     screen.headline("Summary")
     for line in summary:
@@ -76,7 +79,8 @@ async def _tell_story(screen: Screen) -> None:
     screen.say(f"  - the server process has exited; all of it took {time.monotonic() - started:.1f} s")
 
 
-async def _pack(client: Client, screen: Screen) -> str:
+async def pack(client: Client, screen: Screen) -> str:
+    """A long call, with all that it says on the way."""
     screen.headline("2. A long call, with progress and log lines on the way")
     notifications = 0
     with screen.progress() as show:
@@ -92,15 +96,21 @@ async def _pack(client: Client, screen: Screen) -> str:
     return f"long call: {_text(result)}, with {notifications} progress notifications"
 
 
-async def _label(client: Client, screen: Screen) -> str:
+async def label(client: Client, screen: Screen) -> str:
+    """A call in which the server asks."""
     screen.headline("3. A call in which the server asks the user (elicitation)")
     result = _text(await client.call_tool("label"))
     screen.say(f"  {result}")
     return f"elicitation: {result}"
 
 
-async def _watch(client: Client, screen: Screen) -> list[str]:
+async def _give_up(client: Client, screen: Screen) -> list[str]:
     screen.headline(f"4. A call that never ends, inside trio.move_on_after({PATIENCE})")
+    return await watch(client, screen)
+
+
+async def watch(client: Client, screen: Screen) -> list[str]:
+    """Give up on a call that never ends, and tell what happened in the server."""
     with trio.move_on_after(PATIENCE) as scope:
         await client.call_tool("watch", {"folder": "photos"})
     gave_up = time.monotonic() + scope.deadline - trio.current_time()
@@ -125,8 +135,9 @@ async def _last_watch(client: Client) -> Mapping[str, Any]:
     return result.structured_content
 
 
-async def _pack_again(client: Client, screen: Screen) -> str:
-    screen.headline("5. The same connection, one more call")
+async def pack_again(client: Client, screen: Screen, number: int = 5) -> str:
+    """The connection goes on."""
+    screen.headline(f"{number}. The same connection, one more call")
     result = _text(await client.call_tool("pack", {"files": 2}))
     screen.say(f"  {result}")
     return f"same connection, one more call: {result}"
