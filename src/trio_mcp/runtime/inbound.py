@@ -96,7 +96,7 @@ class Inbound:
         result: Any = None
         failure: BaseException | None = None
         try:
-            if scope.is_cancelled:  # cancelled before it first ran: it never runs (DESIGN ruling 4)
+            if scope.finished:  # cancelled before it first ran: it never runs (DESIGN ruling 4)
                 return
             current_request.set(scope)
             scope.task = trio.lowlevel.current_task()

@@ -101,21 +101,22 @@ class DescriptorStream:
             self._reader.close()
             raise
         self._closed = False
+        self._wait_first = self._reader.readiness == "waits"
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes, at most ``max_bytes`` (default 65,536); empty at the end of the file.
 
         Always lets other tasks run. Cancelled, it has read nothing.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
-        reader, waited = self._reader, False
-        if reader.readiness == "waits":
+        reader, waited, most = self._reader, self._wait_first, max_bytes or 65536
+        if waited:
             await trio.lowlevel.wait_readable(reader.fd)
-            waited = True
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             self._check_open()
             try:
-                data = reader.read(max_bytes or 65536)
+                data = reader.read(most)
             except (BlockingIOError, InterruptedError):
                 await trio.lowlevel.wait_readable(reader.fd)
                 waited = True
@@ -124,13 +125,14 @@ class DescriptorStream:
                     return b""
                 raise trio.BrokenResourceError(str(error)) from error
             else:
+                # After a short read there is hardly more, so trying again before waiting would be in vain.
+                self._wait_first = reader.readiness != "never" and (reader.readiness == "waits" or len(data) < most)
                 if not waited:  # the bytes are ours already, so they must not be lost to a cancel here
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Write all of ``data``. Cancelled, it may have written a part. No checkpoint when it need not wait."""
-        await trio.lowlevel.checkpoint_if_cancelled()
         writer, rest = self._writer, memoryview(data)
         while rest:
             self._check_open()
