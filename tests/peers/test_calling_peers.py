@@ -6,105 +6,20 @@ One child per peer and era serves all tests of this file; each test talks to the
 from __future__ import annotations
 
 import base64
-import logging
-import math
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from tests.peers.conversations import PATIENCE, Conversation, conversation, expire, hang_until
 from tests.peers.journals import Journal
 
-from trio_mcp import (
-    CallToolResult,
-    Client,
-    CodedError,
-    CreateMessageParams,
-    CreateMessageResult,
-    ElicitFormParams,
-    LogParams,
-    PeerError,
-    Progress,
-    PromptReference,
-    ResourceTemplateReference,
-    Root,
-    TextContent,
-    open_stdio,
-)
+from trio_mcp import PeerError, Progress, PromptReference, ResourceTemplateReference, open_stdio
 
 SERVERS = Path(__file__).parent / "servers"
-PATIENCE = 20.0
-"""Seconds after which something hangs; no measure of speed."""
-
-
-class Ignored(logging.Handler):
-    """What the client got and had no use for: late replies, late progress."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith("ignored"):
-            self.messages.append(record.getMessage())
-
-
-@attrs.define(eq=False)
-class Conversation:
-    """A client of ours, connected to a peer's server. It lives in a trio thread; tests run things there."""
-
-    name: str
-    era: str
-    journal: Journal
-    ignored: Ignored
-    portal: BlockingPortal = attrs.field(init=False)
-    client: Client = attrs.field(init=False)
-    logs: list[LogParams] = attrs.Factory(list)
-    changes: list[str] = attrs.Factory(list)
-    samplings: list[CreateMessageParams] = attrs.Factory(list)
-    elicitations: list[ElicitFormParams] = attrs.Factory(list)
-    never_asked: trio.Event = attrs.Factory(trio.Event)
-    never_cancelled: trio.Event = attrs.Factory(trio.Event)
-
-    @property
-    def is_legacy(self) -> bool:
-        return self.era == "legacy"
-
-    def run(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        async def patiently() -> Any:
-            with trio.fail_after(PATIENCE):
-                return await function(*args)
-
-        return self.portal.call(patiently)
-
-    def call(self, tool: str, **arguments: Any) -> CallToolResult:
-        return self.run(self.client.call_tool, tool, arguments)
-
-    def text(self, tool: str, **arguments: Any) -> str:
-        (content,) = self.call(tool, **arguments).content
-        assert isinstance(content, TextContent)
-        return content.text
-
-    async def sample(self, params: CreateMessageParams) -> CreateMessageResult:
-        self.samplings.append(params)
-        (question,) = params.messages
-        if question.content.text == "never":
-            self.never_asked.set()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self.never_cancelled.set()
-        if question.content.text == "rude":
-            raise CodedError(-1, "the user said no")
-        return CreateMessageResult("assistant", TextContent("forty-two"), "deep-thought")
-
-    async def elicit(self, params: ElicitFormParams) -> dict[str, Any]:
-        self.elicitations.append(params)
-        return {"colour": "green"}
 
 
 def server(name: str) -> list[str]:
@@ -121,32 +36,11 @@ only_modern = pytest.mark.parametrize("peer", PEERS[1::2], indirect=True)
 @pytest.fixture(scope="module", params=PEERS)
 def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
     name, era = request.param
-    ours, ignored = logging.getLogger("trio_mcp"), Ignored()
-    level = ours.level
-    ours.addHandler(ignored)
-    ours.setLevel(logging.DEBUG)
-    talk = Conversation(name, era, Journal(tmp_path_factory.mktemp(name) / era), ignored)
-    connection = open_stdio(
-        server(name),
-        env=talk.journal.env,
-        # Both peers serve both eras; asking finds the modern one.
-        era="legacy" if talk.is_legacy else "auto",
-        sampling=talk.sample,
-        elicitation=talk.elicit,
-        roots=[Root("file:///home/pilot", "home")],
-        on_log=talk.logs.append,
-        on_list_changed=talk.changes.append,
-        on_resource_updated=talk.changes.append,
-    )
-    with (
-        start_blocking_portal("trio") as talk.portal,
-        talk.portal.wrap_async_context_manager(connection) as talk.client,
-    ):
+    journal = Journal(tmp_path_factory.mktemp(name) / era)
+    with conversation(name, era, journal, partial(open_stdio, server(name), env=journal.env)) as talk:
         yield talk
-    ours.removeHandler(ignored)
-    ours.setLevel(level)
     # Only a process that was left to end by itself gets here: no signal was needed.
-    assert talk.journal.lines[-1] == "server ended"
+    assert journal.lines[-1] == "server ended"
 
 
 # Opening
@@ -348,25 +242,6 @@ def test_ping_is_answered(peer: Conversation) -> None:
 
 
 # Cancelling
-
-
-def hang_until(peer: Conversation, leave: Callable[[trio.CancelScope], None]) -> bool:
-    """Call a tool that never returns, and leave the call at its first sign of life."""
-
-    async def hang() -> bool:
-        with trio.move_on_after(math.inf) as scope:
-            await peer.client.call_tool("hang", on_progress=lambda _: leave(scope))
-        return scope.cancelled_caught
-
-    before = len(peer.journal.lines)
-    left = peer.run(hang)
-    peer.journal.wait_for("hang ended", after=before)
-    assert peer.journal.lines[before:] == ["hang began", "hang ended"]
-    return left
-
-
-def expire(scope: trio.CancelScope) -> None:
-    scope.deadline = trio.current_time()
 
 
 @pytest.mark.parametrize("leave", [trio.CancelScope.cancel, expire], ids=["cancel", "deadline"])

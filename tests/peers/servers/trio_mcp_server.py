@@ -1,8 +1,13 @@
-"""A server written with trio-mcp, for the clients of others."""
+"""A server written with trio-mcp, for the clients of others, over stdio.
 
+With the argument ``websocket`` it is over WebSocket, and says its port on standard output.
+"""
+
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import trio
@@ -21,6 +26,7 @@ from trio_mcp import (
     ToolError,
     WorkerContext,
     serve_stdio,
+    serve_websocket,
 )
 
 
@@ -237,5 +243,14 @@ async def complete_title(value: str, arguments: dict[str, str]) -> list[str]:
     return [f"{value} of {arguments.get('author', 'nobody')}"]
 
 
-trio.run(serve_stdio, server)
+async def over_websocket() -> None:
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(serve_websocket, server, port=0))
+        print(listeners[0].socket.getsockname()[1], flush=True)
+
+
+if sys.argv[1:] == ["websocket"]:
+    trio.run(over_websocket)
+else:
+    trio.run(serve_stdio, server)
 note("server ended")
