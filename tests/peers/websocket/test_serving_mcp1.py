@@ -1,0 +1,261 @@
+"""A trio-mcp server is driven over WebSocket by the client of ``mcp`` 1.30.0 with its `websocket_client`.
+
+The client takes its steps once, in a process of its own, against `servers/trio_mcp_server.py` in another; each test
+reads its part of what it saw. 1.30 knows legacy revisions only.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.peers.journals import Journal
+from tests.peers.websocket.children import HERE, PATIENCE, Listening, environment, listening, our_server
+
+from trio_mcp import open_websocket
+
+
+@attrs.frozen(eq=False)
+class Report:
+    """What the client saw."""
+
+    steps: dict[str, dict[str, Any]]
+
+    def saw(self, step: str) -> Any:
+        """What a step returned; it must not have failed."""
+        entry = self.steps[step]
+        assert "raised" not in entry, entry
+        return entry["saw"]
+
+    def error(self, step: str) -> str:
+        """The words of what a step raised."""
+        entry = self.steps[step]
+        assert "raised" in entry, entry
+        return entry["message"]
+
+    def text(self, step: str) -> str:
+        """The text that a tool returned."""
+        (content,) = self.saw(step)["content"]
+        return content["text"]
+
+
+def steps_in(lines: Any) -> Report:
+    found = [json.loads(line) for line in lines]
+    return Report({line.pop("step"): line for line in found})
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listening]:
+    with listening(our_server(), Journal(tmp_path_factory.mktemp("mcp1") / "journal")) as child:
+        yield child
+
+
+def client(python: Path, what: str, server: Listening) -> list[str]:
+    return [str(python), "-W", "ignore", str(HERE / "mcp1_client.py"), what, server.url]
+
+
+@pytest.fixture(scope="module")
+def report(peer_python: Path, server: Listening) -> Report:
+    done = subprocess.run(
+        client(peer_python, "all", server),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env=environment(server.journal),
+    )
+    assert done.returncode == 0, done.stderr
+    return steps_in(done.stdout.splitlines())
+
+
+# Opening
+
+
+def test_client_finds_the_revision_and_the_identity_of_the_server(report: Report) -> None:
+    opening = report.saw("opening")
+    assert opening["protocolVersion"] == "2025-11-25"
+    assert opening["serverInfo"] == {"name": "ours", "title": "Our server", "version": "1.2.3"}
+    assert opening["instructions"] == "Ask away."
+    assert sorted(opening["capabilities"]) == ["completions", "logging", "prompts", "resources", "tools"]
+
+
+# Tools, resources, prompts
+
+
+def test_tools_of_all_pages_are_listed_with_their_schemas(report: Report) -> None:
+    tools = report.saw("tools")
+    assert len(tools) == 19  # of which a page has four
+    assert tools["add"]["inputSchema"]["properties"] == {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    assert tools["weather"]["outputSchema"]["properties"].keys() == {"city", "celsius"}
+
+
+@pytest.mark.parametrize("text", ["", "naïve ☕ 𝄞", "line\nbreak\u2028and\x00more", "x" * 300_000], ids=len)
+def test_text_arrives_as_it_was_sent(report: Report, text: str) -> None:
+    assert report.text(f"echo {len(text)}") == text
+
+
+def test_structured_output_arrives_and_passes_the_check_of_the_client(report: Report) -> None:
+    assert report.saw("weather")["structuredContent"] == {"city": "Oslo", "celsius": 21.5}
+    assert report.saw("add")["structuredContent"] == {"result": 5}
+
+
+def test_all_kinds_of_content_arrive(report: Report) -> None:
+    kinds = [content["type"] for content in report.saw("exhibits")["content"]]
+    assert kinds == ["text", "image", "audio", "resource_link", "resource"]
+
+
+def test_failure_of_a_tool_is_a_result_with_its_words(report: Report) -> None:
+    assert report.saw("fail")["isError"]
+    assert report.text("fail") == "no luck today"
+
+
+def test_crash_of_a_tool_tells_nothing_of_its_inside(report: Report) -> None:
+    assert report.error("crash") == "Internal error"
+
+
+def test_unknown_tool_is_a_protocol_error(report: Report) -> None:
+    assert report.error("unknown tool") == "Unknown tool: nowhere"
+
+
+def test_bad_arguments_are_told_to_the_model(report: Report) -> None:
+    assert report.saw("bad arguments")["isError"]
+    assert "$.a" in report.text("bad arguments")
+
+
+def test_concurrent_calls_get_their_own_answers(report: Report) -> None:
+    assert report.saw("many") == [str(number) for number in range(50)]
+
+
+def test_resource_and_prompt_are_read(report: Report) -> None:
+    assert report.saw("resource") == [
+        {"uri": "note://motto", "mimeType": "text/plain", "text": "never late, never lost"}
+    ]
+    assert report.error("unknown resource") == "Resource not found"
+    assert report.saw("prompt") == [["user", "Greet Bo in a dry tone."]]
+
+
+# Progress, logs, changes
+
+
+def test_progress_only_grows_and_its_last_value_always_arrives(report: Report) -> None:
+    """Some values are held back by the interval."""
+    seen = report.saw("progress")
+    numbers = [number for number, _, _ in seen]
+    assert numbers == sorted(set(numbers))
+    assert (numbers[0], seen[-1]) == (1, [6, 6, "step 6"])
+
+
+def test_log_messages_arrive_at_the_default_level_and_then_at_the_level_asked_for(report: Report) -> None:
+    shouted = ["emergency", "shouted", None]
+    assert report.saw("logs") == [["info", {"said": "aloud"}, "mouth"], shouted]
+    assert report.saw("set level") is None
+    assert report.saw("logs above level") == [shouted]
+
+
+def test_subscribed_resource_and_changed_list_are_told(report: Report) -> None:
+    assert report.saw("change") == ["notifications/resources/updated", "notifications/tools/list_changed", "grown"]
+
+
+def test_ping_is_answered(report: Report) -> None:
+    assert report.saw("ping") is None
+
+
+# Cancelling
+
+
+@pytest.mark.parametrize("tool", ["hang", "family", "in_thread"])
+def test_cancel_ends_the_handler_which_learns_why(report: Report, tool: str) -> None:
+    """An async handler, a child task of one that has returned already, and a plain function in a thread."""
+    assert report.saw(tool) == [True, "peer: caller cancelled"]
+
+
+def test_handler_that_swallows_the_cancel_sends_nothing_more(report: Report) -> None:
+    first_sign_of_life = ["notifications/progress"]  # at which the client left
+    assert report.saw("stubborn") == [True, "peer: caller cancelled", first_sign_of_life]
+
+
+def test_cancel_after_the_time_limit_of_the_client_ends_the_handler(report: Report) -> None:
+    assert report.error("timeout").startswith("Timed out while waiting for response")
+    assert report.saw("timeout ending") == "peer: caller cancelled"
+
+
+def test_no_answer_ever_came_late(report: Report) -> None:
+    assert report.saw("late") == []
+
+
+def test_connection_is_usable_after_all_of_it(report: Report) -> None:
+    assert report.text("still here") == "still here"
+
+
+# What the server asks
+
+
+def test_model_of_the_client_is_asked(report: Report) -> None:
+    assert report.text("sampling") == "deep-thought: forty-two"
+    assert report.saw("asked")["sampling"] == ["user", "What is it?", 10, "Be brief."]
+    assert report.saw("sampling ending") == "not cancelled"
+
+
+def test_user_of_the_client_fills_in_a_form(report: Report) -> None:
+    assert report.text("elicitation") == "accept green"
+    question = report.saw("asked")["elicitation"]
+    assert (question["mode"], question["message"]) == ("form", "Which colour?")
+
+
+def test_user_of_the_client_is_sent_to_a_url(report: Report) -> None:
+    assert report.text("url elicitation") == "accept"
+    assert report.saw("url asked")["url"] == "https://example.com/sign-in"
+
+
+def test_roots_of_the_client_are_listed(report: Report) -> None:
+    assert report.saw("roots")["structuredContent"] == {"result": ["home: file:///home/pilot"]}
+
+
+def test_cancel_of_a_call_whose_handler_asks_ends_it_and_the_answer_that_comes_is_ignored(report: Report) -> None:
+    assert report.saw("leave asking") == [True, "peer: caller cancelled"]
+
+
+# The end
+
+
+async def test_client_that_closes_is_answered_and_its_call_under_way_learns_why_it_ends(
+    report: Report, server: Listening
+) -> None:
+    assert report.saw("closed") == [1000, ""]
+    with trio.fail_after(PATIENCE):
+        async with open_websocket(server.url) as bystander:
+            ended = (await bystander.call_tool("ending_of", {"tool": "hang"})).text
+    assert ended == "disconnect: the peer closed the connection (close code 1000)"
+
+
+def test_server_that_ends_finishes_accepted_work_then_closes_and_exits_with_0(
+    peer_python: Path, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    with (
+        listening(our_server(), journal) as server,
+        subprocess.Popen(
+            client(peer_python, "farewell", server),
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(journal),
+        ) as process,
+    ):
+        try:
+            lines = [next(process.stdout), next(process.stdout)]
+            assert json.loads(lines[-1])["step"] == "under way"
+            assert server.end() == 0
+            lines += process.communicate(timeout=PATIENCE)[0].splitlines()
+        finally:
+            process.kill()
+    report = steps_in(lines)
+    assert report.text("count") == "6"
+    assert report.saw("closed by the server") == [1001, "the server is shutting down"]
+    assert process.returncode == 0
+    assert journal.lines == ["lifespan entered", "lifespan left", "server ended"]
