@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from ..server.server import Server
+from ..serving.collector import quieten_collector
 
 __all__ = ["Addresses", "BadAddress", "CannotListen", "serving_on"]
 
@@ -84,6 +85,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 async def _serve(serve: Any, where: str, server: Server) -> None:
     announcement = _Announcement(server.info.name, where)
+    quieten_collector()
     try:
         await serve(server, task_status=announcement)
     except OSError as error:

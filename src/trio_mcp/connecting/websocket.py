@@ -80,9 +80,13 @@ class _Where:
             raise ValueError("an ssl_context is for wss:// URLs")
         try:
             if self.secure:
-                return await trio.open_ssl_over_tcp_stream(
+                stream = await trio.open_ssl_over_tcp_stream(
                     self.host, self.port, ssl_context=ssl_context, https_compatible=True
                 )
+                await stream.do_handshake()  # now, so that what is wrong with a certificate is said
+                return stream
             return await trio.open_tcp_stream(self.host, self.port)
         except OSError as error:
             raise ConnectionLost(f"no connection to {self.netloc}: {error}") from error
+        except trio.BrokenResourceError as error:
+            raise ConnectionLost(f"no TLS connection to {self.netloc}: {error.__cause__ or error}") from error

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-from typing import Final
 
 from ..runtime.nurseries import open_service_nursery
 from ..server.connection import ServerConnection
 from ..server.server import Server
 from ..transports.stdio import own_stdio
+from .collector import quieten_collector
 from .signals import may_handle_signals, shut_down_at_signals
 
 __all__ = ["serve_stdio"]
 
 logger = logging.getLogger("trio_mcp")
-
-_PYTHONS_OWN_THRESHOLD: Final = 700
-_THRESHOLD: Final = 10_000
 
 
 async def serve_stdio(server: Server, *, stateless: bool = False, handle_signals: bool = True) -> None:
@@ -31,7 +27,7 @@ async def serve_stdio(server: Server, *, stateless: bool = False, handle_signals
     Meanwhile nothing else of this process can touch the wire: ``print`` writes to standard error, and
     standard input is empty. Raises `OSError` when one of the two is not open.
     """
-    _quieten_collector()
+    quieten_collector()
     with own_stdio(server.limits.max_message_bytes) as channel:
         async with (
             server.running(stateless=stateless) as running,
@@ -43,15 +39,3 @@ async def serve_stdio(server: Server, *, stateless: bool = False, handle_signals
             await connection.run()
             if connection.duplex.lost is not None:
                 logger.warning("the client is gone: %s", connection.duplex.lost.reason)
-
-
-def _quieten_collector() -> None:
-    """This process is the server, so it may be tuned for it: a short call takes a fifth less time.
-
-    What was imported stays as long as the process does, so the garbage collector need not look through it.
-    And requests leave no reference cycles behind (a test holds that), so looking for some after every few
-    hundred objects finds nothing; an application's own setting is left alone.
-    """
-    gc.freeze()
-    if gc.get_threshold()[0] == _PYTHONS_OWN_THRESHOLD:
-        gc.set_threshold(_THRESHOLD, *gc.get_threshold()[1:])

@@ -1,0 +1,97 @@
+"""What trio-websocket writes never waits, is written by one task, and nothing follows a close frame."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
+
+from trio_mcp.transports.coalescing import CoalescingStream
+from trio_mcp.transports.frames import close_frame, text_frames
+
+HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def test_what_was_put_meanwhile_is_written_at_once_and_in_order() -> None:
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 1000)
+    writes: list[bytes] = []
+
+    async def count(data: bytes) -> None:
+        writes.append(bytes(data))
+
+    near.send_all = count  # type: ignore[method-assign]
+    stream.put(b"\x81\x01a")
+    await stream.send_all(b"\x8a\x00")
+    stream.put(b"\x81\x01b")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.pump)
+        await stream.flushed()
+        nursery.cancel_scope.cancel()
+    assert writes == [b"\x81\x01a\x8a\x00\x81\x01b"]
+    await far.aclose()
+
+
+async def test_nothing_follows_a_close_frame() -> None:
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 1000)
+    close = close_frame(1000, "", masked=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.pump)
+        stream.put(close)
+        stream.put(text_frames(b"late\n", masked=False))
+        await stream.send_all(b"\x8a\x00")
+        await stream.flushed()
+        assert await far.receive_some() == close
+        nursery.cancel_scope.cancel()
+
+
+async def test_writing_to_a_peer_that_is_gone_is_said_to_all_who_wait() -> None:
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 1000)
+    await far.aclose()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.pump)
+        stream.put(b"\x81\x01a")
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.flushed()
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.send_all(b"\x8a\x00")
+
+
+async def test_pieces_of_a_frame_are_kept_until_it_is_complete() -> None:
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 1000)
+    frame = bytes(text_frames(b"0123456789\n", masked=True))
+    got: list[bytes] = []
+    async with trio.open_nursery() as nursery:
+
+        async def read() -> None:
+            got.append(bytes(await stream.receive_some()))
+            got.append(bytes(await stream.receive_some()))
+
+        nursery.start_soon(read)
+        await far.send_all(HEAD)
+        await wait_all_tasks_blocked()
+        for byte in frame:
+            await far.send_all(bytes((byte,)))
+            await wait_all_tasks_blocked()
+    assert got == [HEAD, frame]
+
+
+async def test_a_violation_is_the_end_of_the_stream() -> None:
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 5)
+    await far.send_all(HEAD + bytes(text_frames(b"012345\n", masked=True)))
+    assert await stream.receive_some() == b""
+    assert stream.violation is not None
+    assert stream.ended.is_set()
+
+
+async def test_what_follows_a_refusal_is_no_frame() -> None:
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 5)
+    answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n\x82too much"
+    await far.send_all(answer)
+    assert await stream.receive_some() == answer
+    assert stream.violation is None

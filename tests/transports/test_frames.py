@@ -1,0 +1,99 @@
+"""The frames we make are those of RFC 6455, and the gauge sees every header however the bytes are split."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+
+from trio_mcp.transports.frames import FrameGauge, close_frame, text_frames
+
+LENGTHS = st.sampled_from([1, 2, 124, 125, 126, 127, 128, 65535, 65536, 65537])
+
+
+def parsed(frames: bytes, *, by_client: bool) -> list[object]:
+    """What wsproto makes of ``frames``."""
+    connection = Connection(ConnectionType.CLIENT if by_client else ConnectionType.SERVER)
+    connection.receive_data(frames)
+    return list(connection.events())
+
+
+@given(lengths=st.lists(LENGTHS, max_size=4), masked=st.booleans())
+def test_each_message_becomes_one_text_frame(lengths: list[int], masked: bool) -> None:
+    messages = ["ü" * (length // 2) + "x" * (length % 2) for length in lengths]
+    batch = "".join(f"{message}\n" for message in messages).encode()
+    text, found = "", list[str]()
+    for event in parsed(bytes(text_frames(batch, masked=masked)), by_client=not masked):
+        assert isinstance(event, TextMessage)
+        text += event.data
+        if event.message_finished:
+            found.append(text)
+            text = ""
+    assert found == messages
+
+
+def test_masks_differ_from_frame_to_frame() -> None:
+    one, two = (bytes(text_frames(b"same\n", masked=True)) for _ in range(2))
+    assert one[:2] == two[:2]
+    assert one[2:6] != two[2:6]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_close_frame_holds_the_code_and_as_much_of_the_reason_as_there_is_room_for(masked: bool) -> None:
+    (event,) = parsed(close_frame(1009, "ü" * 100, masked=masked), by_client=not masked)
+    assert event == CloseConnection(code=1009, reason="ü" * 61)
+
+
+def client_frames(*events: object) -> bytes:
+    connection = Connection(ConnectionType.CLIENT)
+    return b"".join(bytes(connection.send(event)) for event in events)  # type: ignore[arg-type]
+
+
+def violation(frames: bytes, step: int, limit: int = 1000) -> tuple[int, str] | None:
+    gauge = FrameGauge(limit)
+    for start in range(0, len(frames), step):
+        gauge.feed(frames[start : start + step])
+    return gauge.violation
+
+
+@given(
+    sizes=st.lists(st.integers(0, 1000), max_size=5),
+    step=st.integers(1, 50),
+    pieces=st.lists(st.integers(0, 300), max_size=3),
+)
+def test_messages_within_the_limit_pass(sizes: list[int], step: int, pieces: list[int]) -> None:
+    whole = [TextMessage(data="x" * size) for size in sizes]
+    fragments = [TextMessage(data="y" * size, message_finished=False) for size in pieces]
+    frames = client_frames(*whole, *fragments, Ping(payload=b"in between"), TextMessage(data="z"), *whole)
+    gauge = FrameGauge(1000)
+    for start in range(0, len(frames), step):
+        gauge.feed(frames[start : start + step])
+    assert gauge.violation is None
+    assert not gauge.inside_frame
+
+
+@given(step=st.integers(1, 50))
+def test_a_message_over_the_limit_is_seen_wherever_it_is_cut(step: int) -> None:
+    part = TextMessage(data="x" * 500, message_finished=False)
+    for frames in (client_frames(TextMessage(data="x" * 1001)), client_frames(part, part, TextMessage(data="x"))):
+        code, _ = violation(frames, step) or (0, "")
+        assert code == 1009
+
+
+@given(step=st.integers(1, 50))
+def test_a_binary_message_is_seen(step: int) -> None:
+    frames = client_frames(TextMessage(data="x" * 200), Ping(payload=b"\x02"), BytesMessage(data=b"x"))
+    assert (violation(frames, step) or (0, ""))[0] == 1003
+
+
+def test_a_long_message_is_seen_by_its_header_alone() -> None:
+    frames = client_frames(TextMessage(data="x" * 70_000))
+    assert violation(frames[:14], 14) is not None
+    assert violation(frames[:9], 9) is None  # its length is not all there
+
+
+@given(data=st.binary(max_size=300), step=st.integers(1, 20))
+def test_any_bytes_are_gauged_the_same_however_they_are_split(data: bytes, step: int) -> None:
+    assert violation(data, step) == violation(data, len(data) or 1)
