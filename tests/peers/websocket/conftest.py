@@ -44,4 +44,4 @@ def make(path: Path) -> None:
     except subprocess.TimeoutExpired:
         pytest.skip(f"mcp {VERSION} could not be installed: pip took longer than {PATIENCE:g} s")
     if done.returncode:
-        pytest.skip(f"mcp {VERSION} could not be installed: {done.stderr[-500:]}")
+        pytest.skip(f"mcp {VERSION} could not be installed: {done.stderr.strip().splitlines()[-1]}")

@@ -1,0 +1,18 @@
+"""Load: a small run of `benchmarks.connections`, which checks that nothing is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 60.0
+"""Seconds after which something hangs; no measure of speed."""
+
+
+def test_many_clients_at_once_each_with_a_call_in_flight_and_one_cancelled_lose_nothing() -> None:
+    command = [sys.executable, "-m", "benchmarks.connections", "50"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("nothing was lost\n")
