@@ -96,6 +96,8 @@ class _Connections:
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """One connection, from its acceptance to its end. Its errors are its own."""
         try:
+            if self._ending is not None:  # it was accepted in the last moment
+                return
             if len(self._open) + len(self._greeted) < self._limits.max_connections:
                 await self._serve_admitted(stream)
             elif self._turned_away < _MOST_TURNED_AWAY:
