@@ -52,11 +52,15 @@ async def serve_connections(
     greeting: Greeting,
     *,
     limits: Limits | None,
+    stateless: bool,
     handle_signals: bool,
     task_status: trio.TaskStatus[Listeners],
 ) -> None:
     """Serve ``server`` to whoever connects, until a signal or a cancel."""
-    async with server.running(limits) as running, open_service_nursery("the server has ended") as nursery:
+    async with (
+        server.running(limits, stateless=stateless) as running,
+        open_service_nursery("the server has ended") as nursery,
+    ):
         connections = _Connections(running, greeting)
         if handle_signals and may_handle_signals():
             await nursery.start(shut_down_at_signals, connections.shut_down)

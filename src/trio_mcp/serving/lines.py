@@ -23,6 +23,7 @@ async def serve_tcp(
     port: int = 8766,
     *,
     limits: Limits | None = None,
+    stateless: bool = False,
     handle_signals: bool = True,
     task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -36,7 +37,13 @@ async def serve_tcp(
         return await trio.open_tcp_listeners(port, host=host)
 
     await serve_connections(
-        server, listen, _LineGreeting(), limits=limits, handle_signals=handle_signals, task_status=task_status
+        server,
+        listen,
+        _LineGreeting(),
+        limits=limits,
+        stateless=stateless,
+        handle_signals=handle_signals,
+        task_status=task_status,
     )
 
 
@@ -45,6 +52,7 @@ async def serve_unix(
     path: str | os.PathLike[str],
     *,
     limits: Limits | None = None,
+    stateless: bool = False,
     handle_signals: bool = True,
     task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -60,7 +68,13 @@ async def serve_unix(
             return [listener]
 
         await serve_connections(
-            server, listen, _LineGreeting(), limits=limits, handle_signals=handle_signals, task_status=task_status
+            server,
+            listen,
+            _LineGreeting(),
+            limits=limits,
+            stateless=stateless,
+            handle_signals=handle_signals,
+            task_status=task_status,
         )
 
 

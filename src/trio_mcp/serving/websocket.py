@@ -31,6 +31,7 @@ async def serve_websocket(
     origins: Allowed = None,
     hosts: Allowed = None,
     limits: Limits | None = None,
+    stateless: bool = False,
     listeners: Listeners | None = None,
     handle_signals: bool = True,
     task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
@@ -42,7 +43,7 @@ async def serve_websocket(
         listeners = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
 
     ``listeners`` of the application's own replace ``host`` and ``port``. With an ``ssl_context`` it is
-    ``wss://``. ``limits`` replace the server's.
+    ``wss://``. ``limits`` replace the server's. ``stateless``: see `Server.running`.
 
     ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
     `Admission` for their form. On loopback addresses, unless given: those of this machine. On others both must
@@ -67,6 +68,7 @@ async def serve_websocket(
         listen,
         _WebSocketGreeting(path, admission),
         limits=limits,
+        stateless=stateless,
         handle_signals=handle_signals,
         task_status=task_status,
     )
