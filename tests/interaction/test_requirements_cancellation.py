@@ -73,6 +73,14 @@ def server(probe: Probe) -> Server:
         return "my children hold me back"
 
     @server.tool
+    async def reports(ctx: RequestContext) -> str:
+        ctx.progress(1)
+        ctx.progress(2)  # kept, since it comes too soon after the first
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1)
+        return "never"
+
+    @server.tool
     async def late(then: str, ctx: RequestContext) -> CallToolResult:
         with trio.CancelScope(shield=True):
             await trio.sleep(0.5)
@@ -97,6 +105,17 @@ async def test_ca_01_ca_08_scope_of_the_request_is_its_signal_and_resources_are_
         assert probe.events == ["started"]
         await peer.cancel(call)
         assert probe.events == ["started", (True, True, True), "finaliser"]
+        assert await peer.everything() == []
+
+
+@ERAS
+async def test_progress_that_was_kept_for_later_does_not_follow_the_cancel(
+    autojump_clock: MockClock, server: Server, revision: str
+) -> None:
+    async with connected(server, revision) as peer:
+        call = await peer.start("reports", token="t")
+        assert (await peer.notification("notifications/progress"))["progress"] == 1
+        await peer.cancel(call)
         assert await peer.everything() == []
 
 

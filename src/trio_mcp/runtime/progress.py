@@ -97,6 +97,10 @@ class ProgressReporter:
             return False
         return self._send(*self._pending)
 
+    def forget(self) -> None:
+        """Keep no value any more: its request was cancelled."""
+        self._pending = None
+
     def _send(self, progress: float, total: float | None, message: str | None) -> bool:
         self._pending = None
         if total is not None and not _is_number(total):

@@ -154,13 +154,16 @@ class RequestScope(Logged):
     def cancel(self, cause: CancelCause, reason: str | None) -> bool:
         """Cancel it. False when it was cancelled before or is over: nothing happens then.
 
-        What it still had in the outbox is withdrawn (DESIGN ruling 1). Synchronous, so nothing comes between.
+        What it still had in the outbox is withdrawn, and the progress that its reporter keeps for later is
+        forgotten (DESIGN ruling 1). Synchronous, so nothing comes between.
         """
         if self._cancellation is not None or self.is_over:
             return False
         self._cancellation = Cancellation(cause, reason, trio.current_time())
         self.finished = True
         self.outbox.withdraw(self)
+        if self.reporter is not None:
+            self.reporter.forget()
         if self._event is not None:
             self._event.set()
         words = reason or cause.value
