@@ -37,11 +37,11 @@ def peer_python(request: pytest.FixtureRequest) -> Path:
 
 
 def make(path: Path) -> None:
-    venv.create(path, with_pip=True, symlinks=True, clear=True)
     install = [path / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input", "--retries=1", *PACKAGES]
     try:
-        done = subprocess.run(install, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        venv.create(path, with_pip=True, symlinks=True, clear=True)
+        subprocess.run(install, capture_output=True, text=True, timeout=PATIENCE, check=True)
     except subprocess.TimeoutExpired:
         pytest.skip(f"mcp {VERSION} could not be installed: pip took longer than {PATIENCE:g} s")
-    if done.returncode:
-        pytest.skip(f"mcp {VERSION} could not be installed: {done.stderr.strip().splitlines()[-1]}")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"mcp {VERSION} could not be installed: {error}: {(error.stderr or '')[-300:]}")
