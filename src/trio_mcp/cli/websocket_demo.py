@@ -86,7 +86,7 @@ async def _server() -> AsyncGenerator[tuple[trio.Process, str]]:
         assert process.stderr is not None
         told = ""
         with trio.fail_after(_START):
-            while not (found := re.search(r"at (ws://\S+);", told)):
+            while not (found := re.search(r"at (ws://\S+);.*\n", told)):  # the whole line, to its end
                 data = await process.stderr.receive_some()
                 if not data:
                     raise Disappointed(f"the server did not start: {told}")
