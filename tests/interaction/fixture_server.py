@@ -1,4 +1,5 @@
-"""The fixture server of the scenarios, written with the public API alone. Run as a script it serves stdio.
+"""The fixture server of the scenarios, written with the public API alone. Run as a script it serves stdio, or
+what its first argument names: ``websocket`` or ``tcp``, on a free port of this machine, which it prints.
 
 Every tool writes what happens to it into a journal, as JSON lines ``{call, tool, event, t}``: ``call`` is the
 request's id, ``event`` is ``start``, ``cancelled``, ``finally``, ``end`` or what the tool's docstring says. The
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -33,6 +35,8 @@ from trio_mcp import (
     ToolError,
     WorkerContext,
     serve_stdio,
+    serve_tcp,
+    serve_websocket,
 )
 
 JOURNAL_VARIABLE = "TRIO_MCP_TEST_JOURNAL"
@@ -364,8 +368,19 @@ async def greet(name: str) -> list[PromptMessage]:
     return [PromptMessage("user", TextContent(f"Say hello to {name}."))]
 
 
+async def serve(transport: str) -> None:
+    """Serve over ``transport`` until the end of input or a signal."""
+    if transport == "stdio":
+        await serve_stdio(server)
+        return
+    listen = {"websocket": serve_websocket, "tcp": serve_tcp}[transport]
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(listen, server, port=0))
+        print(listener.socket.getsockname()[1], flush=True)
+
+
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # Started from a shell's background, SIGINT would be ignored; Python's own default is what users have.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    trio.run(serve_stdio, server)
+    trio.run(serve, *(sys.argv[1:] or ["stdio"]))

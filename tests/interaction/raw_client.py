@@ -1,4 +1,4 @@
-"""A RAW client: it starts a server as a child process and writes and reads exact bytes over its stdio.
+"""A RAW client: it starts a server as a child process and writes and reads exact bytes, over its stdio or a socket.
 
 It knows nothing of trio-mcp and nothing of trio: it is a script with a deadline on everything. Each line it
 reads is checked to be one whole JSON-RPC message, so whatever else gets onto the wire fails the test.
@@ -8,117 +8,63 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
-import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from .conversation import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Conversation, is_same
 from .harness import BOUND, JOURNAL_VARIABLE, Journal
+from .wires import WebSocketWire, Wire
 
-__all__ = ["FIXTURE", "LATEST_LEGACY", "LEGACY", "MODERN", "REVISIONS", "RawClient", "is_same", "serving"]
+__all__ = [
+    "ERAS",
+    "FIXTURE",
+    "LATEST_LEGACY",
+    "LEGACY",
+    "MODERN",
+    "REVISIONS",
+    "RawClient",
+    "Start",
+    "across",
+    "is_same",
+    "serving",
+]
 
 FIXTURE = Path(__file__).with_name("fixture_server.py")
+ERAS = (LATEST_LEGACY, MODERN)
 
 
-class Wire:
-    """Bytes to and from two descriptors of ours, which are made non-blocking and closed by it."""
-
-    def __init__(self, to_server: int | None, from_server: int | None) -> None:
-        self.to_server = to_server
-        self.from_server = from_server
-        for fd in {to_server, from_server} - {None}:
-            os.set_blocking(fd, False)
-        self.buffer = bytearray()
-        self.at_end = False
-
-    def write(self, data: bytes, *, bound: float = BOUND, reading: bool = True) -> None:
-        """Write all of it, reading what comes meanwhile so that nobody waits for anybody in a circle."""
-        assert self.to_server is not None, "the input of the server is closed"
-        rest = memoryview(data)
-        give_up = time.monotonic() + bound
-        while rest:
-            readers = [self.from_server] if reading and self.from_server is not None and not self.at_end else []
-            readable, writable, _ = select.select(readers, [self.to_server], [], max(0, give_up - time.monotonic()))
-            assert readable or writable, f"the server did not read {len(rest)} bytes within {bound} s"
-            if readable:
-                self._read_once(1 << 16)
-            if writable:
-                with suppress(BlockingIOError):
-                    rest = rest[os.write(self.to_server, rest) :]
-
-    def line(self, *, bound: float = BOUND, chunk: int = 1 << 16) -> bytes | None:
-        """The next line without its newline, `None` at the end."""
-        give_up = time.monotonic() + bound
-        searched = 0
-        while (end := self.buffer.find(b"\n", searched)) < 0:
-            searched = len(self.buffer)
-            if self.at_end:
-                assert not self.buffer, f"the last line is not whole: {bytes(self.buffer[:200])!r}"
-                return None
-            assert self.from_server is not None
-            ready, _, _ = select.select([self.from_server], [], [], max(0, give_up - time.monotonic()))
-            assert ready, f"the server wrote no line within {bound} s"
-            self._read_once(chunk)
-        found = bytes(self.buffer[:end])
-        del self.buffer[: end + 1]
-        return found
-
-    def peek(self, *, bound: float = BOUND) -> None:
-        """Wait until something can be read, and leave it there."""
-        assert select.select([self.from_server], [], [], bound)[0], f"the server wrote nothing within {bound} s"
-
-    def _read_once(self, chunk: int) -> None:
-        assert self.from_server is not None
-        try:
-            data = os.read(self.from_server, chunk)
-        except BlockingIOError:
-            return
-        except OSError:  # a terminal whose other side is gone
-            data = b""
-        if data:
-            self.buffer += data
-        else:
-            self.at_end = True
-
-    def close_input(self) -> None:
-        """Let the server see the end of its input."""
-        if self.to_server is not None:
-            if stat.S_ISSOCK(os.fstat(self.to_server).st_mode):  # its other direction may still be open
-                with suppress(OSError), socket.socket(fileno=os.dup(self.to_server)) as end:
-                    end.shutdown(socket.SHUT_WR)
-            os.close(self.to_server)
-            self.to_server = None
-
-    def close_output(self) -> None:
-        """Read no more: the server's next write fails."""
-        if self.from_server is not None:
-            os.close(self.from_server)
-            self.from_server = None
-            self.at_end = True
-
-    def close(self) -> None:
-        """Close both."""
-        self.close_input()
-        self.close_output()
+def across(revisions: Sequence[str]) -> list[tuple[str, str]]:
+    """Transport and revision: all of ``revisions`` over stdio, and the latest over WebSocket, too. What differs
+    between revisions does not differ between transports, so not every pair is worth a process."""
+    return [*(("stdio", revision) for revision in revisions), ("websocket", revisions[-1])]
 
 
 class RawClient(Conversation):
-    """One child process and the wire to it, with words for what scenarios do."""
+    """One child process and the wire to it, with words for what scenarios do.
 
-    def __init__(self, process: subprocess.Popen[bytes], wire: Wire, journal: Journal, stderr: Path) -> None:
+    ``connect`` makes one more wire to the same process, where that is possible.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        wire: Wire,
+        journal: Journal,
+        stderr: Path,
+        connect: Callable[[], Wire] | None = None,
+    ) -> None:
         super().__init__()
         self.process = process
         self.wire = wire
+        self._connect = connect
         self.journal = journal
-        self._stderr = stderr
+        self.stderr_path = stderr
 
     @property
     def pid(self) -> int:
@@ -236,7 +182,7 @@ class RawClient(Conversation):
 
     def stderr(self) -> str:
         """What the server wrote to standard error so far."""
-        return self._stderr.read_text(encoding="utf-8", errors="replace")
+        return self.stderr_path.read_text(encoding="utf-8", errors="replace")
 
     # Opening and closing
 
@@ -266,11 +212,28 @@ class RawClient(Conversation):
         """The exit status, when the process has ended."""
         return self.process.wait(bound)
 
+    @contextmanager
+    def beside(self, revision: str, capabilities: dict[str, Any] | None = None) -> Iterator[RawClient]:
+        """One more connection to the same process, which it does not end."""
+        assert self._connect is not None, "over stdio there is one connection"
+        with closing(self._connect()) as wire:
+            other = RawClient(self.process, wire, self.journal, self.stderr_path, self._connect)
+            other.open(revision, capabilities)
+            yield other
+
     def finish(self, *, bound: float = BOUND) -> int:
-        """Close the server's input, read to the end of its output, and return its exit status."""
-        self.wire.close_input()
+        """End the server in good order, read to the end of its output, and return its exit status.
+
+        Over stdio it ends with its input; a server of many connections is told by a signal.
+        """
+        if self._connect is None:
+            self.wire.close_input()
+        else:
+            os.kill(self.pid, signal.SIGTERM)
         if self.wire.from_server is not None:
             self.drain(bound=bound)
+        if isinstance(self.wire, WebSocketWire):
+            assert self.wire.close_code == 1001
         return self.wait(bound=bound)
 
     def end(self) -> None:
@@ -282,9 +245,14 @@ class RawClient(Conversation):
             self.process.wait()
 
 
+Start: TypeAlias = Callable[..., AbstractContextManager[RawClient]]
+"""`serving`, its directory and its transport settled."""
+
+
 @contextmanager
 def serving(
     directory: Path,
+    transport: str = "stdio",
     *,
     limits: dict[str, Any] | None = None,
     command: Sequence[str] | None = None,
@@ -295,15 +263,16 @@ def serving(
 ) -> Iterator[RawClient]:
     """The fixture server, or ``command``, as a child process in a group of its own.
 
-    ``stdio`` and ``wire``: other descriptors than pipes for the child, and how to reach it through them. With
-    a ``revision`` the connection is opened. Whatever happens, no process is left behind.
+    ``transport`` is ``stdio``, ``websocket`` or ``tcp``. ``stdio`` and ``wire``: other descriptors than pipes for
+    the child, and how to reach it through them. With a ``revision`` the connection is opened. Whatever happens,
+    no process is left behind.
     """
     directory.mkdir(parents=True, exist_ok=True)
     journal, stderr = Journal(directory / "journal"), directory / "stderr"
     env = {**os.environ, JOURNAL_VARIABLE: str(journal.path), "TRIO_MCP_TEST_LIMITS": json.dumps(limits or {})}
     with stderr.open("wb") as errors:
         process = subprocess.Popen(
-            command or [sys.executable, str(FIXTURE)],
+            command or [sys.executable, str(FIXTURE), transport],
             stdin=subprocess.PIPE if stdio is None else stdio[0],
             stdout=subprocess.PIPE if stdio is None else stdio[1],
             stderr=errors,
@@ -318,8 +287,28 @@ def serving(
                 pipe.close()
     client = RawClient(process, wire, journal, stderr)
     try:
+        if transport != "stdio":
+            client = _connected(client, transport)
         if revision is not None:
             client.open(revision, capabilities)
         yield client
     finally:
         client.end()
+
+
+def _connected(child: RawClient, transport: str) -> RawClient:
+    """The client of a process that prints the port where it listens."""
+    printed = child.wire.line()
+    assert printed is not None, f"no port; stderr: {child.stderr()[-2000:]}"
+    child.wire.close()
+
+    def connect() -> Wire:
+        address = ("127.0.0.1", int(printed))
+        connected = socket.create_connection(address, BOUND)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a short message must not wait for another
+        ours = connected.detach()
+        if transport == "websocket":
+            return WebSocketWire(ours, os.dup(ours), f"{address[0]}:{address[1]}")
+        return Wire(ours, os.dup(ours))
+
+    return RawClient(child.process, connect(), child.journal, child.stderr_path, connect)

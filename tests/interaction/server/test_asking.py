@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.interaction.harness import wait_until
-from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, RawClient, serving
+from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, RawClient, Start, across
 
 ALL: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "fine"}, "model": "m"}
@@ -26,8 +25,8 @@ def answers(client: RawClient, request_id: Any) -> list[str]:
     return ast.literal_eval(text)
 
 
-def test_s2c_01_others_are_served_while_a_handler_waits_for_its_client(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+def test_s2c_01_others_are_served_while_a_handler_waits_for_its_client(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling"})
         question = client.asked("sampling/createMessage")
         assert question["params"]["maxTokens"] == 10
@@ -39,8 +38,8 @@ def test_s2c_01_others_are_served_while_a_handler_waits_for_its_client(tmp_path:
         assert "User rejected the request" in text
 
 
-def test_s2c_01_answers_reach_the_question_they_belong_to_in_any_order(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+def test_s2c_01_answers_reach_the_question_they_belong_to_in_any_order(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling", "n": 10})
         questions = [client.asked("sampling/createMessage") for _ in range(10)]
         assert len({question["id"] for question in questions}) == 10
@@ -50,9 +49,9 @@ def test_s2c_01_answers_reach_the_question_they_belong_to_in_any_order(tmp_path:
         assert [f"question {place}" in text for place, text in enumerate(answers(client, call))] == [True] * 10
 
 
-def test_s2c_01_cancel_of_the_call_cancels_its_questions_once_each_with_the_same_reason(tmp_path: Path) -> None:
+def test_s2c_01_cancel_of_the_call_cancels_its_questions_once_each_with_the_same_reason(start: Start) -> None:
     """DESIGN ruling 3: one cancel per request, under the caller's reason, and late answers are ignored."""
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "elicitation", "n": 3}, id=1)
         questions = [client.asked("elicitation/create") for _ in range(3)]
         client.silent_about(1)
@@ -69,9 +68,9 @@ def test_s2c_01_cancel_of_the_call_cancels_its_questions_once_each_with_the_same
         assert client.stderr() == ""
 
 
-def test_s2c_01_ids_of_the_two_directions_do_not_touch(tmp_path: Path) -> None:
+def test_s2c_01_ids_of_the_two_directions_do_not_touch(start: Start) -> None:
     """DESIGN ruling 6: a call under the very id of the server's question, answered each on its own."""
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling"})
         question = client.asked("sampling/createMessage")
         client.started("sleep", {"ms": 60_000}, id=question["id"])
@@ -82,8 +81,8 @@ def test_s2c_01_ids_of_the_two_directions_do_not_touch(tmp_path: Path) -> None:
         assert "fine" in answers(client, call)[0]
 
 
-def test_s2c_04_replies_that_make_no_sense_settle_nobody(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+def test_s2c_04_replies_that_make_no_sense_settle_nobody(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         first = client.call("ask", {"kind": "sampling"})
         answered = client.asked("sampling/createMessage")
         client.answer(answered, SAMPLED)
@@ -120,8 +119,8 @@ def test_s2c_04_replies_that_make_no_sense_settle_nobody(tmp_path: Path) -> None
         assert client.finish() == 0
 
 
-def test_s2c_04_result_that_is_no_sampling_result_is_an_error_of_that_question(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+def test_s2c_04_result_that_is_no_sampling_result_is_an_error_of_that_question(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         for nonsense in (None, 1, "x", [], {}, {"role": "nobody"}, {**SAMPLED, "content": {"type": "odd"}}):
             call = client.call("ask", {"kind": "sampling"})
             client.answer(client.asked("sampling/createMessage"), nonsense)
@@ -129,8 +128,9 @@ def test_s2c_04_result_that_is_no_sampling_result_is_an_error_of_that_question(t
             assert text.startswith("ProtocolViolation"), (nonsense, text)
 
 
-def test_s2c_05_client_that_goes_away_ends_the_wait_for_its_answer(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+@pytest.mark.parametrize("transport", ["stdio"])
+def test_s2c_05_end_of_input_ends_the_wait_for_an_answer(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         client.call("ask", {"kind": "elicitation", "n": 3}, id=1)
         for _ in range(3):
             client.asked("elicitation/create")
@@ -144,8 +144,30 @@ def test_s2c_05_client_that_goes_away_ends_the_wait_for_its_answer(tmp_path: Pat
         assert client.stderr() == ""
 
 
-def test_s2c_05_tasks_return_to_their_number_after_questions_end_in_every_way(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities=ALL) as client:
+@pytest.mark.parametrize("vanishes", [False, True])
+@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+def test_s2c_05_client_that_goes_away_ends_what_waits_for_it_and_nothing_else(start: Start, vanishes: bool) -> None:
+    with start(revision=LATEST_LEGACY) as other:
+        tasks = other.text(other.call("tasks"))
+        other.started("sleep", {"ms": 60_000}, id="other")
+        with other.beside(LATEST_LEGACY, ALL) as client:
+            client.call("ask", {"kind": "elicitation", "n": 3}, id=1)
+            for _ in range(3):
+                client.asked("elicitation/create")
+            if not vanishes:
+                client.wire.close_input()
+                client.drain()
+        other.journal.wait_for("finally", call=1)
+        raised = other.journal.entries("raised", call=1)
+        assert [entry["error"] for entry in raised] == ["ConnectionLost"] * 3
+        other.cancel("other")
+        assert wait_until(lambda: other.text(other.call("tasks")) == tasks)
+        assert other.finish() == 0
+        assert other.stderr() == ""
+
+
+def test_s2c_05_tasks_return_to_their_number_after_questions_end_in_every_way(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         start = client.text(client.call("tasks"))
         for kind in ("sampling", "elicitation", "roots"):
             for _ in range(5):
@@ -162,9 +184,9 @@ def test_s2c_05_tasks_return_to_their_number_after_questions_end_in_every_way(tm
         assert wait_until(lambda: client.text(client.call("tasks")) == start)
 
 
-@pytest.mark.parametrize("revision", LEGACY)
-def test_s2c_06_what_was_not_declared_is_refused_locally(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path, revision=revision, capabilities={}) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
+def test_s2c_06_what_was_not_declared_is_refused_locally(start: Start, revision: str) -> None:
+    with start(revision=revision, capabilities={}) as client:
         for kind in METHODS:
             (text,) = answers(client, client.call("ask", {"kind": kind}))
             assert text.startswith("CapabilityMissing -32600"), text
@@ -174,8 +196,8 @@ def test_s2c_06_what_was_not_declared_is_refused_locally(tmp_path: Path, revisio
 
 
 @pytest.mark.parametrize("declared", [{}, {"form": {}}])
-def test_s2c_06_url_mode_is_not_part_of_form_mode(tmp_path: Path, declared: dict[str, Any]) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities={"elicitation": declared}) as client:
+def test_s2c_06_url_mode_is_not_part_of_form_mode(start: Start, declared: dict[str, Any]) -> None:
+    with start(revision=LATEST_LEGACY, capabilities={"elicitation": declared}) as client:
         (text,) = answers(client, client.call("ask", {"kind": "url"}))
         assert text.startswith("CapabilityMissing -32600"), text
         call = client.call("ask", {"kind": "elicitation"})
@@ -185,8 +207,8 @@ def test_s2c_06_url_mode_is_not_part_of_form_mode(tmp_path: Path, declared: dict
         assert "Ada" in answers(client, call)[0]
 
 
-def test_s2c_06_form_mode_is_not_part_of_url_mode(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities={"elicitation": {"url": {}}}) as client:
+def test_s2c_06_form_mode_is_not_part_of_url_mode(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities={"elicitation": {"url": {}}}) as client:
         (text,) = answers(client, client.call("ask", {"kind": "elicitation"}))
         assert text.startswith("CapabilityMissing -32600"), text
         call = client.call("ask", {"kind": "url"})
@@ -202,9 +224,9 @@ def test_s2c_06_form_mode_is_not_part_of_url_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("capabilities", [{}, ALL])
-def test_s2c_06_modern_server_never_writes_a_request(tmp_path: Path, capabilities: dict[str, Any]) -> None:
+def test_s2c_06_modern_server_never_writes_a_request(start: Start, capabilities: dict[str, Any]) -> None:
     """No way back comes first in the order of refusals (DESIGN ruling 18)."""
-    with serving(tmp_path, revision=MODERN, capabilities=capabilities) as client:
+    with start(revision=MODERN, capabilities=capabilities) as client:
         for kind in METHODS:
             (text,) = answers(client, client.call("ask", {"kind": kind}))
             assert text.startswith("NoWayBack -32603"), text

@@ -6,7 +6,6 @@ import gc
 import json
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -14,7 +13,7 @@ import trio
 import trio.testing
 from tests.interaction.fixture_server import server
 from tests.interaction.harness import cpu_seconds, descriptors_of, resident_bytes, threads_of, wait_until
-from tests.interaction.raw_client import LATEST_LEGACY, MODERN, RawClient, serving
+from tests.interaction.raw_client import ERAS, LATEST_LEGACY, RawClient, Start, across
 
 from trio_mcp import PeerError, open_memory
 
@@ -56,9 +55,9 @@ def exchange(client: RawClient, rounds: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-def test_bpl_04_ten_thousand_calls_leave_nothing_behind(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path, revision=revision, capabilities={"roots": {}}) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(ERAS))
+def test_bpl_04_ten_thousand_calls_leave_nothing_behind(start: Start, revision: str) -> None:
+    with start(revision=revision, capabilities={"roots": {}}) as client:
         client.text(client.call("thread_sleep", {"ms": 0}))  # the one idle thread that trio keeps for a while
         exchange(client, 10)
         tasks, descriptors = client.text(client.call("tasks")), descriptors_of(client.pid)
@@ -108,7 +107,8 @@ async def test_bpl_04_no_call_leaves_work_for_the_garbage_collector(era: Literal
                 gc.enable()
 
 
-def test_bpl_04_cancelled_calls_are_forgotten_when_they_end_and_not_after_their_grace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
+def test_bpl_04_cancelled_calls_are_forgotten_when_they_end_and_not_after_their_grace(start: Start) -> None:
     def cancel(count: int) -> None:
         for _ in range(count // 100):
             messages: list[dict[str, Any]] = []
@@ -119,15 +119,15 @@ def test_bpl_04_cancelled_calls_are_forgotten_when_they_end_and_not_after_their_
             client.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
             client.ping()
 
-    with serving(tmp_path, limits={"cleanup_grace": 3600}, revision=LATEST_LEGACY) as client:
+    with start(limits={"cleanup_grace": 3600}, revision=LATEST_LEGACY) as client:
         cancel(1000)
         resident = resident_bytes(client.pid)
         cancel(10_000)
         assert resident_bytes(client.pid) - resident < 5 * 2**20
 
 
-def test_bpl_04_refusals_and_nonsense_leave_nothing_behind(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+def test_bpl_04_refusals_and_nonsense_leave_nothing_behind(start: Start) -> None:
+    with start(revision=LATEST_LEGACY) as client:
 
         def nonsense(rounds: int) -> None:
             for _ in range(rounds):
@@ -148,9 +148,9 @@ def test_bpl_04_refusals_and_nonsense_leave_nothing_behind(tmp_path: Path) -> No
         assert resident_bytes(client.pid) - resident < 5 * 2**20
 
 
-def test_bpl_06_idle_after_a_thousand_cancels_takes_no_time(tmp_path: Path) -> None:
+def test_bpl_06_idle_after_a_thousand_cancels_takes_no_time(start: Start) -> None:
     """At most 50 ms of processor time in 5 s, looked at for 2 s."""
-    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+    with start(revision=LATEST_LEGACY) as client:
         for _ in range(10):
             ids = [client.call("sleep", {"ms": 60_000}) for _ in range(100)]
             client.ping()
@@ -165,8 +165,9 @@ def test_bpl_06_idle_after_a_thousand_cancels_takes_no_time(tmp_path: Path) -> N
         assert cpu_seconds(client.pid) - before <= 0.02
 
 
-def test_bpl_06_idle_with_requests_in_flight_takes_no_time(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
+@pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
+def test_bpl_06_idle_with_requests_in_flight_takes_no_time(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         for _ in range(100):
             client.started("sleep", {"ms": 60_000})
         client.call("ask", {"kind": "roots"})
@@ -177,9 +178,9 @@ def test_bpl_06_idle_with_requests_in_flight_takes_no_time(tmp_path: Path) -> No
         assert cpu_seconds(client.pid) - before <= 0.02
 
 
-def test_requests_beyond_the_bounds_are_refused_unexecuted(tmp_path: Path) -> None:
+def test_requests_beyond_the_bounds_are_refused_unexecuted(start: Start) -> None:
     """DESIGN ruling 11: in flight, queued, and beyond that a clear error; cancels make room at once."""
-    with serving(tmp_path, limits={"max_in_flight": 2, "max_queued": 3}, revision=LATEST_LEGACY) as client:
+    with start(limits={"max_in_flight": 2, "max_queued": 3}, revision=LATEST_LEGACY) as client:
         for number in range(8):
             client.call("sleep", {"ms": 60_000}, id=number)
         for refused in (5, 6, 7):
@@ -193,8 +194,9 @@ def test_requests_beyond_the_bounds_are_refused_unexecuted(tmp_path: Path) -> No
         assert client.finish() == 0
 
 
-def test_bytes_of_requests_in_flight_are_bounded(tmp_path: Path) -> None:
-    with serving(tmp_path, limits={"max_inbound_bytes": 10_000}, revision=LATEST_LEGACY) as client:
+@pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
+def test_bytes_of_requests_in_flight_are_bounded(start: Start) -> None:
+    with start(limits={"max_inbound_bytes": 10_000}, revision=LATEST_LEGACY) as client:
         assert client.echo("x" * 20_000) == "x" * 20_000, "one alone is always served"
         client.started("sleep", {"ms": 60_000}, id=1)
         assert client.error(client.call("echo", {"text": "x" * 20_000}))["code"] == -31000
@@ -204,10 +206,10 @@ def test_bytes_of_requests_in_flight_are_bounded(tmp_path: Path) -> None:
         assert wait_until(lambda: "result" in client.reply(client.call("echo", {"text": "x" * 20_000})))
 
 
-def test_client_that_sends_and_never_reads_is_held_up_and_memory_stays_bounded(tmp_path: Path) -> None:
+def test_client_that_sends_and_never_reads_is_held_up_and_memory_stays_bounded(start: Start) -> None:
     """Reading pauses when the answers pile up, so the client's own writes stop: it waits for itself."""
     limits = {"high_water": 4096, "max_message_bytes": 1 << 20}
-    with serving(tmp_path, limits=limits, revision=LATEST_LEGACY) as client:
+    with start(limits=limits, revision=LATEST_LEGACY) as client:
         client.ping()
         before = resident_bytes(client.pid)
         line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode() + b"\n"

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.interaction.harness import is_alive, threads_of, wait_until
-from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, RawClient, serving
-
-ERAS = (LATEST_LEGACY, MODERN)
-
-
-@pytest.fixture(params=ERAS)
-def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RawClient]:
-    with serving(tmp_path, revision=request.param) as client:
-        yield client
+from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, RawClient, Start, across, serving
 
 
 def test_can_01_cancel_stops_the_handler_and_is_not_answered(client: RawClient) -> None:
@@ -129,9 +120,9 @@ def test_can_05_reason_of_the_wrong_type_does_not_save_the_request(client: RawCl
     assert entry["reason"] is None
 
 
-@pytest.mark.parametrize("revision", LEGACY)
-def test_can_09_cancel_of_initialize_is_ignored(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
+def test_can_09_cancel_of_initialize_is_ignored(start: Start, revision: str) -> None:
+    with start() as client:
         opening = client.message("initialize", client.opening(revision), id="init")
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "init"}}
         client.write(b"".join(_line(message) for message in (cancel, opening, cancel)))
@@ -159,8 +150,8 @@ def test_can_14_cleanup_runs_beside_other_calls_and_once(client: RawClient) -> N
     assert client.stderr() == ""
 
 
-def test_can_14_cleanup_past_its_grace_is_reported_and_blocks_nothing(tmp_path: Path) -> None:
-    with serving(tmp_path, limits={"cleanup_grace": 0.1, "max_in_flight": 1}, revision=LATEST_LEGACY) as client:
+def test_can_14_cleanup_past_its_grace_is_reported_and_blocks_nothing(start: Start) -> None:
+    with start(limits={"cleanup_grace": 0.1, "max_in_flight": 1}, revision=LATEST_LEGACY) as client:
         client.started("cleanup", {"ms": 1000}, id=1)
         client.cancel(1)
         assert client.echo("in its place") == "in its place"  # the only slot was given to this one
@@ -177,7 +168,7 @@ def test_can_16_busy_worker_threads_hold_up_nothing(client: RawClient) -> None:
     waiting = next(request_id for request_id in ids if request_id not in running)
     client.ping()
     assert client.echo("async") == "async"
-    for request_id in (running[0], waiting):
+    for request_id in (waiting, running[0]):  # the waiting one first, or it would get the other's thread
         client.silent_about(request_id)
         client.cancel(request_id)
     (flag,) = client.journal.wait_for("flag", call=running[0])
@@ -219,9 +210,9 @@ def test_can_16_thread_that_ignores_its_cancel_keeps_nobody_from_leaving(tmp_pat
         assert client.finish() == 0
 
 
-def test_cancel_overtakes_requests_that_wait_for_their_turn(tmp_path: Path) -> None:
+def test_cancel_overtakes_requests_that_wait_for_their_turn(start: Start) -> None:
     """DESIGN ruling 4: a cancel is acted on ahead of the concurrency limit and of requests still queued."""
-    with serving(tmp_path, limits={"max_in_flight": 1}, revision=LATEST_LEGACY) as client:
+    with start(limits={"max_in_flight": 1}, revision=LATEST_LEGACY) as client:
         client.started("sleep", {"ms": 60_000}, id=1)
         client.call("sleep", {"ms": 60_000}, id=2)
         client.call("echo", {"text": "third"}, id=3)
@@ -234,9 +225,9 @@ def test_cancel_overtakes_requests_that_wait_for_their_turn(tmp_path: Path) -> N
         assert client.finish() == 0
 
 
-def test_cancel_overtakes_a_wire_that_nobody_reads(tmp_path: Path) -> None:
+def test_cancel_overtakes_a_wire_that_nobody_reads(start: Start) -> None:
     """DESIGN ruling 4: the client does not read, the outbox is full, and the cancel is acted on all the same."""
-    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+    with start(revision=LATEST_LEGACY) as client:
         client.started("flood", {"kind": "log", "n": 1_000_000}, id=1)
         client.silent_about(1)
         client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}, reading=False)

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interaction.raw_client import LATEST_LEGACY, MODERN, REVISIONS, RawClient, serving
+from tests.interaction.raw_client import ERAS, LATEST_LEGACY, MODERN, REVISIONS, RawClient, Start, across
 
 SECRET = "hunter2"
+BOTH_ERAS = pytest.mark.parametrize(("transport", "era"), across(ERAS))
 FOREIGN = ["surrogate", "nan", "infinity", "object"]
 
 
-@pytest.fixture(params=(LATEST_LEGACY, MODERN))
-def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RawClient]:
-    with serving(tmp_path, revision=request.param) as client:
-        yield client
-
-
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_err_01_each_failure_has_one_answer_without_its_text(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path, revision=revision) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(ERAS))
+def test_err_01_each_failure_has_one_answer_without_its_text(start: Start, revision: str) -> None:
+    with start(revision=revision) as client:
         for kind in ("value_error", "group", "exit", "stop_iteration", "recursion", "base"):
             request_id = client.call("fail", {"kind": kind})
             error = client.error(request_id)
@@ -38,6 +31,7 @@ def test_err_01_each_failure_has_one_answer_without_its_text(tmp_path: Path, rev
         assert f"ValueError: the password is {SECRET}" in client.stderr()
 
 
+@BOTH_ERAS
 def test_err_01_failure_after_the_cancel_is_not_answered(client: RawClient) -> None:
     client.started("stubborn", {"ms": 60_000, "then": "raise"}, id=1)
     client.silent_about(1)
@@ -48,6 +42,7 @@ def test_err_01_failure_after_the_cancel_is_not_answered(client: RawClient) -> N
     assert SECRET not in client.stderr()
 
 
+@BOTH_ERAS
 def test_err_01_failure_takes_no_other_request_with_it(client: RawClient) -> None:
     client.started("sleep", {"ms": 300}, id="other")
     for kind in ("exit", "base", "group"):
@@ -55,12 +50,14 @@ def test_err_01_failure_takes_no_other_request_with_it(client: RawClient) -> Non
     assert client.text("other") == "slept 300"
 
 
+@BOTH_ERAS
 def test_err_01_result_that_json_cannot_carry_is_an_error_of_that_request(client: RawClient) -> None:
     for kind in FOREIGN:
         assert client.error(client.call("weird", {"kind": kind}))["code"] == -32603
         assert client.echo("on") == "on"
 
 
+@BOTH_ERAS
 def test_err_01_log_that_json_cannot_carry_is_an_error_of_that_log(client: RawClient) -> None:
     for kind in FOREIGN:
         request_id = client.call("weird", {"kind": kind, "through": "log"}, log_level="debug")
@@ -70,6 +67,7 @@ def test_err_01_log_that_json_cannot_carry_is_an_error_of_that_log(client: RawCl
     assert client.logged() == []
 
 
+@BOTH_ERAS
 def test_err_01_progress_that_json_cannot_carry_is_dropped(client: RawClient) -> None:
     request_id = client.call("weird", {"kind": "surrogate", "through": "progress"}, token=1)
     assert client.text(request_id) == "reported"
@@ -77,6 +75,7 @@ def test_err_01_progress_that_json_cannot_carry_is_dropped(client: RawClient) ->
     assert client.progress_of(1) == []
 
 
+@BOTH_ERAS
 def test_err_01_characters_that_look_like_line_ends_stay_inside_their_line(client: RawClient) -> None:
     for kind, value in (("separators", "\u2028\u2029\x85\x0b\x0c end"), ("control", "\x00\x01\r\n\t")):
         assert client.text(client.call("weird", {"kind": kind})) == value
@@ -84,10 +83,10 @@ def test_err_01_characters_that_look_like_line_ends_stay_inside_their_line(clien
         assert client.logged()[-1] == ("error", value)
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_err_01_arguments_that_do_not_fit_are_told_and_nothing_is_executed(tmp_path: Path, revision: str) -> None:
+@pytest.mark.parametrize(("transport", "revision"), across(REVISIONS))
+def test_err_01_arguments_that_do_not_fit_are_told_and_nothing_is_executed(start: Start, revision: str) -> None:
     arguments: list[dict[str, Any]] = [{}, {"ms": "soon"}, {"ms": True}, {"ms": 1, "unknown": 1}]
-    with serving(tmp_path, revision=revision) as client:
+    with start(revision=revision) as client:
         for unfit in arguments:
             reply = client.reply(client.call("sleep", unfit))
             if revision in (LATEST_LEGACY, MODERN):  # SEP-1303: told to the model, so that it can mend its call

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, RawClient, is_same, serving
+from tests.interaction.raw_client import (
+    LATEST_LEGACY,
+    LEGACY,
+    MODERN,
+    REVISIONS,
+    RawClient,
+    Start,
+    across,
+    is_same,
+)
 
-ERAS = (LATEST_LEGACY, MODERN)
 IDS: list[Any] = [0, -1, 1, "1", "", 2**53 + 1, 10**25, -(10**25), "x" * 4096, "🦑", "\u2028", '"\\\n\x00']
 NO_IDS: list[Any] = [None, True, False, 1.5, 1.0, [], {}, [1]]
-
-
-@pytest.fixture(params=ERAS)
-def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RawClient]:
-    with serving(tmp_path, revision=request.param) as client:
-        yield client
 
 
 def refusal(client: RawClient) -> dict[str, Any]:
@@ -116,11 +116,31 @@ def test_rpc_05_frames_that_are_no_message_are_answered_once_each(client: RawCli
     for frame, code in FRAMES:
         client.write(frame + b"\n")
         assert refusal(client) == code, frame[:60]
-    for blank in (b"\n", b"\r\n", b"  \t \n", b"\n\n\n"):
-        client.write(blank)
     client.ping()
     assert client.finish() == 0
     assert sum("error" in m for m in client.messages) == len(FRAMES)
+
+
+BLANKS = (b"\n", b"\r\n", b"  \t \n", b"\n\n\n")
+
+
+@pytest.mark.parametrize("transport", ["stdio", "tcp"])
+def test_rpc_05_blank_lines_yield_nothing(client: RawClient) -> None:
+    for blank in BLANKS:
+        client.write(blank)
+    client.ping()
+    assert client.finish() == 0
+    assert not [m for m in client.messages if "error" in m]
+
+
+@pytest.mark.parametrize("transport", ["websocket"])
+def test_rpc_05_blank_text_message_is_no_json(client: RawClient) -> None:
+    for blank in BLANKS:
+        client.write(blank)
+        for _ in range(blank.count(b"\n")):
+            assert refusal(client) == -32700
+    client.ping()
+    assert client.finish() == 0
 
 
 def test_rpc_05_another_json_rpc_is_refused_under_its_own_id(client: RawClient) -> None:
@@ -140,11 +160,11 @@ def test_rpc_05_params_that_are_no_object_are_refused_under_their_own_id(client:
     client.ping()
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize(("transport", "revision"), across(REVISIONS))
 def test_rpc_05_batches_are_served_where_the_revision_has_them_and_refused_elsewhere(
-    tmp_path: Path, revision: str
+    start: Start, revision: str
 ) -> None:
-    with serving(tmp_path, revision=revision) as client:
+    with start(revision=revision) as client:
         members = [
             client.call_message("echo", {"text": "a"}, id="a"),
             client.call_message("echo", {"text": "b"}, id="b"),
@@ -160,9 +180,9 @@ def test_rpc_05_batches_are_served_where_the_revision_has_them_and_refused_elsew
         assert len(client.replies("a")) == (revision in LEGACY[:2])
 
 
-@pytest.mark.parametrize("revision", LEGACY[:2])
-def test_rpc_05_members_of_a_batch_stand_on_their_own(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path, revision=revision) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(LEGACY[:2]))
+def test_rpc_05_members_of_a_batch_stand_on_their_own(start: Start, revision: str) -> None:
+    with start(revision=revision) as client:
         client.started("sleep", {"ms": 60_000}, id="victim")
         client.send([
             client.call_message("echo", {"text": "good"}, id=1),
@@ -193,9 +213,9 @@ def test_rpc_05_members_of_a_batch_stand_on_their_own(tmp_path: Path, revision: 
         assert client.finish() == 0
 
 
-@pytest.mark.parametrize("revision", LEGACY[:2])
-def test_rpc_05_batch_of_notifications_and_a_batch_too_long(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path, limits={"max_batch": 5}, revision=revision) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(LEGACY[:2]))
+def test_rpc_05_batch_of_notifications_and_a_batch_too_long(start: Start, revision: str) -> None:
+    with start(limits={"max_batch": 5}, revision=revision) as client:
         before = len(client.messages)
         client.send([{"jsonrpc": "2.0", "method": "notifications/initialized"}] * 5)
         client.ping()
@@ -227,8 +247,8 @@ def test_rpc_06_unknown_methods_are_refused_and_unknown_notifications_are_not(cl
     assert client.journal.entries(tool="sleep") == []
 
 
-def test_rpc_06_methods_of_the_other_era_are_unknown(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+def test_rpc_06_methods_of_the_other_era_are_unknown(start: Start) -> None:
+    with start(revision=LATEST_LEGACY) as client:
         assert client.error(client.request("server/discover"))["code"] == -32601
         client.revision = MODERN
         for method in ("ping", "logging/setLevel", "resources/subscribe"):
@@ -236,8 +256,8 @@ def test_rpc_06_methods_of_the_other_era_are_unknown(tmp_path: Path) -> None:
         assert set(client.result(client.request("server/discover"))["supportedVersions"]) == {MODERN}
 
 
-def test_rpc_06_modern_requests_name_a_version_that_is_spoken(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=MODERN) as client:
+def test_rpc_06_modern_requests_name_a_version_that_is_spoken(start: Start) -> None:
+    with start(revision=MODERN) as client:
         key = "io.modelcontextprotocol/protocolVersion"
         for version in ("2099-01-01", "", LATEST_LEGACY):
             error = client.error(client.request("tools/list", meta={key: version}))

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from tests.interaction.harness import wait_until
-from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, serving
+from tests.interaction.raw_client import ERAS, LATEST_LEGACY, LEGACY, MODERN, Start, across
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
-@pytest.mark.parametrize("revision", LEGACY)
-def test_api_03_handshake_and_first_request_in_one_write(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
+def test_api_03_handshake_and_first_request_in_one_write(start: Start, revision: str) -> None:
+    with start() as client:
         messages = [
             client.message("initialize", client.opening(revision), id=1),
             INITIALIZED,
@@ -28,17 +27,17 @@ def test_api_03_handshake_and_first_request_in_one_write(tmp_path: Path, revisio
         assert client.echo("on") == "on"
 
 
-@pytest.mark.parametrize("revision", LEGACY)
-def test_api_03_request_before_initialized_is_served(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
+def test_api_03_request_before_initialized_is_served(start: Start, revision: str) -> None:
+    with start() as client:
         client.result(client.request("initialize", client.opening(revision)))
         assert client.result(client.request("tools/list"))["tools"]
         client.send(INITIALIZED)
         assert client.echo("on") == "on"
 
 
-def test_api_03_request_before_initialize_gets_a_clean_error(tmp_path: Path) -> None:
-    with serving(tmp_path) as client:
+def test_api_03_request_before_initialize_gets_a_clean_error(start: Start) -> None:
+    with start() as client:
         client.ping()  # the one thing that is allowed before
         error = client.error(client.request("tools/list"))
         assert error["code"] == -32602
@@ -48,8 +47,8 @@ def test_api_03_request_before_initialize_gets_a_clean_error(tmp_path: Path) -> 
         assert client.echo("on") == "on"
 
 
-def test_api_03_second_initialize_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    with serving(tmp_path, revision="2024-11-05") as client:
+def test_api_03_second_initialize_is_refused_and_changes_nothing(start: Start) -> None:
+    with start(revision="2024-11-05") as client:
         again = client.request("initialize", client.opening(LATEST_LEGACY))
         assert client.error(again)["code"] == -32600
         client.send([client.call_message("echo", {"text": "a batch, as before"}, id=1)])
@@ -57,22 +56,22 @@ def test_api_03_second_initialize_is_refused_and_changes_nothing(tmp_path: Path)
 
 
 @pytest.mark.parametrize("asked", ["2099-01-01", "1999-01-01", "", MODERN])
-def test_api_03_unknown_revision_is_answered_with_the_latest(tmp_path: Path, asked: str) -> None:
-    with serving(tmp_path) as client:
+def test_api_03_unknown_revision_is_answered_with_the_latest(start: Start, asked: str) -> None:
+    with start() as client:
         result = client.result(client.request("initialize", client.opening(asked)))
         assert result["protocolVersion"] == LATEST_LEGACY
 
 
-def test_api_03_broken_initialize_is_refused_and_a_good_one_still_works(tmp_path: Path) -> None:
-    with serving(tmp_path) as client:
+def test_api_03_broken_initialize_is_refused_and_a_good_one_still_works(start: Start) -> None:
+    with start() as client:
         for params in ({}, {"protocolVersion": 1}, {"protocolVersion": LATEST_LEGACY, "capabilities": []}):
             assert client.error(client.request("initialize", params))["code"] == -32602
         client.initialize()
         assert client.echo("on") == "on"
 
 
-def test_api_03_modern_requests_need_no_handshake_and_both_eras_share_a_connection(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=MODERN) as client:
+def test_api_03_modern_requests_need_no_handshake_and_both_eras_share_a_connection(start: Start) -> None:
+    with start(revision=MODERN) as client:
         assert client.echo("modern first") == "modern first"
         client.revision = None
         client.initialize("2025-06-18")
@@ -83,11 +82,9 @@ def test_api_03_modern_requests_need_no_handshake_and_both_eras_share_a_connecti
         assert modern["resultType"] == "complete"
 
 
-@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-def test_shd_01_sigterm_refuses_new_work_finishes_short_work_and_cancels_long_work(
-    tmp_path: Path, revision: str
-) -> None:
-    with serving(tmp_path, revision=revision) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(ERAS))
+def test_shd_01_sigterm_refuses_new_work_finishes_short_work_and_cancels_long_work(start: Start, revision: str) -> None:
+    with start(revision=revision) as client:
         short = [client.started("sleep", {"ms": 200}) for _ in range(3)]
         client.started("sleep", {"ms": 60_000}, id="long")
         client.silent_about("long")
@@ -105,9 +102,9 @@ def test_shd_01_sigterm_refuses_new_work_finishes_short_work_and_cancels_long_wo
         assert client.stderr() == ""
 
 
-def test_shd_01_question_of_a_draining_handler_can_still_be_answered(tmp_path: Path) -> None:
+def test_shd_01_question_of_a_draining_handler_can_still_be_answered(start: Start) -> None:
     """A signal ends only new work: the client still reads and writes, so accepted work can be finished."""
-    with serving(tmp_path, limits={"drain_timeout": 30}, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
+    with start(limits={"drain_timeout": 30}, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         call = client.call("ask", {"kind": "roots"})
         question = client.asked("roots/list")
         os.kill(client.pid, signal.SIGTERM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, RawClient, serving
+from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, MODERN, RawClient, Start, across, serving
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -14,9 +14,9 @@ def set_level(client: RawClient, level: object) -> dict[str, object]:
     return client.reply(client.request("logging/setLevel", {"level": level}))
 
 
-@pytest.mark.parametrize("revision", LEGACY)
-def test_log_01_level_is_kept_per_connection_and_a_bad_one_changes_nothing(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path, revision=revision) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
+def test_log_01_level_is_kept_per_connection_and_a_bad_one_changes_nothing(start: Start, revision: str) -> None:
+    with start(revision=revision) as client:
         client.result(client.call("log_all"))
         assert [level for level, _ in client.logged()] == [*LEVELS[1:], "emergency"], "info is the default"
         set_level(client, "error")
@@ -40,8 +40,19 @@ def test_log_01_two_sessions_do_not_share_a_level(tmp_path: Path) -> None:
         assert len(second.logged()) == 7 + 1
 
 
-def test_log_01_lowest_level_gets_all_and_logger_is_left_out_where_there_is_none(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+def test_log_01_two_sessions_on_one_server_do_not_share_a_level(start: Start) -> None:
+    with start(revision=LATEST_LEGACY) as first, first.beside(LATEST_LEGACY) as second:
+        set_level(first, "error")
+        assert set_level(second, "loud")["error"]["code"] == -32602
+        for client in (first, second):
+            client.result(client.call("log_all"))
+        assert [level for level, _ in first.logged()] == [*LEVELS[4:], "emergency"]
+        assert [level for level, _ in second.logged()] == [*LEVELS[1:], "emergency"]
+
+
+def test_log_01_lowest_level_gets_all_and_logger_is_left_out_where_there_is_none(start: Start) -> None:
+    with start(revision=LATEST_LEGACY) as client:
         set_level(client, "debug")
         client.result(client.call("log_all"))
         *plain, named = client.notifications("notifications/message")
@@ -49,16 +60,16 @@ def test_log_01_lowest_level_gets_all_and_logger_is_left_out_where_there_is_none
         assert named == {"level": "emergency", "logger": "fixture", "data": {"with": "a name"}}
 
 
-def test_log_01_filtered_messages_come_before_their_response(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+def test_log_01_filtered_messages_come_before_their_response(start: Start) -> None:
+    with start(revision=LATEST_LEGACY) as client:
         request_id = client.call("log_all")
         client.result(request_id)
         assert client.finish() == 0
         assert client.messages[-1]["id"] == request_id
 
 
-def test_log_02_modern_request_gets_the_logs_it_asked_for_and_no_others(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=MODERN) as client:
+def test_log_02_modern_request_gets_the_logs_it_asked_for_and_no_others(start: Start) -> None:
+    with start(revision=MODERN) as client:
         client.result(client.call("log_all"))
         assert client.logged() == []
         client.result(client.call("log_all", log_level="error"))
@@ -70,8 +81,21 @@ def test_log_02_modern_request_gets_the_logs_it_asked_for_and_no_others(tmp_path
         assert len(client.logged()) == 5
 
 
-def test_log_02_eras_on_one_connection_keep_their_own_levels(tmp_path: Path) -> None:
-    with serving(tmp_path, revision=LATEST_LEGACY) as client:
+@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+def test_log_02_logs_go_to_no_other_connection(start: Start) -> None:
+    with start(revision=MODERN) as first, first.beside(MODERN) as second:
+        calls = [
+            (client, client.call("log_all", log_level=level)) for client, level in ((first, "debug"), (second, "alert"))
+        ]
+        for client, call in calls:
+            client.result(call)
+            client.ping()
+        assert len(first.logged()) == 8 + 1
+        assert len(second.logged()) == 2 + 1
+
+
+def test_log_02_eras_on_one_connection_keep_their_own_levels(start: Start) -> None:
+    with start(revision=LATEST_LEGACY) as client:
         set_level(client, "emergency")
         client.revision = MODERN
         client.result(client.call("log_all"))

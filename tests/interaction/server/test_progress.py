@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.interaction.harness import resident_bytes
-from tests.interaction.raw_client import LATEST_LEGACY, MODERN, REVISIONS, RawClient, is_same, serving
+from tests.interaction.raw_client import (
+    LATEST_LEGACY,
+    REVISIONS,
+    RawClient,
+    Start,
+    across,
+    is_same,
+)
 
-ERAS = (LATEST_LEGACY, MODERN)
 TOKENS: list[Any] = [0, -1, "", "0", 9007199254740993, 7, "7", "🦑"]
 NO_TOKENS: list[Any] = [True, 1.5, None, [], {}]
-
-
-@pytest.fixture(params=ERAS)
-def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RawClient]:
-    with serving(tmp_path, revision=request.param) as client:
-        yield client
 
 
 def test_prg_01_tokens_come_back_with_their_type_and_value(client: RawClient) -> None:
@@ -68,9 +66,9 @@ def test_prg_02_integers_stay_integers_and_fractions_fractions(client: RawClient
     assert whole["total"] == 3
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_prg_02_message_goes_out_only_where_the_revision_has_it(tmp_path: Path, revision: str) -> None:
-    with serving(tmp_path, revision=revision) as client:
+@pytest.mark.parametrize(("transport", "revision"), across(REVISIONS))
+def test_prg_02_message_goes_out_only_where_the_revision_has_it(start: Start, revision: str) -> None:
+    with start(revision=revision) as client:
         client.result(client.call("progress", {"values": [1], "total": 2}, token="t"))
         (params,) = client.progress_of("t")
         assert params == {
@@ -101,12 +99,12 @@ def test_prg_03_progress_stops_with_the_end_of_the_request(client: RawClient) ->
     assert client.replies(ids["wait"]) == []
 
 
-def test_prg_06_flood_to_a_slow_reader_costs_neither_memory_nor_the_last_value(tmp_path: Path) -> None:
+def test_prg_06_flood_to_a_slow_reader_costs_neither_memory_nor_the_last_value(start: Start) -> None:
     """The reader takes one message at a time and looks away in between, as one that reads ten a second would.
 
     It must not be slower than the flood takes: what is bounded is memory, and that the handler ends.
     """
-    with serving(tmp_path, limits={"progress_interval": 0.0}, revision=LATEST_LEGACY) as client:
+    with start(limits={"progress_interval": 0.0}, revision=LATEST_LEGACY) as client:
         client.ping()
         before = resident_bytes(client.pid)
         request_id = client.call("flood", {"kind": "progress", "n": 100_000}, token="t")

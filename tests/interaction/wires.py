@@ -1,0 +1,174 @@
+"""Wires to a server: lines of bytes through descriptors, with a deadline on everything."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import stat
+import time
+from contextlib import suppress
+
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import AcceptConnection, CloseConnection, Ping, Request, TextMessage
+
+from .harness import BOUND
+
+__all__ = ["WebSocketWire", "Wire"]
+
+
+class Wire:
+    """Bytes to and from two descriptors of ours, which are made non-blocking and closed by it."""
+
+    def __init__(self, to_server: int | None, from_server: int | None) -> None:
+        self.to_server = to_server
+        self.from_server = from_server
+        for fd in {to_server, from_server} - {None}:
+            os.set_blocking(fd, False)
+        self.buffer = bytearray()
+        self.at_end = False
+
+    def write(self, data: bytes, *, bound: float = BOUND, reading: bool = True) -> None:
+        """Write all of it, reading what comes meanwhile so that nobody waits for anybody in a circle."""
+        assert self.to_server is not None, "the input of the server is closed"
+        rest = memoryview(data)
+        give_up = time.monotonic() + bound
+        while rest:
+            readers = [self.from_server] if reading and self.from_server is not None and not self.at_end else []
+            readable, writable, _ = select.select(readers, [self.to_server], [], max(0, give_up - time.monotonic()))
+            assert readable or writable, f"the server did not read {len(rest)} bytes within {bound} s"
+            if readable:
+                self._read_once(1 << 16)
+            if writable:
+                with suppress(BlockingIOError):
+                    rest = rest[os.write(self.to_server, rest) :]
+
+    def line(self, *, bound: float = BOUND, chunk: int = 1 << 16) -> bytes | None:
+        """The next line without its newline, `None` at the end."""
+        give_up = time.monotonic() + bound
+        searched = 0
+        while (end := self.buffer.find(b"\n", searched)) < 0:
+            searched = len(self.buffer)
+            if self.at_end:
+                assert not self.buffer, f"the last line is not whole: {bytes(self.buffer[:200])!r}"
+                return None
+            assert self.from_server is not None
+            ready, _, _ = select.select([self.from_server], [], [], max(0, give_up - time.monotonic()))
+            assert ready, f"the server wrote no line within {bound} s"
+            self._read_once(chunk)
+        found = bytes(self.buffer[:end])
+        del self.buffer[: end + 1]
+        return found
+
+    def peek(self, *, bound: float = BOUND) -> None:
+        """Wait until something can be read, and leave it there."""
+        assert select.select([self.from_server], [], [], bound)[0], f"the server wrote nothing within {bound} s"
+
+    def _read_once(self, chunk: int) -> None:
+        assert self.from_server is not None
+        try:
+            data = os.read(self.from_server, chunk)
+        except BlockingIOError:
+            return
+        except OSError:  # a terminal whose other side is gone
+            data = b""
+        if data:
+            self._received(data)
+        else:
+            self.at_end = True
+
+    def _received(self, data: bytes) -> None:
+        self.buffer += data
+
+    def close_input(self) -> None:
+        """Let the server see the end of its input."""
+        if self.to_server is not None:
+            if stat.S_ISSOCK(os.fstat(self.to_server).st_mode):  # its other direction may still be open
+                with suppress(OSError), socket.socket(fileno=os.dup(self.to_server)) as end:
+                    end.shutdown(socket.SHUT_WR)
+            os.close(self.to_server)
+            self.to_server = None
+
+    def close_output(self) -> None:
+        """Read no more: the server's next write fails."""
+        if self.from_server is not None:
+            os.close(self.from_server)
+            self.from_server = None
+            self.at_end = True
+
+    def close(self) -> None:
+        """Close both."""
+        self.close_input()
+        self.close_output()
+
+
+class WebSocketWire(Wire):
+    """A WebSocket: each line is one text message, and each text message that comes is a line."""
+
+    def __init__(self, to_server: int, from_server: int, host: str) -> None:
+        super().__init__(to_server, from_server)
+        self.close_code: int | None = None
+        """What the server's close frame says, once it came."""
+        self._protocol = WSConnection(ConnectionType.CLIENT)
+        self._accepted = False
+        self._writing = False
+        self._answers = b""
+        self._write_frames(self._protocol.send(Request(host=host, target="/mcp", subprotocols=["mcp"])))
+        while not self._accepted:
+            self.peek()
+            self._read_once(1 << 16)
+            assert not self.at_end, "the server refused the upgrade"
+
+    def write(self, data: bytes, *, bound: float = BOUND, reading: bool = True) -> None:
+        """One text message for each line of ``data``, all of them in one write."""
+        *lines, rest = data.decode("utf-8").split("\n")
+        assert not rest, "the last line is not whole"
+        frames = b"".join(self._protocol.send(TextMessage(data=line)) for line in lines)
+        self._write_frames(frames, bound=bound, reading=reading)
+
+    def close_input(self) -> None:
+        """Say that we are done (1000). What comes before the server's own close frame can still be read."""
+        self._write_frames(self._protocol.send(CloseConnection(1000)))
+
+    def close(self) -> None:
+        """Vanish, without a word."""
+        for fd in {self.to_server, self.from_server} - {None}:
+            os.close(fd)
+        self.to_server = self.from_server = None
+
+    def _write_frames(self, frames: bytes, *, bound: float = BOUND, reading: bool = True) -> None:
+        self._writing = True
+        super().write(frames, bound=bound, reading=reading)
+        self._writing = False
+        self._answer()
+
+    def _read_once(self, chunk: int) -> None:
+        super()._read_once(chunk)
+        self._answer()
+
+    def _received(self, data: bytes) -> None:
+        self._protocol.receive_data(data)
+        for event in self._protocol.events():
+            match event:
+                case AcceptConnection(subprotocol="mcp"):
+                    self._accepted = True
+                case TextMessage():
+                    assert "\n" not in event.data, event
+                    self.buffer += event.data.encode() + (b"\n" if event.message_finished else b"")
+                case Ping():
+                    self._answers += self._protocol.send(event.response())
+                case CloseConnection():
+                    self.close_code = event.code
+                    self.at_end = True
+                    if self._protocol.state is ConnectionState.REMOTE_CLOSING:
+                        self._answers += self._protocol.send(event.response())
+                case _:
+                    raise AssertionError(event)
+
+    def _answer(self) -> None:
+        """Between frames, and never in the middle of one."""
+        if self._answers and not self._writing and self.to_server is not None:
+            with suppress(OSError):  # no room, or nobody there: the server does not wait for it for ever either
+                os.write(self.to_server, self._answers)
+            self._answers = b""
