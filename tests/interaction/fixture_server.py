@@ -8,6 +8,7 @@ journal is the file named in the environment, and nothing is written without one
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -373,6 +374,7 @@ async def serve(transport: str) -> None:
     if transport == "stdio":
         await serve_stdio(server)
         return
+    gc.freeze()  # as serve_stdio does: the interpreter's own end takes a tenth of a second less
     listen = {"websocket": serve_websocket, "tcp": serve_tcp}[transport]
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(listen, server, port=0))

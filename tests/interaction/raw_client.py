@@ -234,6 +234,7 @@ class RawClient(Conversation):
             self.drain(bound=bound)
         if isinstance(self.wire, WebSocketWire):
             assert self.wire.close_code == 1001
+        self.wire.close()
         return self.wait(bound=bound)
 
     def end(self) -> None:
