@@ -165,6 +165,33 @@ def test_bpl_06_idle_after_a_thousand_cancels_takes_no_time(start: Start) -> Non
         assert cpu_seconds(client.pid) - before <= 0.02
 
 
+@pytest.mark.parametrize("transport", ["websocket"])
+def test_bpl_06_clients_that_vanish_leave_nothing_behind(start: Start) -> None:
+    """Each has a call and a question under way, and closes its socket without a word."""
+
+    def vanish(count: int) -> None:
+        for number in range(count):
+            with client.beside(LATEST_LEGACY, {"roots": {}}) as other:
+                other.call("sleep", {"ms": 60_000}, id=f"{count}-{number}")
+                other.call("ask", {"kind": "roots"})
+                other.asked("roots/list")
+        client.journal.wait_for("finally", tool="ask", count=count)
+        assert wait_until(lambda: client.text(client.call("tasks")) == tasks)
+
+    with start(revision=LATEST_LEGACY) as client:
+        tasks, descriptors = client.text(client.call("tasks")), descriptors_of(client.pid)
+        vanish(20)
+        resident = resident_bytes(client.pid)
+        vanish(100)
+        assert resident_bytes(client.pid) - resident < 5 * 2**20
+        assert descriptors_of(client.pid) == descriptors
+        before = cpu_seconds(client.pid)
+        time.sleep(1)  # the claim is about time that passes
+        assert cpu_seconds(client.pid) - before <= 0.02
+        assert client.finish() == 0
+        assert client.stderr() == ""
+
+
 @pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
 def test_bpl_06_idle_with_requests_in_flight_takes_no_time(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
