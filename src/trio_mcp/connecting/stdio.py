@@ -37,8 +37,8 @@ async def open_stdio(
     are part of `ConnectionLost`. ``options`` are those of `ClientSettings`.
 
     Left in whatever way, the block closes the child's input and waits up to ``close_grace`` seconds for it to
-    exit, then sends SIGTERM to its whole process group and waits once more, then SIGKILL. No process of the
-    group is left, and none as a zombie. Exceptions of the body leave as they are, never as a group.
+    exit, then sends SIGTERM to its whole process group and waits once more, then SIGKILL. The child is
+    reaped, and no process of its group runs on. Exceptions of the body leave as they are, never as a group.
 
     Raises `ConnectionLost` when the command cannot be started or the server exits, and as `open_client`.
     """

@@ -65,7 +65,8 @@ class ProgressReporter:
         self._segment: Segment | None = None
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Note ``progress``. True when a notification went out now.
+        """Note ``progress``. True when a notification was put on its way now; a slow peer may find a later value
+        in its place.
 
         False when it was kept for later because the interval is not over, and when it was dropped because it
         does not exceed the value before it or is no finite number (2025-11-25 progress: MUST increase).

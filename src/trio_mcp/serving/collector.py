@@ -12,7 +12,7 @@ _THRESHOLD: Final = 10_000
 
 
 def quieten_collector() -> None:
-    """This process is the server, so it may be tuned for it: a short call takes a fifth less time.
+    """This process is the server, so it may be tuned for it: a short call takes at least a tenth less.
 
     What was imported stays as long as the process does, so the garbage collector need not look through it.
     And requests leave no reference cycles behind (a test holds that), so looking for some after every few

@@ -97,13 +97,17 @@ async def test_a_character_split_between_two_reads_of_stderr_stays_whole(tmp_pat
         os.write(2, b"caf\xc3"); note("half"); until("tools/call"); os.write(2, b"\xa9\n\xff\n"); text({"id": 2})
         """,
     )
-    sink = io.StringIO()
+    first_half_read = trio.Event()
+
+    class Sink(io.StringIO):
+        def write(self, text: str, /) -> int:
+            first_half_read.set()
+            return super().write(text)
+
+    sink = Sink()
     with trio.fail_after(10):
         async with open_stdio(raw.command, era="legacy", stderr=sink) as client:
-            await raw.has("half")
-            with trio.fail_after(5):
-                while not sink.getvalue():  # noqa: ASYNC110 - until the first half has been read
-                    await trio.sleep(0.005)
+            await first_half_read.wait()
             await client.call_tool("any")
     assert sink.getvalue() == "café\n\ufffd\n"
 
