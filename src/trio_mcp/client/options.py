@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
 from typing import Any, Literal, TypeAlias, TypedDict
 
 import attrs
@@ -69,7 +70,7 @@ class ClientSettings:
     in the client's own task, so they must be quick. What a handler's absence leaves undeclared is refused.
     """
 
-    info: Implementation = attrs.field(factory=lambda: Implementation("trio-mcp", "0.1.0"))
+    info: Implementation = attrs.field(factory=lambda: Implementation("trio-mcp", version("trio-mcp")))
     """Name and version, shown to the server's people."""
     sampling: SamplingHandler | None = None
     """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no."""
