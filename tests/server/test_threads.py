@@ -7,7 +7,16 @@ import threading
 import pytest
 import trio
 
-from trio_mcp import CancelCause, Limits, Progress, RequestContext, Server, WorkerContext, open_memory
+from trio_mcp import (
+    CancelCause,
+    CreateMessageResult,
+    Limits,
+    Progress,
+    RequestContext,
+    Server,
+    WorkerContext,
+    open_memory,
+)
 
 
 async def test_a_thread_sees_the_cancel_and_ends() -> None:
@@ -73,6 +82,37 @@ async def test_a_thread_reports_progress_and_logs_and_asks() -> None:
     assert result.content == [TextContent("file:///a")]
     assert seen == [Progress(1, 2, "half")]
     assert logs == [{"step": 1}]
+
+
+@pytest.mark.parametrize("timeout", [None, 0.05])
+async def test_a_thread_that_waits_for_an_answer_is_cancelled_and_so_is_its_question(timeout: float | None) -> None:
+    server, asked, left, ended = Server("s"), trio.Event(), trio.Event(), threading.Event()
+
+    @server.tool(timeout=timeout)
+    def work(ctx: WorkerContext) -> None:
+        try:
+            ctx.sample("?", max_tokens=1)
+        except trio.Cancelled:
+            ended.set()
+            raise
+
+    async def sampling(_: object) -> CreateMessageResult:
+        asked.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            left.set()
+
+    with trio.fail_after(10):
+        async with open_memory(server, era="legacy", sampling=sampling) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "work")
+            await asked.wait()
+            if timeout is None:
+                nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await left.wait()
+                await trio.to_thread.run_sync(ended.wait, 5)
+    assert ended.is_set()
 
 
 async def test_threads_are_bounded() -> None:

@@ -4,25 +4,73 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+import queue
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TypeVar
 
+import outcome
 import trio
 
-__all__ = ["run_in_worker"]
+__all__ = ["await_in_worker", "run_in_worker"]
 
 T = TypeVar("T")
 
 logger = logging.getLogger("trio_mcp")
 
+_nursery: ContextVar[trio.Nursery] = ContextVar("trio_mcp.worker_nursery")
+"""Where what a worker thread waits for runs, so that it is cancelled with the thread's call."""
+
 
 async def run_in_worker(call: Callable[[], T], limiter: trio.CapacityLimiter, grace: float) -> T:
     """Run ``call`` in a thread under ``limiter`` and return what it returns.
 
-    Cancelled, the thread learns it at its next `trio.from_thread.check_cancelled` and has ``grace`` seconds
-    to end; then it is abandoned: it runs on, keeps its place in ``limiter``, and nobody looks at its result
-    (DESIGN ruling 8). A call that has not started by then never does.
+    Cancelled, the thread learns it at its next `trio.from_thread.check_cancelled` or `await_in_worker` and has
+    ``grace`` seconds to end; then it is abandoned: it runs on, keeps its place in ``limiter``, and nobody looks at
+    its result (DESIGN ruling 8). A call that has not started by then never does.
     """
+    async with trio.open_nursery() as nursery:
+        _nursery.set(nursery)
+        end = await outcome.acapture(_run_in_thread, call, limiter, grace)
+        nursery.cancel_scope.cancel(reason="the thread has ended")
+    return end.unwrap()  # outside of the nursery, which would put an exception into a group
+
+
+def await_in_worker(call: Callable[[], Awaitable[T]]) -> T:
+    """From a thread that `run_in_worker` started: run ``call`` in trio and return what it returns.
+
+    Raises what it raises, and `trio.Cancelled` when the thread's call is cancelled meanwhile or was before.
+    In any other thread of trio's it is `trio.from_thread.run`.
+    """
+    nursery = _nursery.get(None)
+    if nursery is None:
+        return trio.from_thread.run(_awaiting, call)
+    # trio would run it in a system task, which nothing cancels, since the thread may be abandoned.
+    ends = queue.SimpleQueue[outcome.Outcome[T]]()
+
+    async def run() -> None:
+        end = await outcome.acapture(_awaiting, call)
+        ends.put(end)
+        if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
+            end.unwrap()
+
+    trio.from_thread.check_cancelled()
+    try:
+        trio.from_thread.run_sync(nursery.start_soon, run)
+    except RuntimeError:  # the nursery is closed: the thread was abandoned
+        trio.from_thread.check_cancelled()
+        raise
+    end = ends.get()
+    if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
+        trio.from_thread.check_cancelled()  # raises one of this thread's own
+    return end.unwrap()
+
+
+async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
+
+
+async def _run_in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter, grace: float) -> T:
     token = trio.lowlevel.current_trio_token()
     ended = trio.Event()
     started = given_up = False

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import trio
 
 from ..runtime.logs import RequestLog
+from ..runtime.workers import await_in_worker
 from ..spec.fields import JSONObject
 from ..spec.roots import Root
 from ..spec.sampling import CreateMessageResult, SamplingMessage
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 def _wait_for(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-    return trio.from_thread.run(partial(call, *args, **kwargs))
+    return await_in_worker(partial(call, *args, **kwargs))
 
 
 class WorkerLog:
