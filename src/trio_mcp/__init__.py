@@ -60,6 +60,7 @@ from .spec.sampling import (
     ToolChoice,
 )
 from .spec.tools import CallToolResult, Tool, ToolAnnotations
+from .spec.trace_context import TraceContext
 from .state.connection_state import MethodUnavailable
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ __all__ = [
     "ToolError",
     "ToolResultContent",
     "ToolUseContent",
+    "TraceContext",
     "WorkerContext",
     "error_result",
     "fail_after_silence",

@@ -51,6 +51,7 @@ class Outbound:
             await self._wait_for_room()
         if self._over is not None:
             raise _again(self._over)
+        params = _carrying_trace(params)
         request = self._state.open_request(method, revision)
         backlog = Backlog[Progress](self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
         call = Call(request, on_progress, backlog)
@@ -95,6 +96,16 @@ class Outbound:
             request.waiter.settle(Settled(None, error))
         for scope in tuple(self._waiting):
             scope.cancel(reason=error.reason)
+
+
+def _carrying_trace(params: dict[str, Any] | None) -> dict[str, Any] | None:
+    """``params`` with the trace context of the inbound request we are working for, if it has one."""
+    scope = current_request.get(None)
+    trace = None if scope is None else scope.trace
+    if trace is None:
+        return params
+    params = params or {}
+    return {**params, "_meta": trace.carried_by(params.get("_meta") or {})}
 
 
 def _cancel_reason(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import trio
 
 from ..spec.log_levels import log_level_rank
 from ..spec.revisions import Revision
+from ..spec.trace_context import TraceContext
 from ..state.requests import InboundRequest
 from .batches import BatchReplies
 from .calls import OnProgress
@@ -172,6 +173,11 @@ class RequestScope(Logged):
         if self.reply_scope is not None:
             self.reply_scope.cancel(reason=words)
         return True
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that the request belongs to, as its ``_meta`` says now."""
+        return TraceContext.of(self.request.meta)
 
     @property
     def minimum_log_rank(self) -> int:

@@ -23,6 +23,7 @@ from ..spec.revisions import LATEST_MODERN, Revision
 from ..spec.roots import Root
 from ..spec.sampling import CreateMessageResult, ModelPreferences, SamplingMessage, ToolChoice
 from ..spec.tools import Tool
+from ..spec.trace_context import TraceContext
 
 __all__ = ["Auth", "ElicitAnswer", "RequestContext", "SilentLog"]
 
@@ -100,6 +101,12 @@ class RequestContext:
     def meta(self) -> Mapping[str, Any]:
         """``_meta`` of the request, unknown keys included. Treat it as read-only."""
         return {}
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The distributed trace that the request belongs to; `None` when it names none. What the handler asks
+        its client, and what it calls on other servers with a client of this package, carries it on."""
+        return None
 
     @property
     def headers(self) -> Mapping[str, str] | None:

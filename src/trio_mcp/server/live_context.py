@@ -29,6 +29,7 @@ from ..spec.sampling import (
     ToolChoice,
 )
 from ..spec.tools import Tool
+from ..spec.trace_context import TraceContext
 from .context import Auth, ElicitAnswer, RequestContext
 from .forms import form_schema
 from .schemas import SchemaValidator
@@ -64,6 +65,10 @@ class LiveContext(RequestContext):
     @property
     def meta(self) -> Mapping[str, Any]:
         return self._scope.request.meta
+
+    @property
+    def trace(self) -> TraceContext | None:
+        return self._scope.trace
 
     @property
     def headers(self) -> Mapping[str, str] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias, cast
 
 __all__ = [
+    "BAGGAGE",
     "CLIENT_CAPABILITIES",
     "CLIENT_INFO",
     "LOG_LEVEL",
@@ -17,6 +18,8 @@ __all__ = [
     "RELATED_TASK",
     "SERVER_INFO",
     "SUBSCRIPTION_ID",
+    "TRACEPARENT",
+    "TRACESTATE",
     "ProgressToken",
     "progress_token_of",
 ]
@@ -29,6 +32,9 @@ SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105, a key and no password
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+BAGGAGE: Final = "baggage"
 
 ProgressToken: TypeAlias = int | str
 
