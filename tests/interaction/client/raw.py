@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
 
-from trio_mcp import ConnectionLost
+from trio_mcp import Client, ConnectionLost, open_stdio, open_websocket
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
 
 __all__ = [
     "Journal",
     "RawPeer",
     "RawServer",
+    "Serve",
     "alive",
     "cancels_in",
     "discovery",
@@ -73,9 +75,37 @@ class Journal:
 class RawServer(Journal):
     """A child process that runs ``program`` (see ``raw_server.py``), and the journal of what it read."""
 
-    def __init__(self, tmp_path: Path, program: str = "handshake()", name: str = "journal") -> None:
+    def __init__(
+        self, tmp_path: Path, program: str = "handshake()", name: str = "journal", transport: str = "stdio"
+    ) -> None:
         super().__init__(tmp_path / name)
-        self.command = [sys.executable, "-S", _RAW_SERVER, str(self.path), textwrap.dedent(program)]
+        self.transport = transport
+        self.command = [sys.executable, "-S", _RAW_SERVER, str(self.path), transport, textwrap.dedent(program)]
+
+    @asynccontextmanager
+    async def client(self, **options: Any) -> AsyncIterator[Client]:
+        """A client of it over its transport. Afterwards the process has ended, and the journal is complete."""
+        if self.transport == "stdio":
+            async with open_stdio(self.command, **options) as client:
+                yield client
+            return
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            process = await trio.lowlevel.open_process(self.command, stdin=listener)
+        try:
+            async with open_websocket(f"ws://127.0.0.1:{port}/mcp", **options) as client:
+                yield client
+        finally:
+            with trio.CancelScope(shield=True):
+                with trio.move_on_after(5) as patience:
+                    await process.wait()
+                process.kill()
+                await process.wait()
+            assert not patience.cancelled_caught, "the program waits for what never comes"
+
+
+Serve: TypeAlias = Callable[..., RawServer]
+"""`RawServer`, its directory and its transport settled."""
 
 
 class RawPeer:

@@ -1,7 +1,8 @@
 """A server that is told, byte by byte, what to do: the RAW peer of the scenarios, as a child process.
 
-    python -S raw_server.py JOURNAL PROGRAM
+    python -S raw_server.py JOURNAL WIRE PROGRAM
 
+WIRE is ``stdio``, or ``websocket``: then standard input is the listening socket, and its first connection is served.
 PROGRAM is a few lines of Python which see the names defined here. Each line read is written to JOURNAL before
 anything else happens to it, so that a test can see exactly what arrived. When the program ends, the rest of the
 input is read to its end. Standard library only: it has to start in no time.
@@ -9,17 +10,22 @@ input is read to its end. Standard library only: it has to start in no time.
 
 import json
 import os
-import select
 import signal
 import sys
 import time
 
+from raw_wires import Pipes, WebSocket
+
 __all__ = [
+    "close",
+    "discovered",
     "ended",
     "error",
+    "frame",
     "handshake",
     "note",
     "notify",
+    "opened",
     "progress",
     "read",
     "read_within",
@@ -33,9 +39,9 @@ __all__ = [
 ]
 
 INFO = {"name": "raw", "version": "1"}
-_journal = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT) if __name__ == "__main__" else -1
-_buffer = bytearray()
-_unanswered = []
+if __name__ == "__main__":
+    _journal = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    wire = {"stdio": Pipes, "websocket": WebSocket}[sys.argv[2]]()
 
 
 def note(event, **more):
@@ -43,29 +49,11 @@ def note(event, **more):
     os.write(_journal, json.dumps({"event": event, "t": time.monotonic(), **more}).encode() + b"\n")
 
 
-def _line(deadline=None):
-    """The next line without its newline; `None` at the end of input; raises `TimeoutError`."""
-    searched = 0
-    while (end := _buffer.find(b"\n", searched)) < 0:
-        searched = len(_buffer)
-        if deadline is not None:
-            left = max(deadline - time.monotonic(), 0)
-            if not select.select([0], [], [], left)[0]:
-                raise TimeoutError
-        chunk = os.read(0, 1 << 20)
-        if not chunk:
-            return None
-        _buffer.extend(chunk)
-    line = bytes(_buffer[:end])
-    del _buffer[: end + 1]
-    return line
-
-
 def read(deadline=None):
     """The next message, noted; `None` at the end of input."""
-    line = _line(deadline)
+    line = wire.message(deadline)
     if line is None:
-        note("eof")
+        note("eof", close_code=wire.close_code)
         return None
     if len(line) > 100_000:
         note("read", size=len(line))
@@ -98,10 +86,18 @@ def ended():
 
 
 def write(data):
-    """Write exactly these bytes."""
-    rest = memoryview(data.encode() if isinstance(data, str) else data)
-    while rest:
-        rest = rest[os.write(1, rest) :]
+    """Write exactly these bytes; over WebSocket, each line of them as a text message."""
+    wire.write(data.encode() if isinstance(data, str) else data)
+
+
+def frame(opcode, payload):
+    """Write exactly this WebSocket frame."""
+    wire.frame(opcode, payload)
+
+
+def close(code, reason=""):
+    """Close the WebSocket."""
+    wire.frame(8, code.to_bytes(2, "big") + reason.encode())
 
 
 def send(message):
@@ -147,15 +143,31 @@ def handshake(version=None, capabilities=None):
     while (message := read()) is not None:
         method = message.get("method")
         if method == "initialize":
-            chosen = version or message["params"]["protocolVersion"]
-            result(message, {"protocolVersion": chosen, "capabilities": capabilities or {}, "serverInfo": INFO})
-        elif method == "notifications/initialized":
+            _initialized(message, version, capabilities)
             return
-        elif method is not None and "id" in message:
+        if method is not None and "id" in message:
             error(message, -32601, "Method not found")
     os._exit(0)
 
 
+def _initialized(initialize, version=None, capabilities=None):
+    chosen = version or initialize["params"]["protocolVersion"]
+    result(initialize, {"protocolVersion": chosen, "capabilities": capabilities or {}, "serverInfo": INFO})
+    until("notifications/initialized")
+
+
+def discovered(discover):
+    """Be opened by a modern client, which asks ``discover``."""
+    versions = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "ttlMs": 0, "cacheScope": "private"}
+    result(discover, {"resultType": "complete", **versions})
+
+
+def opened():
+    """Be opened by a client of either era, as its first request wants it."""
+    first = read()
+    {"server/discover": discovered, "initialize": _initialized}[first["method"]](first)
+
+
 if __name__ == "__main__":
-    exec(compile(sys.argv[2], "<program>", "exec"), globals())
+    exec(compile(sys.argv[3], "<program>", "exec"), globals())
     ended()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from tests.interaction.client.raw import RawPeer, RawServer, cancels_in, scripted, text_of
+from tests.interaction.client.raw import RawPeer, Serve, cancels_in, scripted, text_of
 
 from trio_mcp import (
     CodedError,
@@ -20,7 +19,6 @@ from trio_mcp import (
     Limits,
     Root,
     TextContent,
-    open_stdio,
 )
 from trio_mcp.client.opening import open_client
 
@@ -65,8 +63,8 @@ async def test_sampling_is_answered_by_its_handler(autojump_clock: object) -> No
     }
 
 
-async def test_a_plain_def_handler_answers_from_a_thread_of_its_own(tmp_path: Path) -> None:
-    raw = RawServer(tmp_path, f'handshake(); request("q", "sampling/createMessage", {SAMPLE}); read(); note("over")')
+async def test_a_plain_def_handler_answers_from_a_thread_of_its_own(serve_raw: Serve) -> None:
+    raw = serve_raw(f'handshake(); request("q", "sampling/createMessage", {SAMPLE}); read(); note("over")')
     threads: list[int] = []
 
     def in_thread(_: CreateMessageParams) -> CreateMessageResult:
@@ -74,7 +72,7 @@ async def test_a_plain_def_handler_answers_from_a_thread_of_its_own(tmp_path: Pa
         return SAMPLED
 
     with trio.fail_after(10):
-        async with open_stdio(raw.command, era="legacy", sampling=in_thread):
+        async with raw.client(era="legacy", sampling=in_thread):
             await raw.has("over")
     assert raw.wire[-1]["result"]["model"] == "model"
     assert threads != [threading.get_ident()]
@@ -140,18 +138,18 @@ async def test_exactly_what_there_are_handlers_for_is_declared(
 # What was not
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "options", "code"),
-    [
-        ("sampling/createMessage", SAMPLE, {}, -32601),
-        ("roots/list", None, {}, -32601),
-        ("elicitation/create", FORM, {}, -32601),
-        ("elicitation/create", URL, {}, -32601),
-        ("elicitation/create", URL, {"elicitation": sampling}, -32602),
-        ("elicitation/create", FORM, {"elicitation_url": sampling}, -32602),
-        ("elicitation/create", {"mode": "telepathy"}, {"elicitation": sampling}, -32602),
-    ],
-)
+UNDECLARED: list[tuple[str, Any, dict[str, Any], int]] = [
+    ("sampling/createMessage", SAMPLE, {}, -32601),
+    ("roots/list", None, {}, -32601),
+    ("elicitation/create", FORM, {}, -32601),
+    ("elicitation/create", URL, {}, -32601),
+    ("elicitation/create", URL, {"elicitation": sampling}, -32602),
+    ("elicitation/create", FORM, {"elicitation_url": sampling}, -32602),
+    ("elicitation/create", {"mode": "telepathy"}, {"elicitation": sampling}, -32602),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "options", "code"), UNDECLARED)
 async def test_s2c_06_what_was_not_declared_is_an_error_and_never_silence(
     autojump_clock: object, method: str, params: Any, options: Any, code: int
 ) -> None:
@@ -159,11 +157,39 @@ async def test_s2c_06_what_was_not_declared_is_an_error_and_never_silence(
     assert (reply["id"], reply["error"]["code"]) == ("q0", code)
 
 
+@pytest.mark.parametrize(("method", "params", "options", "code"), UNDECLARED)
+async def test_s2c_06_in_another_process(
+    serve_raw: Serve, method: str, params: Any, options: dict[str, Any], code: int
+) -> None:
+    raw = serve_raw(f'handshake(); request("q", {method!r}, {params!r}); read(); note("over")')
+    with trio.fail_after(10):
+        async with raw.client(era="legacy", **options):
+            await raw.has("over")
+    assert (raw.wire[-1]["id"], raw.wire[-1]["error"]["code"]) == ("q", code)
+
+
 @pytest.mark.parametrize("method", ["nobody/knows", "tools/call", "tools/list", "initialize", "server/discover", ""])
 async def test_rpc_06_a_request_that_is_none_of_ours_is_method_not_found(autojump_clock: object, method: str) -> None:
     refused, pong = await _replies((method, {}), ("ping", None))
     assert refused["error"]["code"] == -32601
     assert pong == {"jsonrpc": "2.0", "id": "q1", "result": {}}
+
+
+async def test_rpc_06_requests_in_another_process(serve_raw: Serve) -> None:
+    raw = serve_raw(
+        """
+        handshake()
+        for method in ("nobody/knows", "tools/call", "initialize", "server/discover", ""):
+            request(method, method, {}); read()
+        request("p", "ping"); read(); note("over")
+        """
+    )
+    with trio.fail_after(10):
+        async with raw.client(era="legacy"):
+            await raw.has("over")
+    *refused, pong = (message for message in raw.wire if "method" not in message)
+    assert [message["error"]["code"] for message in refused] == [-32601] * 5
+    assert (pong["id"], pong["result"]) == ("p", {})
 
 
 @pytest.mark.parametrize("params", [None, {}, {"messages": 5, "maxTokens": 1}, {"messages": [], "maxTokens": "x"}])
@@ -251,9 +277,9 @@ async def test_s2c_08_a_ping_is_answered_while_an_async_handler_runs(autojump_cl
     assert answered_at == [pytest.approx(0), pytest.approx(5)]
 
 
-async def test_s2c_08_a_ping_is_answered_while_a_blocking_handler_runs(tmp_path: Path) -> None:
-    raw = RawServer(
-        tmp_path,
+@pytest.mark.parametrize("kind", ["async", "plain def"])
+async def test_s2c_08_a_ping_is_answered_while_a_handler_runs_in_another_process(serve_raw: Serve, kind: str) -> None:
+    raw = serve_raw(
         f"""
         handshake()
         request("s", "sampling/createMessage", {SAMPLE})
@@ -262,16 +288,21 @@ async def test_s2c_08_a_ping_is_answered_while_a_blocking_handler_runs(tmp_path:
         read(); note("second answer")
         """,
     )
-    release = threading.Event()
+    release, released = threading.Event(), trio.Event()
 
     def block(_: CreateMessageParams) -> CreateMessageResult:
         assert release.wait(10)
         return SAMPLED
 
+    async def wait(_: CreateMessageParams) -> CreateMessageResult:
+        await released.wait()
+        return SAMPLED
+
     with trio.fail_after(10):
-        async with open_stdio(raw.command, era="legacy", sampling=block):
+        async with raw.client(era="legacy", sampling=wait if kind == "async" else block):
             await raw.has("first answer")
             release.set()
+            released.set()
             await raw.has("second answer")
     assert [message["id"] for message in raw.wire if "method" not in message] == ["p", "s"]
 

@@ -2,32 +2,65 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import trio
 from tests.interaction.client.raw import Journal, text_of
 
-from trio_mcp import CreateMessageParams, CreateMessageResult, open_stdio
+from trio_mcp import Client, CreateMessageParams, CreateMessageResult, open_stdio, open_websocket
+from trio_mcp.spec.revisions import REVISIONS
 
 FIXTURE = [sys.executable, str(Path(__file__).parents[1] / "fixture_server.py")]
-ERAS = ["modern", "legacy"]
+
+Connect: TypeAlias = Callable[..., AbstractAsyncContextManager[Client]]
 
 
-def connected(tmp_path: Path, **options: Any) -> tuple[Any, Journal]:
-    journal = Journal(tmp_path / "fixture")
-    return open_stdio(FIXTURE, env={"TRIO_MCP_TEST_JOURNAL": str(journal.path)}, **options), journal
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """What the handlers write down."""
+    return Journal(tmp_path / "fixture")
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.fixture
+def connect(transport: str, journal: Journal) -> Connect:
+    """Opens a client of a new fixture server over the transport."""
+    variables = {"TRIO_MCP_TEST_JOURNAL": str(journal.path)}
+    if transport == "stdio":
+        return partial(open_stdio, FIXTURE, env=variables)
+    return partial(_over_websocket, {**os.environ, **variables})
+
+
+@asynccontextmanager
+async def _over_websocket(env: dict[str, str], **options: Any) -> AsyncIterator[Client]:
+    process = await trio.lowlevel.open_process([*FIXTURE, "websocket"], env=env, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        async with process.stdout:
+            port = int(await process.stdout.receive_some())  # a short line, written at once
+        async with open_websocket(f"ws://127.0.0.1:{port}/mcp", **options) as client:
+            yield client
+        process.terminate()
+        with trio.fail_after(10):
+            assert await process.wait() == 0
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+
+
 async def test_can_11_fifty_calls_left_by_their_limits_end_fifty_handlers_and_the_server_serves_on(
-    tmp_path: Path, era: Any
+    connect: Connect, journal: Journal, era: str
 ) -> None:
-    opening, journal = connected(tmp_path, era=era)
     with trio.fail_after(20):
-        async with opening as client:
+        async with connect(era=era) as client:
 
             async def abandoned() -> None:
                 with trio.move_on_after(0.2) as scope:
@@ -43,11 +76,12 @@ async def test_can_11_fifty_calls_left_by_their_limits_end_fifty_handlers_and_th
     assert {entry["cause"] for entry in journal.of("cancelled")} == {"peer"}
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_leaving_a_scope_around_the_whole_connection_lets_the_handler_clean_up(tmp_path: Path, era: Any) -> None:
-    opening, journal = connected(tmp_path, era=era, close_grace=60)
+async def test_leaving_a_scope_around_the_whole_connection_lets_the_handler_clean_up(
+    connect: Connect, journal: Journal, transport: str, era: str
+) -> None:
+    patience = {"close_grace": 60} if transport == "stdio" else {}
     with trio.fail_after(20), trio.CancelScope() as scope:
-        async with opening as client, trio.open_nursery() as nursery:
+        async with connect(era=era, **patience) as client, trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "cleanup", {"ms": 100})
             await journal.has("start", 2)  # the lifespan's and the tool's
             scope.cancel(reason="the host was closed")
@@ -58,7 +92,7 @@ async def test_leaving_a_scope_around_the_whole_connection_lets_the_handler_clea
     assert (cancelled["cause"], cancelled["reason"]) == ("peer", "the host was closed")
 
 
-async def test_the_question_of_a_cancelled_handler_is_cancelled_here_with_the_same_reason(tmp_path: Path) -> None:
+async def test_the_question_of_a_cancelled_handler_is_cancelled_here_with_the_same_reason(connect: Connect) -> None:
     asked = trio.Event()
     reasons: list[str | None] = []
 
@@ -72,9 +106,8 @@ async def test_the_question_of_a_cancelled_handler_is_cancelled_here_with_the_sa
             raise
 
     answered = trio.Event()
-    opening, _ = connected(tmp_path, era="legacy", sampling=sampling)
     with trio.fail_after(20):
-        async with opening as client:
+        async with connect(era="legacy", sampling=sampling) as client:
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(client.call_tool, "ask", {"kind": "sampling", "n": 1})
@@ -83,3 +116,12 @@ async def test_the_question_of_a_cancelled_handler_is_cancelled_here_with_the_sa
             await answered.wait()
             assert text_of(await client.call_tool("echo", {"text": "still here"})) == "still here"
     assert reasons == ["the user pressed stop"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_every_revision_is_spoken_from_the_opening_to_a_call(connect: Connect, revision: str) -> None:
+    chosen = {"era": "legacy", "revision": revision} if REVISIONS[revision].handshake else {"era": "modern"}
+    with trio.fail_after(20):
+        async with connect(**chosen) as client:
+            assert client.revision.name == revision
+            assert text_of(await client.call_tool("echo", {"text": "hi"})) == "hi"

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from pathlib import Path
 
 import pytest
 import trio
-from tests.interaction.client.raw import RawPeer, RawServer, alive, cancels_in, methods_in, scripted, text_of
+from tests.interaction.client.raw import (
+    RawPeer,
+    RawServer,
+    Serve,
+    alive,
+    cancels_in,
+    methods_in,
+    scripted,
+    text_of,
+)
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Client, Limits, NotSerializable, Progress, open_stdio
+from trio_mcp import Client, Limits, NotSerializable, Progress
 from trio_mcp.client.opening import open_client
 
 WELL = """
-handshake()
+opened()
 while (call := until("tools/call")):
     if call["params"]["name"] == "echo":
         text(call, str(call["params"]["arguments"].get("text", "")))
@@ -24,10 +32,9 @@ while (call := until("tools/call")):
 
 @pytest.mark.parametrize("opening", ["initialize", "server/discover"])
 async def test_can_09_leaving_connect_never_cancels_initialize_and_reaps_the_child(
-    tmp_path: Path, opening: str
+    serve_raw: Serve, opening: str
 ) -> None:
-    raw = RawServer(
-        tmp_path,
+    raw = serve_raw(
         """
         note("pid", pid=os.getpid())
         message = read()
@@ -40,7 +47,7 @@ async def test_can_09_leaving_connect_never_cancels_initialize_and_reaps_the_chi
     with trio.fail_after(10), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_after, raw, opening, scope)
-            async with open_stdio(raw.command):
+            async with raw.client():
                 pytest.fail("nobody answered")
     assert scope.cancelled_caught
     opened = next(message for message in raw.wire if message["method"] == opening)
@@ -55,10 +62,10 @@ async def _cancel_after(raw: RawServer, method: str, scope: trio.CancelScope) ->
     scope.cancel()
 
 
-async def test_can_11_each_of_50_abandoned_calls_is_cancelled_once_by_its_own_id(tmp_path: Path) -> None:
-    raw = RawServer(tmp_path, WELL)
+async def test_can_11_each_of_50_abandoned_calls_is_cancelled_once_by_its_own_id(serve_raw: Serve, era: str) -> None:
+    raw = serve_raw(WELL)
     with trio.fail_after(20):
-        async with open_stdio(raw.command, era="legacy") as client:
+        async with raw.client(era=era) as client:
 
             async def abandoned() -> None:
                 with trio.move_on_after(0.2) as scope:
@@ -74,10 +81,10 @@ async def test_can_11_each_of_50_abandoned_calls_is_cancelled_once_by_its_own_id
     assert sorted(cancels_in(raw.wire)) == sorted(calls)
 
 
-async def test_can_02_the_same_server_answers_after_each_of_200_cancelled_calls(tmp_path: Path) -> None:
-    raw = RawServer(tmp_path, WELL)
+async def test_can_02_the_same_server_answers_after_each_of_200_cancelled_calls(serve_raw: Serve, era: str) -> None:
+    raw = serve_raw(WELL)
     with trio.fail_after(30):
-        async with open_stdio(raw.command, era="legacy") as client:
+        async with raw.client(era=era) as client:
             for number in range(200):
                 with trio.CancelScope() as scope:
                     async with trio.open_nursery() as nursery:
@@ -111,11 +118,10 @@ async def test_can_13_late_replies_to_a_cancelled_call_are_ignored(
     assert max((record.levelno for record in caplog.records), default=0) <= logging.WARNING
 
 
-async def test_can_13_over_a_real_pipe(tmp_path: Path) -> None:
-    raw = RawServer(
-        tmp_path,
+async def test_can_13_in_another_process(serve_raw: Serve, era: str) -> None:
+    raw = serve_raw(
         """
-        handshake()
+        opened()
         call = until("tools/call")
         until("notifications/cancelled")
         text(call, "late"); error(call, -32000, "later")
@@ -123,7 +129,7 @@ async def test_can_13_over_a_real_pipe(tmp_path: Path) -> None:
         """,
     )
     with trio.fail_after(10):
-        async with open_stdio(raw.command, era="legacy") as client:
+        async with raw.client(era=era) as client:
             with trio.move_on_after(0.1):
                 await client.call_tool("any")
             assert text_of(await client.call_tool("any")) == "second"
@@ -312,8 +318,8 @@ async def test_a_reused_call_is_cancelled_as_often_as_it_was_sent(autojump_clock
     assert cancels_in(peer.wire) == calls
 
 
-async def test_leaving_the_client_with_calls_open_in_other_tasks_fails_them_plainly(tmp_path: Path) -> None:
-    raw = RawServer(tmp_path, WELL)
+async def test_leaving_the_client_with_calls_open_in_other_tasks_fails_them_plainly(serve_raw: Serve, era: str) -> None:
+    raw = serve_raw(WELL)
     failures: list[BaseException] = []
 
     async def call(client: Client) -> None:
@@ -323,15 +329,17 @@ async def test_leaving_the_client_with_calls_open_in_other_tasks_fails_them_plai
             failures.append(error)
 
     with trio.fail_after(10):
-        async with trio.open_nursery() as nursery, open_stdio(raw.command, era="legacy") as client:
+        async with trio.open_nursery() as nursery, raw.client(era=era) as client:
             for _ in range(3):
                 nursery.start_soon(call, client)
             await raw.got("tools/call", 3)
     assert [type(error).__name__ for error in failures] == ["ConnectionLost"] * 3
 
 
-async def test_a_scope_around_the_whole_connection_cancels_its_calls_before_the_end_of_input(tmp_path: Path) -> None:
-    raw = RawServer(tmp_path, WELL)
+async def test_a_scope_around_the_whole_connection_cancels_its_calls_before_the_end_of_input(
+    serve_raw: Serve, era: str
+) -> None:
+    raw = serve_raw(WELL)
     with trio.fail_after(10), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
 
@@ -340,7 +348,7 @@ async def test_a_scope_around_the_whole_connection_cancels_its_calls_before_the_
                 scope.cancel(reason="the host was closed")
 
             nursery.start_soon(cancel_when_called)
-            async with open_stdio(raw.command, era="legacy") as client:
+            async with raw.client(era=era) as client:
                 await client.call_tool("sleep")
     assert methods_in(raw.wire)[-2:] == ["tools/call", "notifications/cancelled"]
     assert raw.wire[-1]["params"] == {"requestId": raw.wire[-2]["id"], "reason": "the host was closed"}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import tracemalloc
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from tests.interaction.client.raw import RawPeer, RawServer, methods_in, scripted, text_of
+from tests.interaction.client.raw import RawPeer, Serve, methods_in, scripted, text_of
 
-from trio_mcp import Limits, LogParams, PeerError, Progress, open_stdio
+from trio_mcp import Limits, LogParams, PeerError, Progress
 from trio_mcp.client.opening import open_client
 
 TOKENS_OF_NOBODY = ["unknown", 999, "", True, None, 1.5, [], {}]
@@ -134,9 +133,8 @@ async def test_s2c_02_a_list_changed_callback_may_list_while_a_call_is_pending(
         assert names == ["new"]
 
 
-async def test_s2c_02_in_another_process(tmp_path: Path) -> None:
-    raw = RawServer(
-        tmp_path,
+async def test_s2c_02_in_another_process(serve_raw: Serve) -> None:
+    raw = serve_raw(
         """
         handshake()
         call = until("tools/call")
@@ -150,7 +148,7 @@ async def test_s2c_02_in_another_process(tmp_path: Path) -> None:
         assert [tool async for tool in client.list_tools()] == []
 
     with trio.fail_after(5):
-        async with open_stdio(raw.command, era="legacy", on_list_changed=changed) as client:
+        async with raw.client(era="legacy", on_list_changed=changed) as client:
             assert text_of(await client.call_tool("any")) == "done"
 
 
@@ -273,16 +271,16 @@ async def test_prg_04_progress_that_makes_no_sense_is_ignored(autojump_clock: ob
     assert seen == [Progress(2)]
 
 
-async def test_prg_04_a_finished_token_and_one_of_the_wrong_type_are_ignored_over_a_pipe(tmp_path: Path) -> None:
-    raw = RawServer(
-        tmp_path,
+async def test_prg_04_progress_for_nobody_is_ignored_in_another_process(serve_raw: Serve, era: str) -> None:
+    raw = serve_raw(
         """
-        handshake()
+        opened()
         first = until("tools/call")
         progress(first, 1); text(first); progress(first, 2)
         second = until("tools/call")
         token = second["params"]["_meta"]["progressToken"]
-        notify("notifications/progress", {"progressToken": str(token), "progress": 1})
+        for nobody in ("unknown", 999, str(token), "", True, None, 1.5, [], {}):
+            notify("notifications/progress", {"progressToken": nobody, "progress": 1})
         notify("notifications/progress", {"progress": 1})
         notify("notifications/progress")
         progress(second, 3); text(second)
@@ -290,7 +288,7 @@ async def test_prg_04_a_finished_token_and_one_of_the_wrong_type_are_ignored_ove
     )
     seen: list[float] = []
     with trio.fail_after(10):
-        async with open_stdio(raw.command, era="legacy") as client:
+        async with raw.client(era=era) as client:
             for _ in range(2):
                 await client.call_tool("any", on_progress=lambda progress: seen.append(progress.progress))
     assert seen == [1, 3]
@@ -319,9 +317,8 @@ async def test_progress_callbacks_get_each_call_only_its_own(autojump_clock: obj
 
 
 @pytest.mark.parametrize("listening", [False, True])
-async def test_bpl_02_ten_thousand_notifications_before_the_answer(tmp_path: Path, listening: bool) -> None:
-    raw = RawServer(
-        tmp_path,
+async def test_bpl_02_ten_thousand_notifications_before_the_answer(serve_raw: Serve, listening: bool) -> None:
+    raw = serve_raw(
         """
         handshake()
         call = until("tools/call")
@@ -339,7 +336,7 @@ async def test_bpl_02_ten_thousand_notifications_before_the_answer(tmp_path: Pat
 
     options: Any = {"on_log": on_log} if listening else {}
     with trio.fail_after(20):
-        async with open_stdio(raw.command, era="legacy", **options) as client:
+        async with raw.client(era="legacy", **options) as client:
             with trio.fail_after(2):
                 assert text_of(await client.call_tool("any")) == "done"
     assert count == (10_000 if listening else 0)
@@ -396,3 +393,25 @@ async def test_rpc_06_unknown_notifications_and_known_ones_with_bad_params_are_p
     assert told == ["good"]
     assert all("error" not in message for message in peer.wire)
     assert methods_in(peer.wire)[-1] == "tools/call"
+
+
+async def test_rpc_06_in_another_process(serve_raw: Serve, era: str) -> None:
+    raw = serve_raw(
+        """
+        opened()
+        notify("notifications/nobody_knows", {"x": 1})
+        notify("nonsense")
+        notify("notifications/message", {"level": 5})
+        notify("notifications/progress", {"progressToken": {}})
+        notify("notifications/resources/updated", {"uri": []})
+        notify("notifications/cancelled", {"requestId": {}})
+        text(until("tools/call"))
+        """
+    )
+    told: list[Any] = []
+    with trio.fail_after(10):
+        async with raw.client(era=era, on_log=told.append, on_resource_updated=told.append) as client:
+            assert text_of(await client.call_tool("any")) == "done"
+    assert told == []
+    assert methods_in(raw.wire)[-1] == "tools/call"
+    assert all("method" in message for message in raw.wire)

@@ -13,7 +13,7 @@ from tests.interaction.raw_client import ERAS, LATEST_LEGACY, LEGACY, MODERN, St
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
-@pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
+@pytest.mark.parametrize("revision", LEGACY)
 def test_api_03_handshake_and_first_request_in_one_write(start: Start, revision: str) -> None:
     with start() as client:
         messages = [

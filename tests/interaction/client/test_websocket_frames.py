@@ -1,0 +1,73 @@
+"""What a server does to a client with WebSocket frames: close codes, and frames that may not be (WSK-02, WSK-03)."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from tests.interaction.client.raw import Serve
+
+from trio_mcp import ConnectionLost, Limits
+
+
+@pytest.fixture
+def transport() -> str:
+    return "websocket"
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "meaning"),
+    [
+        (1000, "", r"the peer closed the connection \(close code 1000\)$"),
+        (1001, "restarting", r"the peer is going away \(close code 1001\): restarting$"),
+        (1009, "", r"the peer found a message too big \(close code 1009\)$"),
+        (1011, "oh dear", r"the peer failed \(close code 1011\): oh dear$"),
+        (4001, "mine", r"the peer closed the connection \(close code 4001\): mine$"),
+    ],
+)
+async def test_the_close_code_of_the_server_is_what_waiting_calls_fail_with(
+    serve_raw: Serve, era: str, code: int, words: str, meaning: str
+) -> None:
+    raw = serve_raw(f'opened(); until("tools/call"); close({code}, {words!r}); ended()')
+    with trio.fail_after(10):
+        async with raw.client(era=era) as client:
+            with pytest.raises(ConnectionLost, match=meaning):
+                await client.call_tool("any")
+            with pytest.raises(ConnectionLost, match=str(code)):
+                await client.call_tool("another")
+    assert raw.of("eof")[0]["close_code"] == code
+
+
+async def test_a_server_that_vanishes_without_a_close_frame_is_1006(serve_raw: Serve, era: str) -> None:
+    raw = serve_raw('opened(); until("tools/call"); os._exit(0)')
+    with trio.fail_after(10):
+        async with raw.client(era=era) as client:
+            with pytest.raises(ConnectionLost, match=r"the connection was lost \(close code 1006\)$"):
+                await client.call_tool("any")
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        ('2, b"{}"', 1003),
+        (r'1, b"\xff"', 1007),
+        ('3, b""', 1002),
+        ('1, b"x" * 70_000', 1009),
+    ],
+)
+async def test_a_frame_that_may_not_be_fails_the_calls_and_tells_the_server_why(
+    serve_raw: Serve, frame: str, code: int
+) -> None:
+    raw = serve_raw(f'opened(); until("tools/call"); frame({frame}); ended()')
+    with trio.fail_after(10):
+        async with raw.client(era="legacy", limits=Limits(max_message_bytes=65536)) as client:
+            with pytest.raises(ConnectionLost, match=f"close code {code}"):
+                await client.call_tool("any")
+    assert raw.of("eof")[0]["close_code"] == code
+
+
+async def test_a_client_that_is_left_closes_with_1000(serve_raw: Serve, era: str) -> None:
+    raw = serve_raw("opened()")
+    with trio.fail_after(10):
+        async with raw.client(era=era):
+            pass
+    assert raw.of("eof")[0]["close_code"] == 1000
