@@ -27,7 +27,7 @@ from ..spec.converters import structure, unstructure
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation
 from ..spec.log_levels import LogLevel
-from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, check_meta_keys
 from ..spec.notifications import LogParams, ResourceUpdatedParams, SetLevelParams
 from ..spec.prompts import GetPromptParams, GetPromptResult, ListPromptsResult, Prompt
 from ..spec.resources import (
@@ -62,8 +62,8 @@ class Client:
     Its methods may be called from any task, any number at a time. Leaving a call by cancellation, a deadline
     say, stops the handler in the server and what it started; the connection stays usable. Every call raises
     `PeerError` when the server answers with an error, `ConnectionLost` when the connection is gone or goes,
-    `ProtocolViolation` when the answer makes no sense, and `MethodUnavailable`, with nothing sent, for what
-    the revision does not have. Cancellation and time limits stay trio's own.
+    `ProtocolViolation` when the answer makes no sense, and, with nothing sent, `MethodUnavailable` for what the
+    revision does not have, and `ValueError` for a bad key of ``meta``. Cancellation and time limits stay trio's.
     """
 
     def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
@@ -219,6 +219,7 @@ class Client:
         """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
         ``meta`` is added to its ``_meta``. See the class for errors, `call_tool` for ``on_progress``."""
         revision = self._revision
+        check_meta_keys(meta)
         data: JSONObject = {} if params is None else unstructure(params, revision)
         if self._meta or meta:
             data = {**data, "_meta": {**data.get("_meta", {}), **(meta or {}), **self._meta}}

@@ -10,7 +10,7 @@ from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..jsonrpc.messages import ErrorResponse
 from ..spec.converters import NotExpressible, unstructure
-from ..spec.meta import SERVER_INFO
+from ..spec.meta import SERVER_INFO, check_meta_keys
 
 if TYPE_CHECKING:
     from ..spec.revisions import Revision
@@ -32,6 +32,8 @@ class Replies:
         revision = request.revision
         try:
             data: Any = unstructure(result, revision)
+            if meta := data.get("_meta"):
+                _look_at_keys(request, meta)
             if revision.result_type:
                 data = {"resultType": "complete", **data}
                 if (info := self._server_info.get(revision)) is not None:
@@ -59,6 +61,14 @@ class Replies:
             return self.error(request, single)
         logger.error("%s (request %r) failed", request.method.name, request.id, exc_info=failure)
         return self.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
+
+
+def _look_at_keys(request: InboundRequest, meta: Any) -> None:
+    """A key that is none is worth a word and not the result, which may be that of another server, handed on."""
+    try:
+        check_meta_keys(meta)
+    except ValueError as error:
+        logger.warning("the result of %s (request %r): %s", request.method.name, request.id, error)
 
 
 def error_line(reply: ErrorResponse) -> bytes:

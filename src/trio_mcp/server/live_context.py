@@ -19,6 +19,7 @@ from ..spec.converters import NotExpressible, structure, unstructure
 from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
 from ..spec.errors import CapabilityMissing, NoWayBack
 from ..spec.fields import JSONObject
+from ..spec.meta import check_meta_keys
 from ..spec.revisions import Revision
 from ..spec.roots import ListRootsResult, Root
 from ..spec.sampling import (
@@ -146,6 +147,7 @@ class LiveContext(RequestContext):
         return self._scope.ask(method, params, self.revision)
 
     def _ask(self, method: str, params: Any, result_type: type[T]) -> Awaitable[T]:
+        check_meta_keys(params.meta)
         try:
             data = unstructure(params, self.revision)
         except NotExpressible as error:

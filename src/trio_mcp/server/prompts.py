@@ -12,6 +12,7 @@ from ..runtime.request_scope import RequestScope
 from ..spec.content import TextContent
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import Icon
+from ..spec.meta import check_meta_keys
 from ..spec.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage
 from .handlers import Handler
 from .pages import Listing
@@ -45,6 +46,7 @@ class Prompts:
         meta: JSONObject | None,
     ) -> None:
         """Register ``function``. See `Server.prompt`."""
+        check_meta_keys(meta)
         handler = Handler.of(function)
         required = set(handler.signature.schema.get("required", ()))
         properties = cast("dict[str, JSONObject]", handler.signature.schema.get("properties", {}))

@@ -14,6 +14,7 @@ from ..runtime.request_scope import RequestScope
 from ..spec.content import Annotations, BlobResourceContents, ResourceContents, TextResourceContents
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import CacheScope, Icon
+from ..spec.meta import check_meta_keys
 from ..spec.resources import ReadResourceResult, Resource, ResourceTemplate
 from .handlers import Handler
 from .pages import Listing
@@ -73,6 +74,7 @@ class Resources:
         meta: JSONObject | None,
     ) -> None:
         """Register ``function`` under a URI or a URI template. See `Server.resource`."""
+        check_meta_keys(meta)
         handler = Handler.of(function)
         shown_icons = list(icons) if icons else None
         name = name or function.__name__

@@ -135,8 +135,8 @@ class Server:
         further calls wait. ``requires``: capabilities a client must have declared, else -32021 (-32600 in
         legacy revisions). ``validate_output``: a result that does not fit the schema is an error.
 
-        Raises `ValueError` when the name is taken or a schema is none, `TypeError` for a signature that
-        cannot be used. Adding a tool at run time tells the clients.
+        Raises `ValueError` when the name is taken, or a schema or a key of ``meta`` is none, `TypeError` for a
+        signature that cannot be used. Adding a tool at run time tells the clients.
         """
 
         def register(function: F) -> F:

@@ -14,6 +14,7 @@ from ..runtime.request_scope import RequestScope
 from ..spec.errors import CapabilityMissing
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import Icon
+from ..spec.meta import check_meta_keys
 from ..spec.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations
 from .handlers import Handler
 from .pages import Listing
@@ -71,6 +72,7 @@ class Tools:
         meta: JSONObject | None,
     ) -> None:
         """Register ``function``. See `Server.tool` for the parameters and errors."""
+        check_meta_keys(meta)
         handler = Handler.of(function)
         signature = handler.signature
         output, to_result = result_maker(signature.returns, output_schema)

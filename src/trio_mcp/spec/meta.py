@@ -6,6 +6,8 @@ kept beside its parameters; results, notifications and what they are made of hav
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any, Final, TypeAlias, cast
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "TRACEPARENT",
     "TRACESTATE",
     "ProgressToken",
+    "check_meta_keys",
     "progress_token_of",
 ]
 
@@ -37,6 +40,34 @@ TRACESTATE: Final = "tracestate"
 BAGGAGE: Final = "baggage"
 
 ProgressToken: TypeAlias = int | str
+
+_LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_KEY: Final = re.compile(rf"(?:({_LABEL}(?:\.{_LABEL})*)/)?(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
+_RESERVED_LABELS: Final = ("modelcontextprotocol", "mcp")
+_DEFINED: Final = frozenset(
+    (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, SUBSCRIPTION_ID, RELATED_TASK)
+)
+
+
+def check_meta_keys(meta: Iterable[str] | None) -> None:
+    """Raise `ValueError` for a key that an author may not put into ``_meta`` (2026-07-28 basic, ``_meta``).
+
+    That is one which is malformed, or has a prefix reserved for MCP and is not defined by it. What peers send
+    is not checked: it is kept as it came.
+    """
+    for key in meta or ():
+        match = _KEY.fullmatch(key)
+        if match is None:
+            raise ValueError(
+                f"{key!r} is no key of _meta: a key is a name like retries or run.id, best with the reversed name of "
+                "a domain before it, as in com.example/retries"
+            )
+        labels = (match[1] or "").lower().split(".")
+        if len(labels) > 1 and labels[1] in _RESERVED_LABELS and key not in _DEFINED:
+            raise ValueError(
+                f"{key!r} is no key of yours: prefixes with {labels[1]!r} as their second label are reserved for MCP; "
+                "take the reversed name of a domain of yours, as in com.example/retries"
+            )
 
 
 def progress_token_of(meta: object) -> ProgressToken | None:
