@@ -9,12 +9,13 @@ from typing import Unpack
 from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
+from ..runtime.channel import MessageChannel
 from ..runtime.nurseries import open_service_nursery
 from ..server.connection import ServerConnection
 from ..server.server import Server
 from ..transports.memory import memory_channel_pair
 
-__all__ = ["open_memory"]
+__all__ = ["open_memory", "open_server"]
 
 
 @asynccontextmanager
@@ -27,7 +28,21 @@ async def open_memory(
     ``options`` as in `open_stdio`.
     """
     ours, theirs = memory_channel_pair()
-    async with server.running(stateless=stateless) as running, open_service_nursery("the client was closed") as nursery:
-        await nursery.start(ServerConnection(running, theirs).run)
-        async with open_client(ours, **options) as client:
-            yield client
+    async with open_server(server, theirs, stateless=stateless), open_client(ours, **options) as client:
+        yield client
+
+
+@asynccontextmanager
+async def open_server(server: Server, channel: MessageChannel, *, stateless: bool = False) -> AsyncGenerator[None]:
+    """Run ``server`` inside the block, for one client at the other end of ``channel``.
+
+    Left, the block cancels what still runs for that client, waits for its cleanup, closes the channel and
+    leaves the server's lifespan. The loss of the connection is no exception here. ``stateless``: see
+    `Server.running`.
+    """
+    async with (
+        server.running(stateless=stateless) as running,
+        open_service_nursery("the client was closed") as nursery,
+    ):
+        await nursery.start(ServerConnection(running, channel).run)
+        yield

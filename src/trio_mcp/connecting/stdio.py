@@ -1,4 +1,4 @@
-"""open_stdio: a client and the server it starts."""
+"""open_stdio: a client and the server it starts; open_process: that server without the client."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import trio
 from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
-from ..runtime.limits import DEFAULT_LIMITS
+from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.nurseries import open_service_nursery
-from ..transports.process import TextSink, start_process
+from ..transports.process import ProcessChannel, TextSink, start_process
 
-__all__ = ["open_stdio"]
+__all__ = ["open_process", "open_stdio"]
 
 
 @asynccontextmanager
@@ -42,7 +42,36 @@ async def open_stdio(
 
     Raises `ConnectionLost` when the command cannot be started or the server exits, and as `open_client`.
     """
-    limits = options.get("limits", DEFAULT_LIMITS)
+    async with (
+        open_process(
+            command,
+            env=env,
+            inherit_env=inherit_env,
+            cwd=cwd,
+            stderr=stderr,
+            close_grace=close_grace,
+            limits=options.get("limits", DEFAULT_LIMITS),
+        ) as channel,
+        open_client(channel, **options) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def open_process(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str] | None = None,
+    inherit_env: bool = False,
+    cwd: str | os.PathLike[str] | None = None,
+    stderr: TextSink | None = None,
+    close_grace: float = 2.0,
+    limits: Limits = DEFAULT_LIMITS,
+) -> AsyncGenerator[ProcessChannel]:
+    """The bare messages of a child process, which is started and ended as `open_stdio` says.
+
+    Raises `ConnectionLost` when the command cannot be started.
+    """
     async with open_service_nursery("the connection was closed") as nursery:
         channel = await start_process(
             command,
@@ -54,8 +83,7 @@ async def open_stdio(
         )
         nursery.start_soon(channel.drain_stderr)
         try:
-            async with open_client(channel, **options) as client:
-                yield client
+            yield channel
         finally:
             # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * close_grace + 5):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from ..client.opening import open_client
+from ..connecting.memory import open_server
 from ..transports.memory import memory_channel_pair
+from .comparing import Pattern
 from .faults import Cut, Delay, Disconnect, Drop, Duplicate, Fault, FaultPlan, Garble, Passage, RandomFaults
 from .faulty_channel import FaultyChannel
+from .opening import open_scripted_client, open_scripted_process, open_scripted_server, serve_scripted_stdio
+from .scripted_client import ScriptedClient
+from .scripted_peer import MissingMessage, ScriptedPeer, UnexpectedMessage
+from .scripted_server import ScriptedServer
 
 __all__ = [
     "Cut",
@@ -16,7 +23,19 @@ __all__ = [
     "FaultPlan",
     "FaultyChannel",
     "Garble",
+    "MissingMessage",
     "Passage",
+    "Pattern",
     "RandomFaults",
+    "ScriptedClient",
+    "ScriptedPeer",
+    "ScriptedServer",
+    "UnexpectedMessage",
     "memory_channel_pair",
+    "open_client",
+    "open_scripted_client",
+    "open_scripted_process",
+    "open_scripted_server",
+    "open_server",
+    "serve_scripted_stdio",
 ]

@@ -1,0 +1,157 @@
+"""Opening scripted peers: in memory, and over the standard input and output of processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Unpack
+
+import trio
+
+from ..client.client import Client
+from ..client.opening import open_client
+from ..client.options import ClientOptions
+from ..connecting.memory import open_server
+from ..connecting.stdio import open_process
+from ..runtime.limits import DEFAULT_LIMITS
+from ..runtime.nurseries import open_service_nursery
+from ..server.server import Server
+from ..spec.fields import JSONObject
+from ..spec.revisions import LATEST_MODERN
+from ..transports.memory import memory_channel_pair
+from ..transports.process import TextSink
+from ..transports.stdio import own_stdio
+from .scripted_client import ScriptedClient
+from .scripted_server import ScriptedServer
+
+__all__ = ["Script", "open_scripted_client", "open_scripted_process", "open_scripted_server", "serve_scripted_stdio"]
+
+Script = Callable[[ScriptedServer], Awaitable[None]]
+
+
+@asynccontextmanager
+async def open_scripted_client(
+    server: Server,
+    revision: str | None = LATEST_MODERN.name,
+    capabilities: JSONObject | None = None,
+    *,
+    stateless: bool = False,
+    patience: float = 10.0,
+) -> AsyncGenerator[ScriptedClient]:
+    """Run ``server`` in this process, and be its client, message by message.
+
+    ``revision`` and ``capabilities``: see `ScriptedClient.open`; with ``revision=None`` the connection is left
+    for the script to open. Left, the block closes the connection and cancels what still runs for it.
+    """
+    ours, theirs = memory_channel_pair()
+    async with open_server(server, theirs, stateless=stateless):
+        client = ScriptedClient(ours, patience=patience)
+        try:
+            if revision is not None:
+                await client.open(revision, capabilities)
+            yield client
+        finally:
+            await client.aclose()
+
+
+@asynccontextmanager
+async def open_scripted_process(
+    command: Sequence[str | os.PathLike[str]],
+    revision: str | None = LATEST_MODERN.name,
+    capabilities: JSONObject | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    inherit_env: bool = False,
+    cwd: str | os.PathLike[str] | None = None,
+    stderr: TextSink | None = None,
+    close_grace: float = 2.0,
+    patience: float = 10.0,
+) -> AsyncGenerator[ScriptedClient]:
+    """As `open_scripted_client`, for a server of any make that ``command`` starts, over its stdio.
+
+    The process is started and ended as by `trio_mcp.open_stdio`. Not under a virtual clock: it would not wait
+    for another process.
+    """
+    async with open_process(
+        command, env=env, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace
+    ) as channel:
+        client = ScriptedClient(channel, patience=patience)
+        if revision is not None:
+            await client.open(revision, capabilities)
+        yield client
+
+
+@asynccontextmanager
+async def open_scripted_server(
+    script: Script, *, patience: float = 10.0, **options: Unpack[ClientOptions]
+) -> AsyncGenerator[Client]:
+    """A client whose server does what ``script`` says, beside the block. ``options`` as in `trio_mcp.open_stdio`.
+
+    When the script fails, the block is cancelled, and what the script raised leaves it, as it is. After the
+    block the client is closed, which the script sees as the end of the connection; a script that is not over
+    then has ``patience`` seconds. What comes after the end of the script is read and not answered.
+    """
+    ours, theirs = memory_channel_pair()
+    play = _Play(script, ScriptedServer(theirs, patience=patience))
+    try:
+        with play.beside:
+            async with open_service_nursery("the block was left") as nursery:
+                nursery.start_soon(play.run)
+                async with open_client(ours, **options) as client:
+                    with play.watching():
+                        yield client
+                await play.over(patience)
+    except Exception as error:
+        if play.failure is None:
+            raise
+        raise play.failure from error
+    if play.failure is not None:
+        raise play.failure
+
+
+class _Play:
+    """A script while it runs beside somebody's block. Whichever of the two fails first is to blame."""
+
+    def __init__(self, script: Script, server: ScriptedServer) -> None:
+        self._script = script
+        self._server = server
+        self._block_failed = False
+        self._ended = trio.Event()
+        self.beside = trio.CancelScope()
+        self.failure: Exception | None = None
+        """What the script raised, unless the block had failed before."""
+
+    async def run(self) -> None:
+        try:
+            await self._script(self._server)
+        except Exception as error:
+            if not self._block_failed:
+                self.failure = error
+                self.beside.cancel(reason="the script of the server failed")
+        else:
+            await self._server.read_to_end()
+        self._ended.set()
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        try:
+            yield
+        except Exception:
+            self._block_failed = True
+            raise
+
+    async def over(self, patience: float) -> None:
+        with trio.move_on_after(patience):
+            await self._ended.wait()
+        if not self._ended.is_set():
+            raise trio.TooSlowError(f"the script went on for {patience:g} seconds after the client was closed")
+
+
+async def serve_scripted_stdio(script: Script, *, patience: float = 10.0) -> None:
+    """Be a server on this process's standard input and output that does what ``script`` says, to test a host
+    that starts its servers itself. After the script its input is read to the end. Raises what the script raises."""
+    with own_stdio(DEFAULT_LIMITS.max_message_bytes) as channel:
+        server = ScriptedServer(channel, patience=patience)
+        await script(server)
+        await server.read_to_end()

@@ -1,0 +1,174 @@
+"""ScriptedPeer: one end of a connection in the hands of a test, message by message."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+import trio
+
+from ..jsonrpc.messages import RequestId
+from ..runtime.channel import ConnectionLost, MessageChannel
+from ..spec.fields import JSONObject
+from .comparing import Pattern, differences, shown
+
+__all__ = ["MissingMessage", "ScriptedPeer", "UnexpectedMessage"]
+
+_LATEST_SHOWN: Final = 12
+_LONGEST: Final = 2000
+
+Transcript: TypeAlias = list[tuple[Literal["sent", "received"], Any]]
+
+
+class UnexpectedMessage(AssertionError):
+    """Another message came than the one ``expected``; ``got`` is the one that came."""
+
+    def __init__(self, expected: Pattern, got: Any, faults: list[str], transcript: Transcript) -> None:
+        lines = ["another message was expected", f"  expected: {shown(expected)}", f"  got:      {shown(got)}"]
+        lines += [f"  {fault}" for fault in faults]
+        super().__init__("\n".join(lines + _latest(transcript)))
+        self.expected = expected
+        self.got = got
+
+
+class MissingMessage(AssertionError):
+    """A message was ``expected`` and none came. ``ended``: because the connection did, and not the patience."""
+
+    def __init__(self, expected: Pattern, reason: str, transcript: Transcript, *, ended: bool) -> None:
+        lines = [f"no message came: {reason}", f"  expected: {shown(expected)}"]
+        super().__init__("\n".join(lines + _latest(transcript)))
+        self.expected = expected
+        self.ended = ended
+
+
+def _latest(transcript: Transcript) -> list[str]:
+    arrows = {"sent": "-->", "received": "<--"}
+    lines = [f"    {arrows[way]} {shown(message)[:_LONGEST]}" for way, message in transcript[-_LATEST_SHOWN:]]
+    return ["  the conversation so far (--> sent by the script):", *lines] if lines else []
+
+
+class ScriptedPeer:
+    """Sends exactly what it is told, and checks what it gets. `ScriptedClient` and `ScriptedServer` know more.
+
+    ``patience`` in seconds is how long it waits for a message, of trio's clock: under a virtual clock they
+    cost no time. A message that is a dict gets ``"jsonrpc": "2.0"`` unless it has that member, and so does a
+    pattern; bytes and strings are sent as they are, as one line.
+    """
+
+    def __init__(self, channel: MessageChannel, *, patience: float = 10.0) -> None:
+        self._channel = channel
+        self.patience = patience
+        self.transcript: Transcript = []
+        """All messages so far, in the order in which they were sent and read."""
+
+    # Sending
+
+    async def send(self, message: JSONObject | list[Any] | str | bytes) -> None:
+        """Send one message. Raises `ConnectionLost` when nobody reads any more."""
+        if isinstance(message, dict):
+            message = _completed(message)
+        if isinstance(message, str):
+            message = message.encode()
+        line = message if isinstance(message, bytes) else msgspec.json.encode(message)
+        self.transcript.append(("sent", message))
+        await self._channel.send(line + b"\n")
+
+    async def notify(self, method: str, params: JSONObject | None = None) -> None:
+        """Send a notification."""
+        await self.send({"method": method} if params is None else {"method": method, "params": params})
+
+    async def answer(self, request: JSONObject, result: Any) -> None:
+        """Answer ``request``, as it was received."""
+        await self.send({"id": request["id"], "result": result})
+
+    async def refuse(self, request: JSONObject, code: int, message: str = "refused", data: Any = None) -> None:
+        """Answer ``request`` with an error."""
+        error = {"code": code, "message": message} | ({} if data is None else {"data": data})
+        await self.send({"id": request["id"], "error": error})
+
+    async def cancel(self, request_id: RequestId, reason: str | None = None) -> None:
+        """Tell the other side that nobody waits for this request of ours any more."""
+        more = {} if reason is None else {"reason": reason}
+        await self.notify("notifications/cancelled", {"requestId": request_id, **more})
+
+    # Receiving
+
+    async def receive(self) -> Any:
+        """The next message. Raises `MissingMessage` when none comes, `UnexpectedMessage` for what is no JSON."""
+        return await self._receive(...)
+
+    async def _receive(self, expected: Pattern) -> Any:
+        return await self._receive_within(self.patience, expected)
+
+    async def _receive_within(self, seconds: float, expected: Pattern) -> Any:
+        reason, ended = f"nothing within {seconds:g} seconds", False
+        line: bytes | None = None
+        with trio.move_on_after(seconds):
+            try:
+                line = bytes(await self._channel.receive())
+            except trio.EndOfChannel:
+                reason, ended = "the other side sends no more", True
+            except ConnectionLost as error:
+                reason, ended = str(error), True
+        if line is None:
+            raise MissingMessage(expected, reason, self.transcript, ended=ended)
+        try:
+            message = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UnexpectedMessage(expected, line, [f"it is no JSON: {error}"], self.transcript) from None
+        self.transcript.append(("received", message))
+        return message
+
+    async def expect(self, pattern: Pattern) -> Any:
+        """The next message, which has to fit ``pattern`` (see `Pattern`).
+
+        Raises `UnexpectedMessage` when it does not, and `MissingMessage` when none comes.
+        """
+        pattern = _completed(pattern)
+        message = await self._receive(pattern)
+        if faults := differences(pattern, message):
+            raise UnexpectedMessage(pattern, message, faults, self.transcript)
+        return message
+
+    async def until(self, pattern: Pattern) -> Any:
+        """The next message that fits ``pattern``; those before it are passed over, and stay in `transcript`."""
+        pattern = _completed(pattern)
+        while differences(pattern, message := await self._receive(pattern)):
+            pass
+        return message
+
+    async def expect_silence(self, seconds: float) -> None:
+        """Nothing comes for so long, and the connection stays. Raises `UnexpectedMessage`, `MissingMessage`."""
+        try:
+            message = await self._receive_within(seconds, "silence")
+        except MissingMessage as missing:
+            if missing.ended:
+                raise
+        else:
+            raise UnexpectedMessage("silence", message, [], self.transcript)
+
+    async def expect_end(self) -> None:
+        """The other side closes the connection, and says nothing before. Raises as `expect_silence`."""
+        try:
+            message = await self._receive("the end of the connection")
+        except MissingMessage as missing:
+            if not missing.ended:
+                raise
+        else:
+            raise UnexpectedMessage("the end of the connection", message, [], self.transcript)
+
+    async def read_to_end(self) -> None:
+        """Read until the other side closes, however long that takes; what comes is in `transcript`."""
+        with suppress(MissingMessage):
+            while True:
+                await self._receive_within(math.inf, ...)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._channel.aclose()
+
+
+def _completed(message: Any) -> Any:
+    return {"jsonrpc": "2.0", **cast("dict[Any, Any]", message)} if isinstance(message, dict) else message

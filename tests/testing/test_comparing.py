@@ -1,0 +1,68 @@
+"""Patterns: what fits, and what people are told when it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+
+from trio_mcp.testing.comparing import differences, shown
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ({"id": 1, "result": {}}, {"result": {}, "id": 1}),
+        ({"id": ..., "result": ...}, {"id": "x", "result": None}),
+        ({"id": 1, ...: ...}, {"id": 1, "result": {}, "more": 2}),
+        ({...: ...}, {}),
+        ([1, ..., {"a": 2}], [1, "anything", {"a": 2}]),
+        ({"a": {"b": [{...: ...}]}}, {"a": {"b": [{"c": 1}]}}),
+        (ANY, {"a": 1}),
+        ({"x": pytest.approx(0.3)}, {"x": 0.1 + 0.2}),
+        (..., None),
+    ],
+)
+def test_it_fits(pattern: Any, message: Any) -> None:
+    assert differences(pattern, message) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message", "told"),
+    [
+        ({"a": 1}, {}, "$.a: expected 1, but it is missing"),
+        ({}, {"a": 1}, "$.a: not expected, got 1"),
+        ({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}}, "$.a.b[1]: expected 2, got 3"),
+        ({"a": [1]}, {"a": [1, 2]}, "$.a: expected [1], got [1,2]"),
+        ({"a": {...: ...}}, {"a": None}, "$.a: expected {...}, got null"),
+        ({"a": 1, ...: ...}, {"a": 2, "b": 3}, "$.a: expected 1, got 2"),
+        ([], {}, "$: expected [], got {}"),
+        (pytest.approx(1), 2, "$: expected 1 ± 1.0e-06, got 2"),
+    ],
+)
+def test_the_place_of_a_difference_is_told(pattern: Any, message: Any, told: str) -> None:
+    assert differences(pattern, message) == [told.replace("[1,2]", "[1, 2]")]
+
+
+JSON_TYPES = [1, 1.0, "1", True, None, [1], {"1": 1}]
+
+
+@pytest.mark.parametrize("got", JSON_TYPES)
+@pytest.mark.parametrize("expected", JSON_TYPES)
+def test_values_of_different_json_types_never_fit(expected: Any, got: Any) -> None:
+    assert (differences(expected, got) == []) == (expected is got)
+
+
+def test_every_difference_is_told() -> None:
+    assert len(differences({"a": 1, "b": 2, "c": 3}, {"a": 9, "b": 9, "d": 9})) == 4
+
+
+def test_a_pattern_is_shown_as_json_with_its_gaps() -> None:
+    assert shown({"id": ..., "a": [None, True, "x"], ...: ...}) == '{"id": ..., "a": [null, true, "x"], ...}'
+
+
+def test_long_values_are_told_in_short() -> None:
+    (told,) = differences({"a": "x"}, {"a": "y" * 5000})
+    assert len(told) < 500
+    assert "(5002 characters)" in told

@@ -1,0 +1,332 @@
+"""Scripts against a server and against a client, and what they say when things go otherwise."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp import ConnectionLost, PeerError, RequestContext, Server, open_stdio
+from trio_mcp.testing import (
+    MissingMessage,
+    ScriptedClient,
+    ScriptedPeer,
+    ScriptedServer,
+    UnexpectedMessage,
+    memory_channel_pair,
+    open_scripted_client,
+    open_scripted_process,
+    open_scripted_server,
+)
+
+REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
+LEGACY, MODERN = REVISIONS[-2:]
+
+
+def a_server() -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def shout(text: str, ctx: RequestContext) -> str:
+        ctx.progress(1)
+        return text.upper()
+
+    @server.tool
+    async def wait() -> None:
+        await trio.sleep_forever()
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        return (await ctx.list_roots())[0].uri
+
+    return server
+
+
+# A client by script
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_scripted_client_talks_to_a_server_of_every_revision(autojump_clock: MockClock, revision: str) -> None:
+    async with open_scripted_client(a_server(), revision) as client:
+        call = await client.call_tool("shout", {"text": "hi"}, meta={"progressToken": "p"})
+        await client.expect({"method": "notifications/progress", "params": {"progressToken": "p", "progress": 1}})
+        await client.expect_text(call, "HI")
+
+
+async def test_a_legacy_handshake_gives_its_result(autojump_clock: MockClock) -> None:
+    async with open_scripted_client(a_server(), revision=None) as client:
+        result = await client.open(LEGACY)
+    assert result is not None
+    assert result["serverInfo"]["name"] == "s"
+
+
+async def test_a_cancelled_call_is_never_answered(autojump_clock: MockClock) -> None:
+    async with open_scripted_client(a_server(), MODERN) as client:
+        call = await client.call_tool("wait")
+        await client.expect_silence(60)
+        await client.cancel(call, "enough")
+        await client.expect_silence(60)
+
+
+async def test_a_script_answers_what_the_server_asks(autojump_clock: MockClock) -> None:
+    async with open_scripted_client(a_server(), LEGACY, {"roots": {}}) as client:
+        call = await client.call_tool("ask")
+        question = await client.expect({"id": ..., "method": "roots/list"})
+        await client.answer(question, {"roots": [{"uri": "file:///x"}]})
+        await client.expect_text(call, "file:///x")
+
+
+async def test_errors_are_expected_by_code_and_message(autojump_clock: MockClock) -> None:
+    async with open_scripted_client(a_server(), MODERN) as client:
+        call = await client.request("tools/call", {"name": "nobody"})
+        error = await client.expect_error(call, -32602)
+        assert "nobody" in error["message"]
+        await client.send("nonsense")
+        await client.expect_error(None, -32700, "Parse error: the message is not JSON in UTF-8")
+
+
+async def test_a_failed_tool_is_no_text(autojump_clock: MockClock) -> None:
+    ours, theirs = memory_channel_pair()
+    client, server = ScriptedClient(ours), ScriptedServer(theirs)
+    await server.send({"id": 1, "result": {"content": [{"type": "text", "text": "no"}], "isError": True}})
+    with pytest.raises(UnexpectedMessage, match="the tool failed"):
+        await client.expect_text(1, "no")
+
+
+async def test_leaving_the_block_ends_what_runs_in_the_server(autojump_clock: MockClock) -> None:
+    server = a_server()
+    async with open_scripted_client(server) as client:
+        await client.call_tool("wait")
+        await trio.testing.wait_all_tasks_blocked()
+        assert server.statistics().in_flight == 1
+    assert server.statistics().in_flight == 0
+
+
+# A server by script
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_scripted_server_is_opened_by_clients_of_every_revision(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(revision)
+        await server.answer_text(await server.expect_call("shout", {"text": "hi"}), "HI")
+
+    async with open_scripted_server(script) as client:
+        assert client.revision.name == revision
+        assert (await client.call_tool("shout", {"text": "hi"})).text == "HI"
+
+
+async def test_a_script_sees_the_cancel_of_a_call(autojump_clock: MockClock) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept()
+        call = await server.expect_call("wait")
+        await server.expect_cancel(call, "the caller's deadline passed")
+        await server.expect_end()
+
+    async with open_scripted_server(script) as client:
+        with trio.move_on_after(1):
+            await client.call_tool("wait")
+
+
+async def test_a_script_reports_logs_and_refuses(autojump_clock: MockClock) -> None:
+    progress, logs = list[float](), list[str]()
+
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, {"logging": {}})
+        call = await server.expect_request("tools/call")
+        await server.log("info", "working", logger="db")
+        await server.progress(call, 1, total=2)
+        await server.refuse(call, 1234, "not today")
+
+    async with open_scripted_server(script, on_log=lambda log: logs.append(log.data)) as client:
+        with pytest.raises(PeerError, match="not today"):
+            await client.call_tool("work", on_progress=lambda report: progress.append(report.progress))
+    assert (progress, logs) == ([1], ["working"])
+
+
+async def test_a_script_asks_the_client(autojump_clock: MockClock) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY)
+        await server.request("q", "roots/list")
+        await server.expect({"id": "q", "result": {"roots": []}})
+
+    async with open_scripted_server(script, roots=[]):
+        await trio.sleep(1)
+
+
+async def test_a_script_that_fails_leaves_the_block_as_it_is(autojump_clock: MockClock) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept()
+        await server.expect_call("other")
+
+    with pytest.raises(UnexpectedMessage, match="other"):
+        async with open_scripted_server(script) as client:
+            await client.call_tool("this")
+    with pytest.raises(MissingMessage, match="the other side sends no more"):
+        async with open_scripted_server(script):
+            pass
+
+
+async def test_a_block_that_fails_is_blamed_and_not_the_script_that_waits_for_it(autojump_clock: MockClock) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept()
+        await server.expect_call("this")
+
+    with pytest.raises(LookupError, match="mine"):
+        async with open_scripted_server(script):
+            raise LookupError("mine")
+
+
+async def test_a_script_that_never_ends_is_not_waited_for(autojump_clock: MockClock) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept()
+        await trio.sleep_forever()
+
+    with pytest.raises(trio.TooSlowError, match="the script went on for 3 seconds"):
+        async with open_scripted_server(script, patience=3):
+            pass
+
+
+async def test_a_server_is_opened_by_nothing_else(autojump_clock: MockClock) -> None:
+    ours, theirs = memory_channel_pair()
+    await ScriptedClient(ours).notify("notifications/initialized")
+    with pytest.raises(UnexpectedMessage, match="server/discover"):
+        await ScriptedServer(theirs).accept()
+
+
+# What is told
+
+
+async def test_the_error_shows_what_was_expected_what_came_and_the_conversation(autojump_clock: MockClock) -> None:
+    async with open_scripted_client(a_server(), LEGACY) as client:
+        call = await client.call_tool("shout", {"text": "hi"})
+        with pytest.raises(UnexpectedMessage) as caught:
+            await client.expect_result(call, {"content": [{"type": "text", "text": "HO"}]})
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "another message was expected"
+    assert '{"type": "text", "text": "HO"}' in lines[1]
+    assert '"text": "HI"' in lines[2]
+    assert '  $.result.content[0].text: expected "HO", got "HI"' in lines
+    assert any(line.startswith("    --> ") and '"shout"' in line for line in lines)
+    assert caught.value.got["id"] == call
+
+
+async def test_patience_is_of_trios_clock(autojump_clock: MockClock) -> None:
+    ours, _ = memory_channel_pair()
+    with pytest.raises(MissingMessage, match="nothing within 7 seconds"):
+        await ScriptedPeer(ours, patience=7).expect({"id": 1})
+    assert trio.current_time() == pytest.approx(7)
+
+
+async def test_silence_is_broken_by_a_message_and_by_the_end(autojump_clock: MockClock) -> None:
+    ours, theirs = memory_channel_pair()
+    peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
+    await other.notify("notifications/message")
+    with pytest.raises(UnexpectedMessage, match="silence"):
+        await peer.expect_silence(1)
+    await other.aclose()
+    with pytest.raises(MissingMessage, match="sends no more"):
+        await peer.expect_silence(1)
+
+
+async def test_an_end_that_does_not_come_is_missed(autojump_clock: MockClock) -> None:
+    ours, theirs = memory_channel_pair()
+    peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
+    with pytest.raises(MissingMessage, match="nothing within"):
+        await peer.expect_end()
+    await other.notify("notifications/message")
+    with pytest.raises(UnexpectedMessage, match="the end of the connection"):
+        await peer.expect_end()
+    await other.aclose()
+    await peer.expect_end()
+
+
+async def test_messages_may_be_passed_over_and_are_kept(autojump_clock: MockClock) -> None:
+    ours, theirs = memory_channel_pair()
+    peer, other = ScriptedPeer(ours), ScriptedPeer(theirs)
+    await other.notify("one")
+    await other.send([{"a": 1}])
+    await other.notify("two", {"x": 1})
+    assert (await peer.until({"method": "two", ...: ...}))["params"] == {"x": 1}
+    assert [message for _, message in peer.transcript] == [
+        {"jsonrpc": "2.0", "method": "one"},
+        [{"a": 1}],
+        {"jsonrpc": "2.0", "method": "two", "params": {"x": 1}},
+    ]
+
+
+async def test_what_is_sent_is_exact(autojump_clock: MockClock) -> None:
+    ours, theirs = memory_channel_pair()
+    peer = ScriptedPeer(ours)
+    for message in ({"id": 1}, {"jsonrpc": "1.0"}, b'{ "x" :1}', "text", [1]):
+        await peer.send(message)
+    lines = [await theirs.receive() for _ in range(5)]
+    assert lines == [b'{"jsonrpc":"2.0","id":1}', b'{"jsonrpc":"1.0"}', b'{ "x" :1}', b"text", b"[1]"]
+
+
+async def test_what_is_no_json_is_unexpected(autojump_clock: MockClock) -> None:
+    ours, theirs = memory_channel_pair()
+    await theirs.send(b"Hello!\n")
+    with pytest.raises(UnexpectedMessage, match=r"(?s)Hello!.*it is no JSON"):
+        await ScriptedPeer(ours).receive()
+
+
+async def test_nobody_reads_what_is_sent_after_the_end() -> None:
+    ours, theirs = memory_channel_pair()
+    await theirs.aclose()
+    with pytest.raises(ConnectionLost):
+        await ScriptedPeer(ours).notify("late")
+
+
+# Over stdio
+
+SERVER = """
+import trio
+from trio_mcp import Server, serve_stdio
+
+server = Server("child")
+
+@server.tool
+async def add(a: int, b: int) -> int:
+    return a + b
+
+trio.run(serve_stdio, server)
+"""
+
+SCRIPT = """
+import trio
+from trio_mcp.testing import ScriptedServer, serve_scripted_stdio
+
+async def script(server: ScriptedServer) -> None:
+    await server.accept("2025-06-18")
+    print("a stray line on standard output")
+    await server.answer_text(await server.expect_call("add", {"a": 1, "b": 2}), "scripted")
+
+trio.run(serve_scripted_stdio, script)
+"""
+
+
+async def test_a_scripted_client_talks_to_a_process(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SERVER)
+    async with open_scripted_process([sys.executable, tmp_path / "server.py"], LEGACY) as client:
+        result = await client.expect_result(await client.call_tool("add", {"a": 1, "b": 2}))
+    assert result["content"] == [{"type": "text", "text": "3"}]
+
+
+async def test_the_end_of_the_process_is_told_with_its_last_words() -> None:
+    command = [sys.executable, "-c", "raise SystemExit('out of cheese')"]
+    with pytest.raises(MissingMessage, match=r"(?s)exit status 1.*out of cheese"):
+        async with open_scripted_process(command, LEGACY):
+            pass
+
+
+async def test_a_scripted_server_is_a_process_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    async with open_stdio([sys.executable, tmp_path / "script.py"]) as client:
+        assert client.revision.name == "2025-06-18"
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).text == "scripted"
