@@ -44,7 +44,12 @@ async def _over_websocket(env: dict[str, str], **options: Any) -> AsyncIterator[
     assert process.stdout is not None
     try:
         async with process.stdout:
-            port = int(await process.stdout.receive_some())  # a short line, written at once
+            line = b""
+            async for chunk in process.stdout:  # unbuffered, the newline comes by itself
+                line += chunk
+                if line.endswith(b"\n"):
+                    break
+            port = int(line)
         async with open_websocket(f"ws://127.0.0.1:{port}/mcp", **options) as client:
             yield client
         process.terminate()
