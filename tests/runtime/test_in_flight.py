@@ -10,11 +10,13 @@ from trio.testing import wait_all_tasks_blocked
 from trio_mcp import Limits
 from trio_mcp.runtime.in_flight import InFlight
 from trio_mcp.runtime.load import Load
+from trio_mcp.spec.methods import METHODS, Method
 
 
 @attrs.define(eq=False)
 class FakeRequest:
     size: int = 1
+    method: Method = METHODS["tools/call"]
 
 
 @attrs.define(eq=False)
@@ -170,6 +172,66 @@ async def test_idle_waits_for_the_last_one() -> None:
 async def test_idle_returns_at_once_when_there_is_none() -> None:
     with trio.fail_after(1):
         await Floor().in_flight.idle()
+
+
+def stream(size: int = 1) -> FakeScope:
+    return FakeScope(FakeRequest(size, METHODS["subscriptions/listen"]))
+
+
+def test_streams_run_at_once_and_take_no_slot() -> None:
+    floor = Floor(max_in_flight=1, max_queued=0)
+    streams = [stream(), stream(), stream()]
+    assert all(floor.in_flight.admit(one) for one in streams)
+    assert floor.started == streams
+    assert (floor.load.listening, floor.load.in_flight, floor.load.inbound_bytes) == (3, 0, 3)
+    floor.admit(1)
+
+
+def test_streams_have_a_bound_of_their_own() -> None:
+    floor = Floor(max_subscriptions=2)
+    first, second, third = stream(), stream(), stream()
+    assert floor.in_flight.admit(first)
+    assert floor.in_flight.admit(second)
+    assert not floor.in_flight.admit(third)
+    floor.in_flight.ended(first)
+    floor.in_flight.ended(first)
+    assert floor.in_flight.admit(third)
+    assert not floor.in_flight.admit(stream())
+    assert floor.load.listening == 2
+
+
+def test_streams_count_towards_the_bounds_of_the_whole_server() -> None:
+    floor = Floor(max_server_requests=2, max_inbound_bytes=100)
+    assert floor.in_flight.admit(stream(60))
+    assert not floor.in_flight.admit(stream(60))
+    assert floor.in_flight.admit(stream(40))
+    assert not floor.in_flight.admit(FakeScope())
+
+
+async def test_the_end_of_the_streams_can_be_waited_for_alone() -> None:
+    floor, ended = Floor(), list[str]()
+    [request] = floor.admit(1)
+    first, second = stream(), stream()
+    assert floor.in_flight.admit(first)
+    assert floor.in_flight.admit(second)
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            await floor.in_flight.streams_idle()
+            ended.append("streams")
+            await floor.in_flight.idle()
+            ended.append("all")
+
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        floor.in_flight.ended(first)
+        await wait_all_tasks_blocked()
+        assert ended == []
+        floor.in_flight.ended(second)
+        await wait_all_tasks_blocked()
+        assert ended == ["streams"]
+        floor.in_flight.ended(request)
+    assert ended == ["streams", "all"]
 
 
 @pytest.mark.parametrize("field", ["max_in_flight", "max_inbound_bytes"])

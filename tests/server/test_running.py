@@ -219,4 +219,4 @@ async def test_changes_are_declared_where_clients_are_told_of_them(era: Any) -> 
 
     async with open_memory(server, era=era) as client:
         assert client.server_capabilities.tools is not None
-        assert bool(client.server_capabilities.tools.list_changed) == (era == "legacy")
+        assert client.server_capabilities.tools.list_changed

@@ -99,7 +99,6 @@ class DuplexChannel:
         self._inbound = Inbound(self.wiring, handler, Replies(server_info or {}), self._outbound.request)
         self._notices: dict[bytes, Segment] = {}
         self._drain_timeout = limits.drain_timeout
-        self._ending = False
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
 
@@ -142,7 +141,7 @@ class DuplexChannel:
     async def _until_ending(self) -> None:
         """Wait for the end. When we are cancelled meanwhile, all requests learn why before any of them runs:
         trio calls ``abort`` functions at once, and wakes the tasks afterwards."""
-        if self._ending:
+        if self.wiring.ending.is_set():
             return
 
         def abort(_: Any) -> trio.lowlevel.Abort:
@@ -154,7 +153,7 @@ class DuplexChannel:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _end(self) -> None:
-        self._ending = True
+        self.wiring.ending.set()
         if self._sleeper is not None:
             trio.lowlevel.reschedule(self._sleeper)
             self._sleeper = None
@@ -166,7 +165,7 @@ class DuplexChannel:
         requests that are left are cancelled at once instead.
         """
         self._inbound.refuse_new(reason)
-        if self._ending:
+        if self.wiring.ending.is_set():
             self._inbound.cancel_all(CancelCause.SHUTDOWN, reason)
             return
         if drain_timeout is not None:
@@ -180,7 +179,10 @@ class DuplexChannel:
 
     async def _drain(self) -> None:
         if self.lost is None:
-            with trio.move_on_after(self._drain_timeout):
+            deadline = trio.current_time() + self._drain_timeout
+            with trio.move_on_after(_LEAST_FLUSH):  # streams end by themselves, even where nobody is waited for
+                await self._inbound.streams_idle()
+            with trio.CancelScope(deadline=deadline):
                 await self._inbound.idle()
         cause = CancelCause.SHUTDOWN if self.lost is None else CancelCause.DISCONNECT
         self._inbound.cancel_all(cause, self._inbound.refuse_reason or "the connection has ended")

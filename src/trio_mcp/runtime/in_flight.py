@@ -18,7 +18,8 @@ class InFlight:
     """The inbound requests of one connection, running and waiting, within ``limits``; counted in ``load``, too.
 
     ``start`` is called for each request whose turn has come. A request gives its slot back when it has ended,
-    or when it overran its cleanup grace, whichever comes first.
+    or when it overran its cleanup grace, whichever comes first. Streams take no slot: they only wait, for as long
+    as their client likes, and would keep others from running. They have a bound of their own.
     """
 
     def __init__(self, limits: Limits, start: Callable[[RequestScope], None], load: Load) -> None:
@@ -28,8 +29,9 @@ class InFlight:
         self._scopes: dict[object, RequestScope] = {}
         self._waiting: deque[RequestScope] = deque()
         self._slots = 0
+        self._streams = 0
         self._bytes = 0
-        self._idle = trio.Event()
+        self._idlers = trio.lowlevel.ParkingLot()
 
     def __len__(self) -> int:
         return len(self._scopes)
@@ -45,17 +47,31 @@ class InFlight:
             return False
         if not self._load.has_room(size, limits):
             return False
+        if scope.request.method.streams:
+            return self._admit_stream(scope)
         if self._slots >= limits.max_in_flight:
             if len(self._waiting) >= limits.max_queued:
                 return False
             self._waiting.append(scope)
             self._load.queued += 1
-        self._scopes[scope.request] = scope
-        self._bytes += size
-        self._load.inbound_bytes += size
+        self._keep(scope)
         if self._slots < limits.max_in_flight:
             self._run(scope)
         return True
+
+    def _admit_stream(self, scope: RequestScope) -> bool:
+        if self._streams >= self._limits.max_subscriptions:
+            return False
+        self._streams += 1
+        self._load.listening += 1
+        self._keep(scope)
+        self._start(scope)
+        return True
+
+    def _keep(self, scope: RequestScope) -> None:
+        self._scopes[scope.request] = scope
+        self._bytes += scope.request.size
+        self._load.inbound_bytes += scope.request.size
 
     def _run(self, scope: RequestScope) -> None:
         scope.holds_slot = True
@@ -93,15 +109,22 @@ class InFlight:
             return
         self._bytes -= scope.request.size
         self._load.inbound_bytes -= scope.request.size
+        if scope.request.method.streams:
+            self._streams -= 1
+            self._load.listening -= 1
         self.release_slot(scope)
-        if not self._scopes:
-            self._idle.set()
+        if self._idlers and not self._streams:
+            self._idlers.unpark_all()
 
     async def idle(self) -> None:
         """Wait until none is left."""
         while self._scopes:
-            self._idle = trio.Event()
-            await self._idle.wait()
+            await self._idlers.park()
+
+    async def streams_idle(self) -> None:
+        """Wait until no stream is left."""
+        while self._streams:
+            await self._idlers.park()
 
     @property
     def waiting(self) -> int:

@@ -183,6 +183,10 @@ class Inbound:
         """Wait until none is left."""
         await self._in_flight.idle()
 
+    async def streams_idle(self) -> None:
+        """Wait until no stream is left."""
+        await self._in_flight.streams_idle()
+
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
     """What remains of ``group``, re-raising what must pass through: cancels from outside, Ctrl-C."""

@@ -49,7 +49,9 @@ class Limits:
     """Notifications of the peer that wait for our callbacks, and progress values of one call; together they
     take ``max_inbound_bytes`` at most, too. Beyond it the oldest is dropped and counted."""
     max_subscriptions: int = _bound(1000)
-    """Resources a client may be subscribed to. One more is answered with error -31000."""
+    """Resources a client may be subscribed to, and, as a bound of its own, streams it may listen on. In legacy
+    revisions one more resource is answered with error -31000, as is one more stream; a stream is acknowledged
+    without the resources beyond the bound, which holds for all streams of a connection together."""
     high_water: int = _bound(16 * 1024)
     """Bytes in the outbox at which log messages wait for room. Responses and requests wait at four times
     that, and reading pauses at 64 times, when a peer sends on and on but does not read its answers."""
@@ -57,7 +59,7 @@ class Limits:
     """Connections to one server at the same time, over sockets. One more is turned away; WebSocket clients are
     told so with HTTP status 503."""
     max_server_requests: int = _bound(20_000)
-    """Requests running or waiting on all connections of a server together. Those beyond are answered with
+    """Requests running or waiting, and streams, on all connections of a server together. Those beyond are answered with
     error -31000, unexecuted."""
     max_server_bytes: int = _bound(512 * 1024 * 1024)
     """Bytes on the wire of all those requests. Beyond it as ``max_inbound_bytes``."""

@@ -19,6 +19,8 @@ class Statistics:
     """Requests whose handlers run now."""
     queued: int
     """Requests that wait for their turn now."""
+    listening: int
+    """Streams of ``subscriptions/listen`` that are open now. They do not count as in flight."""
     cancelled: int
     """Requests cancelled so far: by their caller, by the loss or the end of their connection."""
     overrun: int
@@ -34,6 +36,7 @@ class Load:
     connections: int = 0
     in_flight: int = 0
     queued: int = 0
+    listening: int = 0
     inbound_bytes: int = 0
     cancelled: int = 0
     overrun: int = 0
@@ -41,12 +44,18 @@ class Load:
 
     def has_room(self, size: int, limits: Limits) -> bool:
         """Whether one more request of ``size`` bytes is within the bounds of the whole server."""
-        if self.in_flight + self.queued >= limits.max_server_requests:
+        if self.in_flight + self.queued + self.listening >= limits.max_server_requests:
             return False
         return not self.inbound_bytes or self.inbound_bytes + size <= limits.max_server_bytes
 
     def statistics(self) -> Statistics:
         """As they are now."""
         return Statistics(
-            self.connections, self.in_flight, self.queued, self.cancelled, self.overrun, self.dropped_logs
+            self.connections,
+            self.in_flight,
+            self.queued,
+            self.listening,
+            self.cancelled,
+            self.overrun,
+            self.dropped_logs,
         )

@@ -35,3 +35,5 @@ class Wiring:
     """Who is at the other end."""
     stateless: bool
     """Nothing is kept between requests, so none of them can wait for an answer of the client."""
+    ending: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the connection starts to end: streams end now, and nothing else is hurried."""

@@ -8,16 +8,15 @@ from typing import Any, Final
 import attrs
 import trio
 
-from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.handler import NOT_NOW
 from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..runtime.request_scope import RequestScope
-from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
+from ..spec.capabilities import ResourcesCapability
 from ..spec.completion import CompleteParams
 from ..spec.converters import structure_params, unstructure
-from ..spec.errors import TOO_BUSY
 from ..spec.lifecycle import DiscoverResult, EmptyResult, InitializeResult
 from ..spec.notifications import SetLevelParams
 from ..spec.prompts import GetPromptParams, ListPromptsResult
@@ -26,27 +25,25 @@ from ..spec.resources import (
     ListResourceTemplatesResult,
     PageParams,
     ReadResourceParams,
-    SubscribeParams,
 )
 from ..spec.revisions import MODERN_REVISIONS
 from ..spec.tools import CallToolParams, ListToolsResult
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .server import Listener, RunningServer
+from .server import RunningServer
+from .subscriptions import Subscriptions
 
 __all__ = ["ServerConnection"]
 
 _DONE: Final = EmptyResult()
-_LONGEST_URI: Final = 8192
 
 
-class ServerConnection(Listener):
+class ServerConnection:
     """Serves ``running`` over ``channel`` until that ends."""
 
     def __init__(self, running: RunningServer, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> None:
         server = running.server
-        self._limits = running.limits
         self._server = server
         self._lifespan = running.lifespan
         self.state = ConnectionState("server", require_initialized=server.require_initialized)
@@ -63,14 +60,14 @@ class ServerConnection(Listener):
             stateless=running.stateless,
         )
         self._stateless = running.stateless
-        self._declared = server.capabilities
+        self._subscriptions = Subscriptions(server, self.duplex)
         self._at_once: dict[str, Callable[[InboundRequest], Any]] = {
             "ping": self._ping,
             "initialize": self._initialize,
             "server/discover": self._discover,
             "logging/setLevel": self._set_level,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
+            "resources/subscribe": self._subscriptions.subscribe,
+            "resources/unsubscribe": self._subscriptions.unsubscribe,
         }
         self._in_tasks: dict[str, Callable[[RequestScope], Awaitable[Any]]] = {
             "tools/call": self._call_tool,
@@ -81,18 +78,19 @@ class ServerConnection(Listener):
             "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
+            "subscriptions/listen": self._subscriptions.listen,
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See `DuplexChannel.run`."""
         server = self._server
-        server.subscribe(self)
+        server.subscribe(self._subscriptions)
         server.load.connections += 1
         try:
             await self.duplex.run(task_status=task_status)
         finally:
             server.load.connections -= 1
-            server.unsubscribe(self)
+            server.unsubscribe(self._subscriptions)
 
     # What needs no waiting
 
@@ -106,41 +104,21 @@ class ServerConnection(Listener):
 
     def _initialize(self, request: InboundRequest) -> InitializeResult:
         server = self._server
-        self._declared = server.capabilities
-        if self._stateless and self._declared.resources is not None:
-            self._declared = attrs.evolve(self._declared, resources=ResourcesCapability(list_changed=True))
-        return InitializeResult(request.revision.name, self._declared, server.info, server.instructions)
+        declared = server.capabilities
+        if self._stateless and declared.resources is not None:
+            declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
+        self._subscriptions.declared = declared
+        return InitializeResult(request.revision.name, declared, server.info, server.instructions)
 
     def _discover(self, _: InboundRequest) -> DiscoverResult:
         server = self._server
-        capabilities = _without_changes(server.capabilities)
-        return DiscoverResult([row.name for row in MODERN_REVISIONS], capabilities, server.instructions)
+        return DiscoverResult([row.name for row in MODERN_REVISIONS], server.capabilities, server.instructions)
 
     def _set_level(self, request: InboundRequest) -> EmptyResult:
         params = structure_params(request.params, SetLevelParams)
         if not self._server.logging:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         self.state.log_level = params.level.value
-        return _DONE
-
-    def _subscribe(self, request: InboundRequest) -> EmptyResult:
-        if self._stateless:
-            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
-        uri = structure_params(request.params, SubscribeParams).uri
-        if len(uri) > _LONGEST_URI:  # it is kept as long as the connection, so it cannot be of any length
-            raise CodedError(
-                INVALID_PARAMS, f"Invalid params: a URI to subscribe to has at most {_LONGEST_URI} characters"
-            )
-        if self._server.resources.find(uri) is None:
-            raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
-        subscriptions = self.state.subscriptions
-        if uri not in subscriptions and len(subscriptions) >= self._limits.max_subscriptions:
-            raise CodedError(TOO_BUSY, "Too busy: too many subscriptions on this connection")
-        subscriptions.add(uri)
-        return _DONE
-
-    def _unsubscribe(self, request: InboundRequest) -> EmptyResult:
-        self.state.subscriptions.discard(structure_params(request.params, SubscribeParams).uri)
         return _DONE
 
     # What runs in a task of its own
@@ -193,30 +171,6 @@ class ServerConnection(Listener):
 
     async def notified(self, event: NotificationReceived) -> None:
         """See `RequestHandler.notified`."""
-
-    # Changes
-
-    def list_changed(self, method: str) -> None:
-        """Tell a legacy client, once it is there and if the list was declared."""
-        revision = self.state.revision
-        kind = method.split("/")[1]
-        if revision is not None and self.state.initialized and getattr(self._declared, kind) is not None:
-            self.duplex.notify(method)
-
-    def resource_updated(self, uri: str) -> None:
-        """Tell a legacy client that subscribed to it."""
-        if uri in self.state.subscriptions:
-            self.duplex.notify("notifications/resources/updated", {"uri": uri})
-
-
-def _without_changes(capabilities: ServerCapabilities) -> ServerCapabilities:
-    """Modern clients are told of changes through ``subscriptions/listen``, which is not served yet."""
-    return attrs.evolve(
-        capabilities,
-        prompts=PromptsCapability() if capabilities.prompts else None,
-        resources=ResourcesCapability() if capabilities.resources else None,
-        tools=ToolsCapability() if capabilities.tools else None,
-    )
 
 
 def _cursor(scope: RequestScope) -> str | None:

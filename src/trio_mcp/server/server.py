@@ -281,8 +281,8 @@ class Server:
     async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningServer]:
         """The server between the start and the end of its lifespan. Transports use it; authors call
         ``serve_stdio`` and the like. ``limits`` replace the server's own.
-        ``stateless``: nothing is kept between requests, so handlers cannot ask their client, and nobody can
-        subscribe."""
+        ``stateless``: nothing is kept between requests, so handlers cannot ask their client, and there is no
+        ``resources/subscribe``. ``subscriptions/listen`` is one request, and is served."""
         limits = limits or self.limits
         workers = trio.CapacityLimiter(limits.worker_threads)
         async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:

@@ -31,7 +31,8 @@ class Method:
 
     ``result`` is `None` for notifications. ``since`` and ``until`` are the first and last revision that have
     the method. ``may_ask``: a modern server may return ``InputRequiredResult``. ``cacheable``: a modern
-    result carries ``ttlMs`` and ``cacheScope``.
+    result carries ``ttlMs`` and ``cacheScope``. ``streams``: it stays open to be told things, and its result
+    is the end of that.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Method:
     until: str | None = None
     may_ask: bool = False
     cacheable: bool = False
+    streams: bool = False
 
     @property
     def is_request(self) -> bool:
@@ -99,6 +101,7 @@ ROWS: Final = (
         subscriptions.ListenParams,
         subscriptions.ListenResult,
         since=_MODERN,
+        streams=True,
     ),
     # What servers tell
     Method("notifications/message", "server", notifications.LogParams),

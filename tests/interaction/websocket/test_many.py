@@ -58,7 +58,7 @@ async def test_the_server_counts_over_all_connections() -> None:
                 await peer.ask(3, "ping")
                 await peer.reply(3)
             assert server.statistics() == Statistics(
-                connections=2, in_flight=2, queued=2, cancelled=0, overrun=0, dropped_logs=0
+                connections=2, in_flight=2, queued=2, listening=0, cancelled=0, overrun=0, dropped_logs=0
             )
             await one.notify("notifications/cancelled", {"requestId": 1})
             await one.notify("notifications/cancelled", {"requestId": 2})
@@ -68,7 +68,7 @@ async def test_the_server_counts_over_all_connections() -> None:
             while server.statistics().connections:
                 await wait_all_tasks_blocked()
     assert server.statistics() == Statistics(
-        connections=0, in_flight=0, queued=0, cancelled=4, overrun=0, dropped_logs=0
+        connections=0, in_flight=0, queued=0, listening=0, cancelled=4, overrun=0, dropped_logs=0
     )
 
 
