@@ -4,13 +4,14 @@ sent."""
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..jsonrpc.messages import ErrorResponse
 from ..spec.converters import NotExpressible, unstructure
 from ..spec.meta import SERVER_INFO, check_meta_keys
+from .together import only_member
 
 if TYPE_CHECKING:
     from ..spec.revisions import Revision
@@ -56,7 +57,7 @@ class Replies:
 
     def failure(self, request: InboundRequest, failure: BaseException) -> bytes:
         """The line for an exception of a handler: a `CodedError` says what it is, all else stays inside."""
-        single = _only_member(failure)
+        single = only_member(failure)
         if isinstance(single, CodedError):
             return self.error(request, single)
         logger.error("%s (request %r) failed", request.method.name, request.id, exc_info=failure)
@@ -77,13 +78,3 @@ def error_line(reply: ErrorResponse) -> bytes:
         return frame_error(reply.id, reply.code, reply.message, reply.data) + b"\n"
     except NotSerializable:
         return frame_error(reply.id, reply.code, "Internal error: the error cannot be sent as JSON") + b"\n"
-
-
-def _only_member(failure: BaseException) -> BaseException:
-    """The exception in a group of one, however deep."""
-    while isinstance(failure, BaseExceptionGroup):
-        members = cast("BaseExceptionGroup[BaseException]", failure).exceptions
-        if len(members) != 1:
-            break
-        failure = members[0]
-    return cast("BaseException", failure)

@@ -1,0 +1,57 @@
+"""run_together: several things done at once for one caller, whose exceptions stay plain."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import trio
+
+__all__ = ["only_member", "run_together"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger("trio_mcp")
+
+
+async def run_together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Run all ``calls`` at once, each in a task of its own; their results in the order of ``calls``.
+
+    The first failure cancels the others and leaves as it is, never inside an ExceptionGroup (DESIGN ruling 16);
+    what else fails while it is being cancelled is logged. A cancel from outside leaves as one `trio.Cancelled`.
+    """
+    results: dict[int, T] = {}
+
+    async def run(place: int, call: Callable[[], Awaitable[T]]) -> None:
+        results[place] = await call()
+
+    failed: list[BaseException] = []
+    try:
+        async with trio.open_nursery() as nursery:
+            for place, call in enumerate(calls):
+                nursery.start_soon(run, place, call)
+    except BaseExceptionGroup as group:
+        _, failures = cast("BaseExceptionGroup[Any]", group).split(trio.Cancelled)
+        if failures is None:
+            await trio.lowlevel.checkpoint_if_cancelled()  # the same cancel, with its reason, outside of any group
+            raise
+        failed += map(only_member, failures.exceptions)
+    for later in failed[1:]:
+        logger.error("a call failed after another one had failed", exc_info=later)
+    if failed:
+        try:
+            raise failed[0]
+        finally:
+            failed.clear()  # a traceback knows this frame, so that only the garbage collector could part them
+    return [results[place] for place in range(len(calls))]
+
+
+def only_member(failure: BaseException) -> BaseException:
+    """The exception in a group of one, however deep."""
+    while isinstance(failure, BaseExceptionGroup):
+        members = cast("BaseExceptionGroup[BaseException]", failure).exceptions
+        if len(members) != 1:
+            break
+        failure = members[0]
+    return cast("BaseException", failure)
