@@ -1,30 +1,37 @@
-"""Answers: what a client does with the requests of its server."""
+"""Answers: what a client does with the questions of its server, in either era."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, TypeVar, cast
+
+import trio
 
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
-from ..runtime.request_scope import RequestScope
 from ..runtime.workers import run_in_worker
 from ..spec.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
 from ..spec.converters import structure_params
-from ..spec.elicitation import ElicitFormParams, ElicitParams, ElicitResult
+from ..spec.elicitation import ElicitFormParams, ElicitParams, ElicitResult, with_defaults
 from ..spec.roots import ListRootsResult
-from ..spec.sampling import CreateMessageParams
+from ..spec.sampling import CreateMessageParams, CreateMessageResult
 from .options import ClientSettings
 
-__all__ = ["Answers"]
+__all__ = ["Answer", "Answers"]
+
+T = TypeVar("T")
+
+Answer: TypeAlias = Callable[[], Awaitable[Any]]
+"""Runs the handler for one question, and gives the result in a class of the specification."""
 
 
 class Answers:
-    """The handlers a client was opened with."""
+    """The handlers a client was opened with. Plain ``def`` ones run in threads that ``workers`` bounds."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, workers: trio.CapacityLimiter) -> None:
         self._settings = settings
+        self._workers = workers
 
     @property
     def capabilities(self) -> ClientCapabilities:
@@ -41,22 +48,31 @@ class Answers:
         roots = Roots(list_changed=True) if settings.roots is not None else None
         return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation)
 
-    async def answer(self, scope: RequestScope) -> Any:
-        """The result of one request of the server. What was not declared is refused (-32601; an undeclared
-        mode of elicitation -32602), never left without an answer."""
-        match scope.request.method.name:
-            case "sampling/createMessage" if self._settings.sampling is not None:
-                params = structure_params(scope.request.params, CreateMessageParams)
-                return await self._run(scope, self._settings.sampling, params)
-            case "elicitation/create" if self._settings.elicitation or self._settings.elicitation_url:
-                return await self._elicit(scope)
-            case "roots/list" if self._settings.roots is not None:
-                return await self._roots(scope)
+    def prepare(self, method: str, params: Any) -> Answer:
+        """What answers this question; nothing has run yet. Raises `CodedError` for what was not declared (-32601;
+        an undeclared part of a kind -32602) and for parameters that make no sense (-32602)."""
+        settings = self._settings
+        match method:
+            case "sampling/createMessage" if settings.sampling is not None:
+                return self._sampling(settings.sampling, structure_params(params, CreateMessageParams))
+            case "elicitation/create" if settings.elicitation is not None or settings.elicitation_url is not None:
+                return self._elicitation(structure_params(params, cast("type[ElicitParams]", ElicitParams)))
+            case "roots/list" if settings.roots is not None:
+                return self._roots
             case name:
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
 
-    async def _elicit(self, scope: RequestScope) -> ElicitResult:
-        params = structure_params(scope.request.params, cast("type[ElicitParams]", ElicitParams))
+    def _sampling(self, handler: Callable[..., Any], params: CreateMessageParams) -> Answer:
+        if not self._settings.sampling_tools and (params.tools is not None or params.tool_choice is not None):
+            # 2025-11-25 and 2026-07-28 schema, CreateMessageRequestParams: the client MUST return an error.
+            raise CodedError(INVALID_PARAMS, "Invalid params: sampling with tools was not declared")
+
+        async def sample() -> CreateMessageResult:
+            return _expect(CreateMessageResult, await self._run(handler, params), "a sampling handler")
+
+        return sample
+
+    def _elicitation(self, params: ElicitParams) -> Answer:
         is_form = isinstance(params, ElicitFormParams)
         handler = self._settings.elicitation if is_form else self._settings.elicitation_url
         if handler is None:
@@ -65,16 +81,31 @@ class Answers:
                 INVALID_PARAMS,
                 f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared",
             )
-        answer = await self._run(scope, cast("Callable[..., Any]", handler), params)
-        return answer if isinstance(answer, ElicitResult) else ElicitResult("accept", answer)
 
-    async def _roots(self, scope: RequestScope) -> ListRootsResult:
+        async def elicit() -> ElicitResult:
+            answer = await self._run(cast("Callable[..., Any]", handler), params)
+            if not isinstance(params, ElicitFormParams):
+                return _expect(ElicitResult, answer, "a handler of URL elicitations")
+            if isinstance(answer, dict):
+                answer = ElicitResult("accept", cast("dict[str, Any]", answer))
+            return with_defaults(_expect(ElicitResult, answer, "an elicitation handler"), params.requested_schema)
+
+        return elicit
+
+    async def _roots(self) -> ListRootsResult:
         roots = self._settings.roots
-        return ListRootsResult(list(await self._run(scope, roots) if callable(roots) else roots or ()))
+        return ListRootsResult(list(await self._run(roots) if callable(roots) else roots or ()))
 
-    async def _run(self, scope: RequestScope, handler: Callable[..., Any], *args: Any) -> Any:
+    async def _run(self, handler: Callable[..., Any], *args: Any) -> Any:
         # An object with an async __call__ is an async function, too.
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             return await handler(*args)
-        result = await run_in_worker(partial(handler, *args), scope.workers, scope.wiring.limits.cleanup_grace)
+        grace = self._settings.limits.cleanup_grace
+        result = await run_in_worker(partial(handler, *args), self._workers, grace)
         return await result if inspect.isawaitable(result) else result
+
+
+def _expect(kind: type[T], answer: Any, who: str) -> T:
+    if not isinstance(answer, kind):
+        raise TypeError(f"{who} returns {kind.__name__}, not {type(answer).__name__}")
+    return answer

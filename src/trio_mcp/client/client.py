@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar, cast
+
+import trio
 
 from ..jsonrpc.errors import ProtocolViolation
 from ..runtime.calls import OnProgress
@@ -46,14 +47,13 @@ from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .answers import Answers
+from .input_responses import InputRounds
 from .options import ChangedList, ClientSettings
 from .pages import Pages
 
 __all__ = ["Client"]
 
 T = TypeVar("T")
-
-logger = logging.getLogger("trio_mcp")
 
 
 class Client:
@@ -64,15 +64,20 @@ class Client:
     `PeerError` when the server answers with an error, `ConnectionLost` when the connection is gone or goes,
     `ProtocolViolation` when the answer makes no sense, and, with nothing sent, `MethodUnavailable` for what the
     revision does not have, and `ValueError` for a bad key of ``meta``. Cancellation and time limits stay trio's.
+
+    A modern server asks by answering a call: the handlers run in tasks of that call then, whose exceptions leave
+    it as they are, and the server is called again with their answers.
     """
 
     def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
         self._settings = settings
-        self._answers = Answers(settings)
+        workers = trio.CapacityLimiter(settings.limits.worker_threads)
+        self._answers = Answers(settings, workers)
         self._state = ConnectionState("client")
         self._revision: Revision = LATEST_LEGACY
         self._meta: JSONObject = {}
-        self.duplex = DuplexChannel(channel, self._state, self, settings.limits)
+        self.duplex = DuplexChannel(channel, self._state, self, settings.limits, workers=workers)
+        self._rounds = InputRounds(self.duplex.outbound, self._answers, settings)
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.server_capabilities = ServerCapabilities()
@@ -91,7 +96,7 @@ class Client:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What it declares to legacy servers."""
+        """What it declares to servers."""
         return self._answers.capabilities
 
     # Calling
@@ -223,9 +228,7 @@ class Client:
         data: JSONObject = {} if params is None else unstructure(params, revision)
         if self._meta or meta:
             data = {**data, "_meta": {**data.get("_meta", {}), **(meta or {}), **self._meta}}
-        result = await self.duplex.request(method, data or None, revision, on_progress=on_progress)
-        if revision.result_type:
-            _check_result_type(method, result)
+        result = (await self._rounds.request(method, data, revision, on_progress)).result
         if result_type is dict:
             return result
         try:
@@ -247,22 +250,13 @@ class Client:
         self.server_capabilities = capabilities
         self.instructions = instructions
         self._meta = {} if revision.handshake else self.request_meta(revision)
-        if not revision.server_requests and self.capabilities != ClientCapabilities():
-            logger.warning(
-                "the handlers for sampling, elicitation and roots are not used in revision %s yet; "
-                'open the client with era="legacy" to use them',
-                revision,
-            )
 
     def request_meta(self, revision: Revision) -> JSONObject:
-        """``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields).
-
-        What a modern server would have to ask through ``InputRequiredResult`` is not declared.
-        """
+        """``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
         return {
             PROTOCOL_VERSION: revision.name,
             CLIENT_INFO: unstructure(self._settings.info, revision),
-            CLIENT_CAPABILITIES: unstructure(ClientCapabilities(), revision),
+            CLIENT_CAPABILITIES: unstructure(self.capabilities, revision),
         }
 
     # What the server sends
@@ -273,7 +267,7 @@ class Client:
 
     async def answer(self, scope: RequestScope) -> Any:
         """See `RequestHandler.answer`."""
-        return await self._answers.answer(scope)
+        return await self._answers.prepare(scope.request.method.name, scope.request.params)()
 
     def wants(self, event: NotificationReceived) -> bool:
         """See `RequestHandler.wants`."""
@@ -302,12 +296,3 @@ class Client:
         pending = self._callback(name)(value)
         if inspect.isawaitable(pending):
             await pending
-
-
-def _check_result_type(method: str, result: Any) -> None:
-    """2026-07-28 basic, ResultType: absent means complete, anything unrecognised is invalid."""
-    kind = cast("JSONObject", result).get("resultType", "complete") if isinstance(result, dict) else "complete"
-    if kind == "input_required":
-        raise ProtocolViolation(f"{method}: the server asks for input that this client did not declare to give")
-    if kind != "complete":
-        raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")

@@ -49,6 +49,8 @@ class ClientOptions(TypedDict, total=False):
     on_log: Callable[[LogParams], Any]
     on_list_changed: Callable[[ChangedList], Any]
     on_resource_updated: Callable[[str], Any]
+    max_rounds: int
+    max_input_requests: int
     limits: Limits
     era: Literal["auto", "modern", "legacy"]
     revision: str
@@ -67,19 +69,24 @@ class ClientSettings:
     """How a client presents itself, what it answers, and whom it tells.
 
     Handlers and callbacks are async, or plain ``def``: plain handlers run in worker threads, plain callbacks
-    in the client's own task, so they must be quick. What a handler's absence leaves undeclared is refused.
+    in the client's own task, so they must be quick. What a handler's absence leaves undeclared is refused. Any
+    other exception of a handler than `CodedError` is logged and hidden from a legacy server; in modern revisions
+    it leaves the call that the server asked for.
     """
 
     info: Implementation = attrs.field(factory=lambda: Implementation("trio-mcp", version("trio-mcp")))
     """Name and version, shown to the server's people."""
     sampling: SamplingHandler | None = None
-    """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no."""
+    """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no: a legacy server
+    gets that error as the answer; in modern revisions, which have no place for it, the call that asked ends with
+    it, and the server is told that the call was given up, with the error's message as the reason."""
     sampling_tools: bool = False
     """The sampling handler knows tools."""
     sampling_context: bool = False
     """The sampling handler can include the context of servers."""
     elicitation: ElicitationHandler | None = None
-    """Asks the user to fill in a form. A plain dict is an accepted form."""
+    """Asks the user to fill in a form. A plain dict is an accepted form. Fields left out of an accepted form get
+    the defaults of its schema."""
     elicitation_url: UrlElicitationHandler | None = None
     """Asks the user to visit a URL; it shows the URL and gets consent before it opens anything."""
     roots: Sequence[Root] | RootsHandler | None = None
@@ -91,6 +98,10 @@ class ClientSettings:
     """Called when the server's tools, resources or prompts changed."""
     on_resource_updated: Callable[[str], Any] | None = None
     """Called with the URI of a subscribed resource that changed."""
+    max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
+    """How often a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
+    max_input_requests: int = attrs.field(default=32, validator=attrs.validators.ge(1))
+    """How many questions it may ask at once, each answered in a task of its own; `ProtocolViolation` beyond."""
     limits: Limits = DEFAULT_LIMITS
     """What the server may take from us."""
     era: Literal["auto", "modern", "legacy"] = attrs.field(

@@ -18,9 +18,10 @@ from .outbox import Owner
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from ..jsonrpc.messages import RequestId
     from ..state.requests import OutboundRequest
 
-__all__ = ["Call", "OnProgress", "Progress", "Settled", "fail_after_silence", "silence_limits"]
+__all__ = ["Call", "OnProgress", "Progress", "RoundTrips", "Settled", "fail_after_silence", "silence_limits"]
 
 
 @attrs.frozen
@@ -45,6 +46,15 @@ class Settled:
     after: int = 0
 
 
+@attrs.define(eq=False)
+class RoundTrips:
+    """One call in several requests, because its server asks in between (2026-07-28 mrtr)."""
+
+    asked: RequestId | None = None
+    """The last request that was answered by asking, while no later one has reached the server: under this id it
+    knows the call. `None`: it knows of none, or of one that is in flight."""
+
+
 class Call(Owner):
     """The mailbox of one request of ours: its progress, then its end.
 
@@ -52,13 +62,14 @@ class Call(Owner):
     cancel them.
     """
 
-    __slots__ = ("_end", "_items", "_on_progress", "_parked", "_silence", "request")
+    __slots__ = ("_items", "_on_progress", "_parked", "_silence", "end", "request")
 
     def __init__(self, request: OutboundRequest, on_progress: OnProgress | None, backlog: Backlog[Progress]) -> None:
         super().__init__()
         self.request = request
         request.waiter = self
-        self._end: Settled | None = None
+        self.end: Settled | None = None
+        """`None` while it is in flight, and for ever when it was abandoned."""
         self._on_progress = on_progress
         self._silence = silence_limits.get()
         self._items = backlog
@@ -79,7 +90,7 @@ class Call(Owner):
 
     def settle(self, end: Settled) -> None:
         """The end has arrived, by wire or by loss of the connection."""
-        self._end = end
+        self.end = end
         self._parked.unpark()
 
     async def outcome(self) -> Settled:
@@ -87,8 +98,8 @@ class Call(Owner):
         while True:
             while self._items:
                 await self._tell(self._items.take())
-            if self._end is not None:
-                return self._end
+            if self.end is not None:
+                return self.end
             await self._parked.park()
 
     async def _tell(self, progress: Progress) -> None:

@@ -7,6 +7,8 @@ from enum import StrEnum
 import attrs
 import trio
 
+from ..jsonrpc.errors import CodedError
+
 __all__ = ["CancelCause", "Cancellation", "reason_of"]
 
 
@@ -37,9 +39,12 @@ class Cancellation:
 def reason_of(cancelled: BaseException) -> str:
     """What the peer is told when we leave a call for ``cancelled``.
 
-    Only the words of an explicit `trio.CancelScope.cancel` travel. trio's own reasons name tasks and
-    exceptions of this process, and those are nobody else's business.
+    Only the words of an explicit `trio.CancelScope.cancel` travel, and those of a `CodedError`, which are made
+    for the peer. trio's own reasons name tasks and exceptions of this process, and those are nobody else's
+    business.
     """
+    if isinstance(cancelled, CodedError):
+        return cancelled.message
     if isinstance(cancelled, trio.Cancelled):
         if cancelled.source == "explicit":
             return cancelled.reason or "cancelled by the caller"

@@ -95,8 +95,9 @@ class DuplexChannel:
         self._notifications = NotificationQueue(
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), handler.notified, self._callback_failed
         )
-        self._outbound = Outbound(state, self.outbox, self._notifications, limits)
-        self._inbound = Inbound(self.wiring, handler, Replies(server_info or {}), self._outbound.request)
+        self.outbound = Outbound(state, self.outbox, self._notifications, limits)
+        """Where our requests go out; `request` for a single one."""
+        self._inbound = Inbound(self.wiring, handler, Replies(server_info or {}), self.outbound.request)
         self._notices: dict[bytes, Segment] = {}
         self._drain_timeout = limits.drain_timeout
         self._ended = trio.Event()
@@ -132,7 +133,7 @@ class DuplexChannel:
                 await self._flush()
                 service.cancel_scope.cancel(reason="the connection has ended")
         finally:
-            self._outbound.fail_all(ConnectionLost("the connection was closed"))
+            self.outbound.fail_all(ConnectionLost("the connection was closed"))
             try:
                 await self._channel.aclose()
             finally:
@@ -198,7 +199,7 @@ class DuplexChannel:
         if self.lost is None:
             self.lost = error
             self._inbound.refuse_new(error.reason)
-            self._outbound.fail_all(error)
+            self.outbound.fail_all(error)
             self._inbound.cancel_all(CancelCause.DISCONNECT, error.reason)
             self._end()
 
@@ -241,7 +242,7 @@ class DuplexChannel:
         Raises `PeerError` for an error reply, `ConnectionLost`, `MethodUnavailable` when the revision lets
         us not send it, and `NotSerializable` for ``params`` that are no JSON; the last two send nothing.
         """
-        return self._outbound.request(method, params, revision, on_progress)
+        return self.outbound.request(method, params, revision, on_progress)
 
     # Reading
 
@@ -263,7 +264,7 @@ class DuplexChannel:
                     await outbox.room_of(self._inbound.at_once, _READING_MARKS)
         except trio.EndOfChannel:
             # Nobody will answer us any more, so our own calls are over; theirs are finished (ruling 14).
-            self._outbound.fail_all(ConnectionLost("the peer closed the connection"))
+            self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._end()
         except ConnectionLost as error:
             self._lose(error)

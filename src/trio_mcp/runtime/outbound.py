@@ -9,14 +9,18 @@ import trio
 
 from ..jsonrpc.codec import frame_notification, frame_request
 from ..jsonrpc.errors import MCPError, NotSerializable
+from ..spec.input_required import asks_for_input
 from ..spec.meta import PROGRESS_TOKEN
 from .backlog import Backlog
-from .calls import Call, OnProgress, Progress, Settled
+from .calls import Call, OnProgress, Progress, RoundTrips, Settled
 from .cancellation import reason_of
 from .channel import ConnectionLost
 from .request_scope import current_request
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from ..jsonrpc.messages import RequestId
     from ..spec.revisions import Revision
     from ..state.connection_state import ConnectionState
     from .limits import Limits
@@ -43,12 +47,19 @@ class Outbound:
         self._waiting: set[trio.CancelScope] = set()
 
     async def request(
-        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None = None, /
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        revision: Revision,
+        on_progress: OnProgress | None = None,
+        /,
+        trips: RoundTrips | None = None,
     ) -> Any:
-        """See `DuplexChannel.request`."""
+        """See `DuplexChannel.request`. ``trips`` is the call that this is a request of."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._over is None and self._outbox.is_full(REQUEST_MARKS):
-            await self._wait_for_room()
+            with self.while_connected():
+                await self._outbox.room(REQUEST_MARKS)
         if self._over is not None:
             raise _again(self._over)
         params = _carrying_trace(params)
@@ -62,32 +73,62 @@ class Outbound:
             self._outbox.put_sealed(frame_request(request.id, method, params) + b"\n", call)
             end = await call.outcome()
         except BaseException as error:
-            self._abandon(call, error)
+            if self._abandon(call, error) and trips is not None:
+                trips.asked = None
             raise
         finally:
             request.waiter = None  # each knows the other, and neither is to wait for the garbage collector
+            if trips is not None and call.end is not None:
+                asks = request.method.may_ask and asks_for_input(call.end.result)
+                trips.asked = request.id if asks else None
         await self._notifications.caught_up(end.after)
         if end.error is not None:
             raise _again(end.error)
         return end.result
 
-    async def _wait_for_room(self) -> None:
-        """Wait for room, or for the end of the connection: after that there will be none."""
-        with trio.CancelScope() as scope:
-            self._waiting.add(scope)
-            try:
-                await self._outbox.room(REQUEST_MARKS)
-            finally:
-                self._waiting.discard(scope)
-
-    def _abandon(self, call: Call, error: BaseException) -> None:
+    def _abandon(self, call: Call, error: BaseException) -> bool:
+        """Whether the peer knew of it, and is told now."""
         request = call.request
         if not self._state.abandon(request) or self._outbox.withdraw(call) or isinstance(error, NotSerializable):
-            return
-        params = {"requestId": request.id, "reason": _cancel_reason(error)}
+            return False
+        self._send_cancel(request.id, error)
+        return True
+
+    def _send_cancel(self, request_id: RequestId, error: BaseException) -> None:
+        params = {"requestId": request_id, "reason": _cancel_reason(error)}
         # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
         with contextlib.suppress(NotSerializable):  # a reason that is no text is not worth a word
             self._outbox.put_first(frame_notification("notifications/cancelled", params) + b"\n")
+
+    @contextlib.contextmanager
+    def round_trips(self) -> Generator[RoundTrips]:
+        """A call whose requests are sent inside, one after another, with what this gives as their ``trips``.
+
+        Leaving it by an exception while the server waits for the next request sends exactly one
+        ``notifications/cancelled``, which names the request that it has answered last. 2026-07-28 lets a server
+        ignore that; one that keeps the handler of the call waiting can stop it.
+        """
+        trips = RoundTrips()
+        try:
+            yield trips
+        except BaseException as error:
+            if trips.asked is not None and self._over is None:
+                self._send_cancel(trips.asked, error)
+            raise
+
+    @contextlib.contextmanager
+    def while_connected(self) -> Generator[None]:
+        """Inside, the loss of the connection cancels; it is raised as `ConnectionLost`."""
+        if self._over is not None:
+            raise _again(self._over)
+        with trio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                yield
+            finally:
+                self._waiting.discard(scope)
+        if self._over is not None:
+            raise _again(self._over)
 
     def fail_all(self, error: ConnectionLost) -> None:
         """No reply will ever come: all that wait get ``error``, and so does whoever asks from now on."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from .elicitation import ElicitResult
 from .fields import JSONObject, wire
 from .roots import ListRootsResult
 from .sampling import CreateMessageResult
 
-__all__ = ["InputRequest", "InputRequiredResult", "InputResponse"]
+__all__ = ["InputRequest", "InputRequiredResult", "InputResponse", "asks_for_input"]
 
 
 @wire
@@ -31,3 +31,8 @@ class InputRequiredResult:
     input_requests: dict[str, InputRequest] | None = None
     request_state: str | None = None
     meta: JSONObject | None = None
+
+
+def asks_for_input(result: object) -> bool:
+    """Whether a plain result of a modern revision is an `InputRequiredResult`, well made or not."""
+    return isinstance(result, dict) and cast("dict[str, Any]", result).get("resultType") == "input_required"

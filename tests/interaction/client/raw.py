@@ -209,10 +209,12 @@ def discovery(*versions: str, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def scripted(script: Callable[[RawPeer], Awaitable[None]]) -> AsyncIterator[tuple[MemoryChannel, RawPeer]]:
+async def scripted(
+    script: Callable[[RawPeer], Awaitable[None]], kind: type[RawPeer] = RawPeer
+) -> AsyncIterator[tuple[MemoryChannel, RawPeer]]:
     """A channel for a client, whose server does what ``script`` says and reads on to the end after that."""
     ours, theirs = memory_channel_pair()
-    peer = RawPeer(theirs)
+    peer = kind(theirs)
 
     ended = trio.Event()
 

@@ -87,6 +87,82 @@ async def test_a_plain_dict_is_an_accepted_form(autojump_clock: object) -> None:
     assert reply["result"] == {"action": "accept", "content": {"name": "Ann"}}
 
 
+LUNCH = {
+    "type": "object",
+    "properties": {
+        "dish": {"type": "string", "default": "soup"},
+        "spoons": {"type": "integer", "default": 1},
+        "warm": {"type": "boolean", "default": True},
+        "sides": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "default": ["a"]},
+        "name": {"type": "string"},
+        "odd": {"type": "string", "default": {"not": "a value of a form"}},
+    },
+}
+DEFAULTS = {"dish": "soup", "spoons": 1, "warm": True, "sides": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "content"),
+    [
+        ({}, DEFAULTS),
+        ({"dish": "", "warm": False, "name": "Ann"}, DEFAULTS | {"dish": "", "warm": False, "name": "Ann"}),
+        (ElicitResult("accept"), DEFAULTS),
+        (ElicitResult("accept", {"spoons": 0}), DEFAULTS | {"spoons": 0}),
+        (ElicitResult("decline"), None),
+        (ElicitResult("cancel"), None),
+    ],
+    ids=["dict", "explicit", "accept", "accept-explicit", "decline", "cancel"],
+)
+async def test_fields_left_out_of_an_accepted_form_get_their_defaults(
+    autojump_clock: object, answer: Any, content: Any
+) -> None:
+    async def elicit(_: ElicitFormParams) -> Any:
+        return answer
+
+    question = {"message": "lunch?", "requestedSchema": LUNCH}
+    [reply] = await _replies(("elicitation/create", question), elicitation=elicit)
+    assert reply["result"].get("content") == content
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": []}}], ids=repr)
+async def test_a_schema_that_is_no_form_has_no_defaults(autojump_clock: object, schema: Any) -> None:
+    async def elicit(_: ElicitFormParams) -> dict[str, Any]:
+        return {"a": "b"}
+
+    question = {"message": "?", "requestedSchema": schema}
+    [reply] = await _replies(("elicitation/create", question), elicitation=elicit)
+    assert reply["result"]["content"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "question"),
+    [
+        ("sampling", ("sampling/createMessage", SAMPLE)),
+        ("elicitation", ("elicitation/create", FORM)),
+        ("elicitation_url", ("elicitation/create", URL)),
+    ],
+)
+async def test_a_handler_that_returns_nothing_has_accepted_nothing(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture, kind: str, question: Any
+) -> None:
+    async def forgetful(_: object) -> Any:
+        return None
+
+    [reply] = await _replies(question, **{kind: forgetful})
+    assert reply["error"] == {"code": -32603, "message": "Internal error"}
+    assert "not NoneType" in caplog.text
+
+
+@pytest.mark.parametrize("member", [{"tools": []}, {"toolChoice": {"mode": "none"}}], ids=["tools", "toolChoice"])
+@pytest.mark.parametrize("declared", [True, False])
+async def test_sampling_with_tools_is_refused_unless_it_was_declared(
+    autojump_clock: object, member: Any, declared: bool
+) -> None:
+    question = ("sampling/createMessage", {**SAMPLE, **member})
+    [reply] = await _replies(question, sampling=sampling, sampling_tools=declared)
+    assert "result" in reply if declared else reply["error"]["code"] == -32602
+
+
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_user_may_say_no(autojump_clock: object, action: Any) -> None:
     async def elicit(_: ElicitFormParams) -> ElicitResult:

@@ -1,0 +1,121 @@
+"""Multi round-trip requests, the client's side: a modern server answers by asking, and is called again with the
+answers (2026-07-28 basic, Multi Round-Trip Requests)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import attrs
+
+from ..jsonrpc.errors import CodedError, ProtocolViolation
+from ..runtime.calls import OnProgress
+from ..runtime.outbound import Outbound
+from ..runtime.together import run_together
+from ..spec.converters import structure, unstructure
+from ..spec.fields import JSONObject
+from ..spec.input_required import InputRequiredResult
+from ..spec.revisions import Revision
+from .answers import Answer, Answers
+from .options import ClientSettings
+
+__all__ = ["Completed", "InputRounds"]
+
+
+@attrs.frozen
+class Completed:
+    """The last result of a call."""
+
+    result: Any
+    """Plain data."""
+    rounds: int
+    """Requests it took. After more than one it is the answer to what was said in between, so it is not kept for
+    other calls."""
+
+
+class InputRounds:
+    """Sends requests, and answers what the server asks for each before it gives the result.
+
+    All that is known of a call lives in its own `request`: answers and state never meet another call.
+    """
+
+    def __init__(self, outbound: Outbound, answers: Answers, settings: ClientSettings) -> None:
+        self._outbound = outbound
+        self._answers = answers
+        self._settings = settings
+
+    async def request(
+        self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
+    ) -> Completed:
+        """As `DuplexChannel.request`, in as many rounds as the server wants, up to ``max_rounds``.
+
+        Each round has an id and a progress token of its own and is otherwise the same request, with the answers
+        and the exact ``requestState`` of the round before. The handlers for what is asked run in tasks of this
+        call, all at once. The first one that fails cancels the others and ends the call: its exception leaves as
+        it is, since ``inputResponses`` have no place for an error and a missing answer would be asked for again.
+
+        Leaving it between two rounds, whatever for, tells the server once: see `Outbound.round_trips`. Raises
+        `ProtocolViolation` when the server asks what it may not ask, or too much or too often.
+        """
+        if not revision.result_type:
+            return Completed(await self._outbound.request(method, params or None, revision, on_progress), 1)
+        settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
+        with self._outbound.round_trips() as trips:
+            rounds = 1
+            while True:
+                result = await self._outbound.request(method, params or None, revision, on_progress, trips=trips)
+                if trips.asked is None:
+                    _check_result_type(method, result)
+                    return Completed(result, rounds)
+                if rounds > self._settings.max_rounds:
+                    raise ProtocolViolation(f"{method}: the server asked more than {rounds - 1} times for input")
+                params = {**settled, **await self._answered(method, result, revision)}
+                rounds += 1
+
+    async def _answered(self, method: str, result: Any, revision: Revision) -> JSONObject:
+        """What the next request carries beside the parameters of the first."""
+        try:
+            asked = structure(result, InputRequiredResult)
+        except ValueError as error:
+            raise ProtocolViolation(
+                f"{method}: the server asks for input in a way that makes no sense: {error}"
+            ) from None
+        more: JSONObject = {}
+        if asked.request_state is not None:
+            more["requestState"] = asked.request_state
+        if asked.input_requests is not None:
+            answers = self._prepare(method, asked)
+            with self._outbound.while_connected():
+                given = await run_together([_giving(answer, revision) for answer in answers.values()])
+                more["inputResponses"] = dict(zip(answers, given, strict=True))
+        if not more:
+            # mrtr, Server Requirements: MUST include at least one of the two.
+            raise ProtocolViolation(f"{method}: the server asks for input, but neither names any nor has any state")
+        return more
+
+    def _prepare(self, method: str, asked: InputRequiredResult) -> dict[str, Answer]:
+        """All questions are looked at before any handler runs, so that no user is asked for nothing."""
+        questions = asked.input_requests or {}
+        if len(questions) > self._settings.max_input_requests:
+            raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")
+        try:
+            return {key: self._answers.prepare(each.method, each.params) for key, each in questions.items()}
+        except CodedError as error:
+            # mrtr, Server Requirements: MUST NOT ask for what the client did not declare.
+            raise ProtocolViolation(f"{method}: the server asks for input that we cannot give: {error}") from None
+
+
+def _giving(answer: Answer, revision: Revision) -> Callable[[], Awaitable[Any]]:
+    async def give() -> Any:
+        return unstructure(await answer(), revision)
+
+    return give
+
+
+def _check_result_type(method: str, result: Any) -> None:
+    """2026-07-28 basic, ResultType: absent means complete, anything unrecognised is invalid."""
+    kind = cast("JSONObject", result).get("resultType", "complete") if isinstance(result, dict) else "complete"
+    if kind == "input_required":
+        raise ProtocolViolation(f"{method}: the server asks for input, which this method has no place for")
+    if kind != "complete":
+        raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")
