@@ -51,7 +51,12 @@ async def open_websocket(
                 ping_timeout=limits.ping_timeout,
                 close_code=1000,
             )
-            await nursery.start(channel.connect, where.netloc, where.resource, extra)
+            try:
+                await nursery.start(channel.connect, where.netloc, where.resource, extra)
+            except ConnectionLost as error:
+                if where.secure or channel.was_answered:
+                    raise
+                raise ConnectionLost(f"{error}, without an answer; if it wants TLS, the URL is wss://…") from None
         async with open_client(channel, **options) as client:
             yield client
 
@@ -80,13 +85,20 @@ class _Where:
             raise ValueError("an ssl_context is for wss:// URLs")
         try:
             if self.secure:
-                stream = await trio.open_ssl_over_tcp_stream(
-                    self.host, self.port, ssl_context=ssl_context, https_compatible=True
-                )
-                await stream.do_handshake()  # now, so that what is wrong with a certificate is said
-                return stream
+                return await self._connect_securely(ssl_context)
             return await trio.open_tcp_stream(self.host, self.port)
         except OSError as error:
             raise ConnectionLost(f"no connection to {self.netloc}: {error}") from error
         except trio.BrokenResourceError as error:
             raise ConnectionLost(f"no TLS connection to {self.netloc}: {error.__cause__ or error}") from error
+
+    async def _connect_securely(self, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:
+        stream = await trio.open_ssl_over_tcp_stream(
+            self.host, self.port, ssl_context=ssl_context, https_compatible=True
+        )
+        try:
+            await stream.do_handshake()  # now, so that what is wrong with a certificate is said
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return stream

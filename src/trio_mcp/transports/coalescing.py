@@ -57,6 +57,11 @@ class CoalescingStream(trio.abc.Stream):
         return self._gauge.violation
 
     @property
+    def heard_nothing(self) -> bool:
+        """Whether the peer has sent nothing at all."""
+        return self._head is not None and not self._head
+
+    @property
     def is_flushed(self) -> bool:
         """Whether all that was collected was written."""
         return not self._collected and not self._writing

@@ -54,7 +54,7 @@ async def read_upgrade(stream: trio.abc.ReceiveStream) -> UpgradeRequest:
         try:
             data = await stream.receive_some(_READ)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise ConnectionLost(f"the connection broke before its request: {error}") from error
+            raise ConnectionLost(f"the connection broke before its request: {error.__cause__ or error}") from error
         if not data:
             raise ConnectionLost("the connection was closed before its request")
         received += data

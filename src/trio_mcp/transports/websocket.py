@@ -155,6 +155,11 @@ class WebSocketChannel(MessageChannel):
             raise ConnectionLost("the peer closed the connection in the handshake")
         return done[0]
 
+    @property
+    def was_answered(self) -> bool:
+        """Whether the peer has sent anything."""
+        return not self._stream.heard_nothing
+
     # Messages
 
     async def receive(self) -> bytes:
