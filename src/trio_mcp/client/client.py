@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import trio
 
@@ -29,7 +28,7 @@ from ..spec.fields import JSONObject
 from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation
 from ..spec.log_levels import LogLevel
 from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, check_meta_keys
-from ..spec.notifications import LogParams, ResourceUpdatedParams, SetLevelParams
+from ..spec.notifications import SetLevelParams
 from ..spec.prompts import GetPromptParams, GetPromptResult, ListPromptsResult, Prompt
 from ..spec.resources import (
     ListResourcesResult,
@@ -47,8 +46,9 @@ from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .answers import Answers
+from .callbacks import Callbacks
 from .input_responses import InputRounds
-from .options import ChangedList, ClientSettings
+from .options import ClientSettings
 from .pages import Pages
 
 __all__ = ["Client"]
@@ -73,6 +73,7 @@ class Client:
         self._settings = settings
         workers = trio.CapacityLimiter(settings.limits.worker_threads)
         self._answers = Answers(settings, workers)
+        self.callbacks = Callbacks(settings)
         self._state = ConnectionState("client")
         self._revision: Revision = LATEST_LEGACY
         self._meta: JSONObject = {}
@@ -271,28 +272,8 @@ class Client:
 
     def wants(self, event: NotificationReceived) -> bool:
         """See `RequestHandler.wants`."""
-        return self._callback(event.method.name) is not None
-
-    def _callback(self, method: str) -> Any:
-        settings = self._settings
-        if method == "notifications/message":
-            return settings.on_log
-        if method == "notifications/resources/updated":
-            return settings.on_resource_updated
-        return settings.on_list_changed if method.endswith("/list_changed") else None
+        return self.callbacks.wants(event)
 
     async def notified(self, event: NotificationReceived) -> None:
         """See `RequestHandler.notified`."""
-        name = event.method.name
-        try:
-            if name == "notifications/message":
-                value: Any = structure(event.params, LogParams)
-            elif name == "notifications/resources/updated":
-                value = structure(event.params, ResourceUpdatedParams).uri
-            else:
-                value = cast("ChangedList", name.split("/")[1])
-        except ValueError:
-            return  # a notification with bad parameters is passed over: nobody could answer it
-        pending = self._callback(name)(value)
-        if inspect.isawaitable(pending):
-            await pending
+        await self.callbacks.notified(event)

@@ -1,0 +1,59 @@
+"""Callbacks: whom a client tells what its server says."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..spec.converters import structure
+from ..spec.notifications import LogParams
+from ..state.events import NotificationReceived
+from .changes import Change, change_in
+from .options import ClientSettings
+
+__all__ = ["Callbacks"]
+
+
+class Callbacks:
+    """The callbacks a client was opened with, and the watchers of changes."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self.watchers: list[Callable[[Change], None]] = []
+        """Each is called for every change that the client learns of, in either era, the moment it was read: before
+        any callback, any listener and any reply that came after it. It must be quick, and must not raise."""
+
+    def seen(self, change: Change) -> None:
+        """Tell the watchers."""
+        for watcher in self.watchers:
+            watcher(change)
+
+    def wants(self, event: NotificationReceived) -> bool:
+        """Whether there is a callback for it. See `RequestHandler.wants`."""
+        change = change_in(event)
+        if change is not None:
+            self.seen(change)
+        elif event.method.name != "notifications/message":
+            return False
+        return self._callback(change) is not None
+
+    def _callback(self, change: Change | None) -> Any:
+        settings = self._settings
+        if change is None:
+            return settings.on_log
+        return settings.on_resource_updated if change.kind == "resource" else settings.on_list_changed
+
+    async def notified(self, event: NotificationReceived) -> None:
+        """Call the callback. See `RequestHandler.notified`."""
+        change = change_in(event)
+        if change is not None:
+            value: Any = change.kind if change.uri is None else change.uri
+        else:
+            try:
+                value = structure(event.params, LogParams)
+            except ValueError:
+                return  # a notification with bad parameters is passed over: nobody could answer it
+        pending = self._callback(change)(value)
+        if inspect.isawaitable(pending):
+            await pending

@@ -1,0 +1,37 @@
+"""Change: one thing of the server that is not what it was."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, cast
+
+import attrs
+
+from ..spec.converters import structure
+from ..spec.notifications import ResourceUpdatedParams
+from ..state.events import NotificationReceived
+
+__all__ = ["Change", "ChangeKind", "change_in"]
+
+ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
+
+
+@attrs.frozen
+class Change:
+    """The list of ``tools``, ``prompts`` or ``resources`` is another one, or a ``resource`` has new contents.
+
+    ``uri`` is that resource's, which may be part of the one that was subscribed to; `None` for lists.
+    """
+
+    kind: ChangeKind
+    uri: str | None = None
+
+
+def change_in(event: NotificationReceived) -> Change | None:
+    """What a notification tells of; `None` when it is no change, or makes no sense: nobody could answer it."""
+    name = event.method.name
+    if name == "notifications/resources/updated":
+        try:
+            return Change("resource", structure(event.params, ResourceUpdatedParams).uri)
+        except ValueError:
+            return None
+    return Change(cast("ChangeKind", name.split("/")[1])) if name.endswith("/list_changed") else None
