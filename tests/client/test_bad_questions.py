@@ -1,0 +1,146 @@
+"""Servers that ask what they may not ask, too much, or too often: an error of that one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.client.rounds import FORM, ROOTS, SAMPLE, URL, RoundsPeer, asking, calls_in, cancels_of, rounds_of
+from tests.interaction.client.raw import text_of
+
+from trio_mcp import ProtocolViolation
+from trio_mcp.client.options import ClientSettings
+
+
+async def unwanted(_: object) -> Any:
+    """A handler that must not be called."""
+    pytest.fail("asked for nothing")
+
+
+async def _refused(result: dict[str, Any], match: str, **options: Any) -> None:
+    """The result is an error of its call, no handler is asked, the server is told, and the next call is served."""
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.result(await peer.call(), {"resultType": "input_required", **result})
+        await peer.text(await peer.call())
+
+    async with asking(script, **({"elicitation": unwanted} | options)) as (client, peer):
+        with pytest.raises(ProtocolViolation, match=match):
+            await client.call_tool("any")
+        assert text_of(await client.call_tool("any")) == "done"
+    assert rounds_of(peer) == [{}, {}]
+    assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
+
+
+async def test_neither_questions_nor_state(autojump_clock: object) -> None:
+    await _refused({}, "neither")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"requestState": 5},
+        {"requestState": {"a": 1}},
+        {"inputRequests": []},
+        {"inputRequests": "all"},
+        {"inputRequests": {"q": None}},
+        {"inputRequests": {"q": {}}},
+        {"inputRequests": {"q": {"method": "tools/call", "params": {"name": "x"}}}},
+        {"inputRequests": {"q": {"method": 5}}},
+        {"inputRequests": {"q": {"method": "elicitation/create", "params": []}}},
+        {"inputRequests": {"q": {"method": "elicitation/create", "params": {"message": 1}}}},
+        {"inputRequests": {"q": {"method": "elicitation/create"}}},
+        {"inputRequests": {"q": {"method": "sampling/createMessage", "params": {"messages": []}}}},
+    ],
+    ids=str,
+)
+async def test_malformed_questions(autojump_clock: object, bad: Any) -> None:
+    await _refused({"inputRequests": {"q": FORM}, "requestState": "s"} | bad, "no sense|cannot give")
+
+
+@pytest.mark.parametrize(
+    ("missing", "question"),
+    [
+        ("elicitation", FORM),
+        ("sampling", SAMPLE),
+        ("roots", ROOTS),
+        ("elicitation_url", URL),
+        ("sampling_tools", {**SAMPLE, "params": {**SAMPLE["params"], "tools": []}}),
+    ],
+)
+async def test_a_kind_that_was_not_declared_beside_one_that_was(
+    autojump_clock: object, missing: str, question: Any
+) -> None:
+    lacking: dict[str, Any] = {missing: False if missing == "sampling_tools" else None}
+    other = ROOTS if missing != "roots" else FORM
+    await _refused({"requestState": "s", "inputRequests": {"a": other, "b": question}}, "cannot give", **lacking)
+
+
+async def test_more_questions_at_once_than_the_client_takes(autojump_clock: object) -> None:
+    await _refused({"inputRequests": {str(n): FORM for n in range(4)}}, "4 questions", max_input_requests=3)
+
+
+async def test_as_many_questions_as_the_client_takes(autojump_clock: object) -> None:
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), **{f"q{n}": FORM for n in range(3)})
+        await peer.text(await peer.call())
+
+    async with asking(script, max_input_requests=3) as (client, _):
+        assert text_of(await client.call_tool("any")) == "done"
+
+
+@pytest.mark.parametrize("questions", [{"q": FORM}, {}], ids=["questions", "state-only"])
+async def test_as_many_rounds_as_the_client_takes_and_one_more(autojump_clock: object, questions: Any) -> None:
+    async def script(peer: RoundsPeer) -> None:
+        for _ in range(3):
+            await peer.ask(await peer.call(), **questions)
+        await peer.text(await peer.call(), "in time")
+        for _ in range(4):
+            await peer.ask(await peer.call(), **questions)
+        await peer.text(await peer.call(), "next")
+
+    async with asking(script, max_rounds=3) as (client, peer):
+        assert text_of(await client.call_tool("any")) == "in time"
+        with pytest.raises(ProtocolViolation, match="more than 3 times"):
+            await client.call_tool("any")
+        assert text_of(await client.call_tool("any")) == "next"
+    assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[7]["id"]]
+
+
+@pytest.mark.parametrize(
+    ("method", "ask"),
+    [
+        ("completion/complete", lambda client: client.request("completion/complete", {}, dict)),
+        ("tools/list", lambda client: client.request("tools/list", None, dict)),
+        ("server/discover", lambda client: client.ping()),
+    ],
+)
+async def test_a_question_in_answer_to_a_method_that_has_no_place_for_it(
+    autojump_clock: object, method: str, ask: Any
+) -> None:
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.until(method), q=FORM)
+        await peer.text(await peer.call())
+
+    async with asking(script, elicitation=unwanted) as (client, peer):
+        with pytest.raises(ProtocolViolation, match="no place"):
+            await ask(client)
+        assert text_of(await client.call_tool("any")) == "done"
+    assert cancels_of(peer) == []
+
+
+async def test_an_unknown_result_type_after_a_question(autojump_clock: object) -> None:
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), q=FORM)
+        await peer.result(await peer.call(), {"resultType": "hologram"})
+
+    async with asking(script) as (client, peer):
+        with pytest.raises(ProtocolViolation, match="hologram"):
+            await client.call_tool("any")
+    assert cancels_of(peer) == []
+
+
+@pytest.mark.parametrize("option", ["max_rounds", "max_input_requests"])
+def test_bounds_are_positive(option: str) -> None:
+    with pytest.raises(ValueError, match=option):
+        ClientSettings(**{option: 0})  # type: ignore[arg-type]

@@ -1,0 +1,347 @@
+"""Leaving a call that takes several rounds: the handlers stop, and the server is told once."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+from tests.client.rounds import (
+    FORM,
+    ROOTS,
+    SAMPLE,
+    RoundsPeer,
+    asking,
+    calls_in,
+    cancels_of,
+    refuse,
+    rounds_of,
+)
+from tests.interaction.client.raw import text_of
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import (
+    CodedError,
+    ConnectionLost,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitFormParams,
+    ElicitResult,
+    Limits,
+    LogParams,
+    NotSerializable,
+    PeerError,
+    fail_after_silence,
+)
+
+
+class Thinking:
+    """A handler that never answers, and says when it is asked and when it is stopped."""
+
+    def __init__(self) -> None:
+        self.begun = trio.Event()
+        self.reason: str | None = None
+        self.stopped = 0
+
+    async def __call__(self, _: object) -> Any:
+        self.begun.set()
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            self.reason = cancelled.reason
+            raise
+        finally:
+            self.stopped += 1
+
+
+async def _asks_for_ever(peer: RoundsPeer) -> None:
+    """Answer the first call by asking, and what comes after it with a text."""
+    await peer.ask(await peer.call(), q=FORM, other=SAMPLE)
+    await peer.text(await peer.call(), "next")
+
+
+# Cancelled by the caller
+
+
+async def test_a_cancel_in_the_first_round_names_its_request(autojump_clock: object) -> None:
+    async with asking(RoundsPeer.call) as (client, peer):
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "any")
+                await wait_all_tasks_blocked()
+                scope.cancel(reason="enough")
+    assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "enough")]
+
+
+async def test_a_cancel_between_rounds_stops_the_handlers_and_names_the_request_answered_last(
+    autojump_clock: object,
+) -> None:
+    user, model = Thinking(), Thinking()
+    async with asking(_asks_for_ever, elicitation=user, sampling=model) as (client, peer):
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "any")
+                await user.begun.wait()
+                await model.begun.wait()
+                scope.cancel(reason="enough")
+        assert (user.stopped, model.stopped) == (1, 1)
+        assert (user.reason, model.reason) == ("enough", "enough")
+        assert text_of(await client.call_tool("any")) == "next"
+    assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "enough")]
+    assert rounds_of(peer) == [{}, {}]
+
+
+@pytest.mark.parametrize("limit", [trio.move_on_after, trio.fail_after, lambda s: fail_after_silence(s, maximum=60)])
+async def test_a_time_limit_between_rounds_tells_the_server_why(autojump_clock: object, limit: Any) -> None:
+    user = Thinking()
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), "s1", q=FORM)
+
+    async with asking(script, elicitation=user) as (client, peer):
+        try:
+            with limit(5):
+                await client.call_tool("any")
+        except trio.TooSlowError:
+            pass
+        assert trio.current_time() == 5
+        assert user.stopped == 1
+    assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller's deadline passed")]
+
+
+async def test_a_cancel_between_later_rounds_names_the_later_request(autojump_clock: object) -> None:
+    model = Thinking()
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), "s1", q=FORM)
+        await peer.ask(await peer.call(), "s2", q=SAMPLE)
+
+    async with asking(script, sampling=model) as (client, peer):
+        with trio.move_on_after(5):
+            await client.call_tool("any")
+    assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[1]["id"]]
+
+
+async def test_a_cancel_in_a_later_round_names_its_request_alone(autojump_clock: object) -> None:
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), q=FORM)
+        await peer.call()
+
+    async with asking(script) as (client, peer):
+        with trio.move_on_after(5):
+            await client.call_tool("any")
+    assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[1]["id"]]
+
+
+async def test_a_cancel_while_the_question_waits_for_a_slow_callback_names_its_request(autojump_clock: object) -> None:
+    async def slow(_: LogParams) -> None:
+        await trio.sleep(60)
+
+    async def script(peer: RoundsPeer) -> None:
+        call = await peer.call()
+        await peer.log("something for the callback")
+        await peer.ask(call, q=FORM)
+
+    user = Thinking()
+    async with asking(script, elicitation=user, on_log=slow) as (client, peer):
+        with trio.move_on_after(5):
+            await client.call_tool("any")
+    assert not user.begun.is_set()
+    assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
+
+
+async def test_an_exception_of_a_progress_callback_that_a_question_follows_names_its_request(
+    autojump_clock: object,
+) -> None:
+    answered = trio.Event()
+
+    async def script(peer: RoundsPeer) -> None:
+        call = await peer.call()
+        await peer.progress(call, 1)
+        await peer.ask(call, q=FORM)
+        answered.set()
+
+    async def fail(_: object) -> None:
+        await answered.wait()
+        await wait_all_tasks_blocked()
+        raise ZeroDivisionError
+
+    async with asking(script) as (client, peer):
+        with pytest.raises(ZeroDivisionError):
+            await client.call_tool("any", on_progress=fail)
+    assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
+
+
+@pytest.mark.parametrize(("high_water", "longs"), [(10_000_000, 2), (1000, 3)], ids=["in-the-outbox", "before-it"])
+async def test_a_retry_that_is_not_yet_written_is_never_sent_and_the_round_before_it_is_cancelled(
+    autojump_clock: object, high_water: int, longs: int
+) -> None:
+    """The server does not read: one long message fills the channel, one the writer's hands, and a third one, if
+    it is much by the measure of ``high_water``, lets the retry wait for room."""
+    reads = trio.Event()
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), q=FORM)
+        await reads.wait()
+
+    async def after_much(_: ElicitFormParams) -> dict[str, Any]:
+        for _ in range(longs):
+            nursery.start_soon(client.call_tool, "long", {"text": "x" * 1_000_000})
+            await wait_all_tasks_blocked()
+        return {}
+
+    limits = Limits(high_water=high_water)
+    async with asking(script, elicitation=after_much, limits=limits) as (client, peer), trio.open_nursery() as nursery:
+        with trio.move_on_after(5):
+            await client.call_tool("any")
+        reads.set()
+        await wait_all_tasks_blocked()
+        assert [call["params"]["name"] for call in calls_in(peer)] == ["any"] + ["long"] * longs
+        assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_that_ends_well_is_not_cancelled_when_it_is_left_while_a_callback_is_slow(
+    autojump_clock: object,
+) -> None:
+    async def slow(_: LogParams) -> None:
+        await trio.sleep(60)
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), q=FORM)
+        last = await peer.call()
+        await peer.log("something for the callback")
+        await peer.text(last)
+
+    async with asking(script, on_log=slow) as (client, peer):
+        with trio.move_on_after(5):
+            await client.call_tool("any")
+    assert cancels_of(peer) == []
+
+
+# Handlers that refuse or fail
+
+
+async def test_a_user_who_says_no_ends_the_call_with_the_error_and_the_server_is_told_in_its_words(
+    autojump_clock: object,
+) -> None:
+    user = Thinking()
+    async with asking(_asks_for_ever, elicitation=user, sampling=refuse) as (client, peer):
+        with pytest.raises(CodedError, match="the user said no") as caught:
+            await client.call_tool("any")
+        assert caught.value.code == -1
+        assert user.stopped == int(user.begun.is_set())
+        assert text_of(await client.call_tool("any")) == "next"
+    assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the user said no")]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_declined_form_is_an_answer(autojump_clock: object, action: Any) -> None:
+    async def decline(_: ElicitFormParams) -> ElicitResult:
+        return ElicitResult(action)
+
+    async with asking(_asks_for_ever, elicitation=decline) as (client, peer):
+        assert text_of(await client.call_tool("any")) == "next"
+    assert rounds_of(peer)[1]["inputResponses"]["q"] == {"action": action}
+
+
+async def test_an_exception_of_a_handler_leaves_the_call_as_it_is_and_tells_the_server_nothing_of_itself(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = ZeroDivisionError("internal")
+
+    async def fail(_: CreateMessageParams) -> CreateMessageResult:
+        raise error
+
+    async with asking(_asks_for_ever, elicitation=Thinking(), sampling=fail) as (client, peer):
+        with pytest.raises(ZeroDivisionError) as caught:
+            await client.call_tool("any")
+        assert caught.value is error
+    assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller is gone")]
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_plain_def_handler_that_fails_ends_the_call_likewise() -> None:
+    def fail(_: CreateMessageParams) -> CreateMessageResult:
+        raise ZeroDivisionError
+
+    async with asking(_asks_for_ever, sampling=fail) as (client, peer):
+        with pytest.raises(ZeroDivisionError):
+            await client.call_tool("any")
+    assert len(cancels_of(peer)) == 1
+
+
+async def test_plain_def_handlers_run_in_the_threads_of_the_connection() -> None:
+    busy: list[int] = []
+
+    def count(_: object) -> dict[str, Any]:
+        busy.append(client.duplex.wiring.workers.borrowed_tokens)
+        return {}
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), q=FORM, r=FORM, s=FORM)
+        await peer.text(await peer.call())
+
+    async with asking(script, elicitation=count, limits=Limits(worker_threads=1)) as (client, _):
+        await client.call_tool("any")
+    assert busy == [1, 1, 1]
+
+
+async def test_an_answer_that_no_json_can_carry_ends_the_call(autojump_clock: object) -> None:
+    async def nan(_: ElicitFormParams) -> dict[str, Any]:
+        return {"number": float("nan")}
+
+    async with asking(_asks_for_ever, elicitation=nan) as (client, peer):
+        with pytest.raises(NotSerializable):
+            await client.call_tool("any")
+    assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
+
+
+async def test_an_error_of_the_server_in_a_later_round_ends_the_call_and_nobody_is_cancelled(
+    autojump_clock: object,
+) -> None:
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), q=FORM)
+        await peer.error(await peer.call(), -32602, "bad state")
+
+    async with asking(script) as (client, peer):
+        with pytest.raises(PeerError, match="bad state"):
+            await client.call_tool("any")
+    assert cancels_of(peer) == []
+
+
+# The end of the connection
+
+
+async def test_the_loss_of_the_connection_between_rounds_ends_the_call_and_stops_the_handlers(
+    autojump_clock: object,
+) -> None:
+    user = Thinking()
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), q=FORM)
+        await user.begun.wait()
+        await peer.close()
+
+    async with asking(script, elicitation=user) as (client, _):
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("any")
+    assert user.stopped == 1
+
+
+async def test_a_client_that_is_closed_between_rounds_ends_the_call(autojump_clock: object) -> None:
+    user = Thinking()
+    async with trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            with pytest.raises(ConnectionLost):
+                await client.call_tool("any")
+
+        async def script(peer: RoundsPeer) -> None:
+            await peer.ask(await peer.call(), q=ROOTS, r=FORM)
+
+        async with asking(script, elicitation=user) as (client, _):
+            nursery.start_soon(call)
+            await user.begun.wait()
+    assert user.stopped == 1
