@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import ConnectionLost, Limits
+from trio_mcp import CancelCause, ConnectionLost, Limits
 from trio_mcp.runtime.channel import MessageChannel
 from trio_mcp.runtime.duplex import DuplexChannel
 from trio_mcp.runtime.handler import NOT_NOW
@@ -172,3 +172,35 @@ async def test_lines_that_are_at_hand_while_it_ends_do_no_harm(autojump_clock: o
             else:
                 server.shut_down("over", drain_timeout=0)
     assert server.state.inbound == ()
+
+
+class Patient(Echo):
+    """Keeps why its request was cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.causes: list[Any] = []
+
+    async def answer(self, scope: RequestScope) -> Any:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.causes.append(scope.cancellation and scope.cancellation.cause)
+
+
+@pytest.mark.parametrize("draining", [False, True])
+async def test_cancelled_from_outside_it_tells_its_handlers_so_even_while_it_drains(
+    autojump_clock: object, draining: bool
+) -> None:
+    ours, theirs = memory_channel_pair()
+    handler = Patient()
+    server = side("server", theirs, Limits(), handler)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        await ours.send(call(1) + call(2))
+        await wait_all_tasks_blocked()
+        if draining:
+            server.shut_down("enough", drain_timeout=60)
+            await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert handler.causes == [CancelCause.PARENT, CancelCause.PARENT]

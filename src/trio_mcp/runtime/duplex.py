@@ -126,8 +126,10 @@ class DuplexChannel:
                     service.start_soon(self._read)
                     task_status.started()
                     try:
-                        await self._until_ending()
-                        await self._drain()
+                        if not self.wiring.ending.is_set():
+                            await self._asleep()
+                        service.start_soon(self._drain)
+                        await self._asleep()
                     finally:  # from here on the nursery may close at any moment
                         self._inbound.refuse_new("the connection has ended")
                 await self._flush()
@@ -139,11 +141,9 @@ class DuplexChannel:
             finally:
                 self._ended.set()
 
-    async def _until_ending(self) -> None:
-        """Wait for the end. When we are cancelled meanwhile, all requests learn why before any of them runs:
+    async def _asleep(self) -> None:
+        """Wait until `_wake`. When we are cancelled meanwhile, all requests learn why before any of them runs:
         trio calls ``abort`` functions at once, and wakes the tasks afterwards."""
-        if self.wiring.ending.is_set():
-            return
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
@@ -154,7 +154,11 @@ class DuplexChannel:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _end(self) -> None:
-        self.wiring.ending.set()
+        if not self.wiring.ending.is_set():
+            self.wiring.ending.set()
+            self._wake()
+
+    def _wake(self) -> None:
         if self._sleeper is not None:
             trio.lowlevel.reschedule(self._sleeper)
             self._sleeper = None
@@ -187,6 +191,7 @@ class DuplexChannel:
                 await self._inbound.idle()
         cause = CancelCause.SHUTDOWN if self.lost is None else CancelCause.DISCONNECT
         self._inbound.cancel_all(cause, self._inbound.refuse_reason or "the connection has ended")
+        self._wake()
 
     async def _flush(self) -> None:
         """Let the last replies out, to a peer that reads."""
