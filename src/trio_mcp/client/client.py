@@ -77,7 +77,9 @@ class Client:
         self._state = ConnectionState("client")
         self._revision: Revision = LATEST_LEGACY
         self._meta: JSONObject = {}
-        self.duplex = DuplexChannel(channel, self._state, self, settings.limits, workers=workers)
+        self.duplex = DuplexChannel(
+            channel, self._state, self, settings.limits, workers=workers, tracing=settings.tracing
+        )
         self._rounds = InputRounds(self.duplex.outbound, self._answers, settings)
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""

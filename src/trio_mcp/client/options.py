@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import attrs
 
 from ..runtime.limits import DEFAULT_LIMITS, Limits
+from ..runtime.tracing import Tracing
 from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import Implementation
@@ -52,6 +53,7 @@ class ClientOptions(TypedDict, total=False):
     max_rounds: int
     max_input_requests: int
     limits: Limits
+    tracing: Tracing | None
     era: Literal["auto", "modern", "legacy"]
     revision: str
     connect_timeout: float
@@ -104,6 +106,8 @@ class ClientSettings:
     """How many questions it may ask at once, each answered in a task of its own; `ProtocolViolation` beyond."""
     limits: Limits = DEFAULT_LIMITS
     """What the server may take from us."""
+    tracing: Tracing | None = None
+    """Who is told of requests, `trio_mcp.otel.OpenTelemetry` for example."""
     era: Literal["auto", "modern", "legacy"] = attrs.field(
         default="auto", validator=attrs.validators.in_(("auto", "modern", "legacy"))
     )

@@ -46,6 +46,9 @@ class UnreadableFrame(Exception):
 class MessageChannel(ABC):
     """A transport. It knows nothing of JSON-RPC; one task receives and one other task sends."""
 
+    network: str | None = None
+    """How its messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when they leave no process."""
+
     @abstractmethod
     async def receive(self) -> bytes | bytearray:
         """The next message, without its framing.

@@ -41,6 +41,7 @@ from .outbound import Outbound
 from .outbox import Outbox, Segment
 from .peer import NOBODY_KNOWN, Peer
 from .replies import Replies, error_line
+from .tracing import Tracing
 from .wiring import Wiring
 
 __all__ = ["DuplexChannel"]
@@ -57,6 +58,7 @@ class DuplexChannel:
 
     ``may_log``: handlers' log messages may go out. ``server_info``: plain data that results carry where the
     revision says so. ``workers`` bounds the threads of plain ``def`` handlers, also across connections.
+    ``tracing``: who is told of requests.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class DuplexChannel:
         load: Load | None = None,
         peer: Peer = NOBODY_KNOWN,
         stateless: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
         self.state = state
         self.limits = limits
@@ -95,9 +98,10 @@ class DuplexChannel:
         self._notifications = NotificationQueue(
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), handler.notified, self._callback_failed
         )
-        self.outbound = Outbound(state, self.outbox, self._notifications, limits)
+        tracer = None if tracing is None else tracing.tracer(channel.network)
+        self.outbound = Outbound(state, self.outbox, self._notifications, limits, tracer)
         """Where our requests go out; `request` for a single one."""
-        self._inbound = Inbound(self.wiring, handler, Replies(server_info or {}), self.outbound.request)
+        self._inbound = Inbound(self.wiring, handler, Replies(server_info or {}), self.outbound.request, tracer)
         self._notices: dict[bytes, Segment] = {}
         self._drain_timeout = limits.drain_timeout
         self._ended = trio.Event()

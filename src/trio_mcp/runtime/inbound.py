@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..state.events import CancelReceived
     from ..state.requests import InboundRequest
     from .handler import RequestHandler
+    from .tracing import HandlerSpan, Tracer
     from .wiring import Wiring
 
 __all__ = ["Inbound"]
@@ -34,13 +35,16 @@ logger = logging.getLogger("trio_mcp")
 class Inbound:
     """Runs the peer's requests and answers them, each at most once, and never after its cancel."""
 
-    def __init__(self, wiring: Wiring, handler: RequestHandler, replies: Replies, ask: Ask) -> None:
+    def __init__(
+        self, wiring: Wiring, handler: RequestHandler, replies: Replies, ask: Ask, tracer: Tracer | None
+    ) -> None:
         self._wiring = wiring
         self._ask = ask
         self._state = wiring.state
         self._outbox = wiring.outbox
         self._handler = handler
         self._replies = replies
+        self._tracer = tracer
         self._in_flight = InFlight(wiring.limits, self._start, wiring.load)
         self.at_once = Owner()
         """Whose the replies are that the reader gives itself, without any task."""
@@ -95,10 +99,13 @@ class Inbound:
         line: bytes | None = None
         result: Any = None
         failure: BaseException | None = None
+        span: HandlerSpan | None = None
         try:
             if scope.finished:  # cancelled before it first ran: it never runs (DESIGN ruling 4)
                 return
             current_request.set(scope)
+            if self._tracer is not None:
+                span = self._tracer.handling(scope)
             scope.task = trio.lowlevel.current_task()
             try:
                 async with trio.open_nursery() as scope.nursery:
@@ -120,6 +127,8 @@ class Inbound:
             del failure  # its traceback knows this frame, so that only the garbage collector could part them
             scope.close()
             scope.let_go()
+            if span is not None:
+                span.end(result)
             answered = self._state.finish(scope.request)
             if scope.batch is not None:
                 scope.batch.settle(line if answered else None)

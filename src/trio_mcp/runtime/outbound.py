@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .limits import Limits
     from .notifications import NotificationQueue
     from .outbox import Outbox
+    from .tracing import Tracer
 
 __all__ = ["REQUEST_MARKS", "Outbound"]
 
@@ -37,12 +38,18 @@ class Outbound:
     """Sends requests and waits for their results."""
 
     def __init__(
-        self, state: ConnectionState, outbox: Outbox, notifications: NotificationQueue, limits: Limits
+        self,
+        state: ConnectionState,
+        outbox: Outbox,
+        notifications: NotificationQueue,
+        limits: Limits,
+        tracer: Tracer | None,
     ) -> None:
         self._state = state
         self._outbox = outbox
         self._notifications = notifications
         self._limits = limits
+        self._tracer = tracer
         self._over: ConnectionLost | None = None
         self._waiting: set[trio.CancelScope] = set()
 
@@ -62,26 +69,31 @@ class Outbound:
                 await self._outbox.room(REQUEST_MARKS)
         if self._over is not None:
             raise _again(self._over)
-        params = _carrying_trace(params)
         request = self._state.open_request(method, revision)
+        span = None if self._tracer is None else self._tracer.calling(request, params)
         backlog = Backlog[Progress](self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
         call = Call(request, on_progress, backlog)
         try:
+            params = _carrying_trace(params) if span is None else span.params
             if call.wants_progress:
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
             self._outbox.put_sealed(frame_request(request.id, method, params) + b"\n", call)
             end = await call.outcome()
+            await self._notifications.caught_up(end.after)
         except BaseException as error:
             if self._abandon(call, error) and trips is not None:
                 trips.asked = None
+            if span is not None:
+                span.end(None, error)
             raise
         finally:
             request.waiter = None  # each knows the other, and neither is to wait for the garbage collector
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
-        await self._notifications.caught_up(end.after)
+        if span is not None:
+            span.end(end.result, end.error)
         if end.error is not None:
             raise _again(end.error)
         return end.result

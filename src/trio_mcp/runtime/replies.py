@@ -53,6 +53,7 @@ class Replies:
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
         """The line of ``error``."""
+        request.error = error
         return error_line(ErrorResponse(request.id, error.code, error.message, error.data))
 
     def failure(self, request: InboundRequest, failure: BaseException) -> bytes:

@@ -58,6 +58,7 @@ class ServerConnection:
             load=server.load,
             peer=peer,
             stateless=running.stateless,
+            tracing=server.tracing,
         )
         self._stateless = running.stateless
         self._subscriptions = Subscriptions(server, self.duplex)

@@ -11,6 +11,7 @@ import trio
 
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
+from ..runtime.tracing import Tracing
 from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..spec.content import Annotations
 from ..spec.fields import JSONObject
@@ -35,6 +36,7 @@ class Server:
     request and left after the last; what it yields is ``ctx.lifespan``. ``limits`` bound each connection.
     ``page_size`` is how many things a listing gives at once, `None` for all. ``logging=False``: no handler's
     log ever leaves. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
+    ``tracing``: who is told of requests, `trio_mcp.otel.OpenTelemetry` for example.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Server:
         page_size: int | None = None,
         logging: bool = True,
         require_initialized: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
         if page_size is not None and page_size < 1:
             raise ValueError(f"page_size must be at least 1, not {page_size}")
@@ -59,6 +62,7 @@ class Server:
         self.limits = limits
         self.logging = logging
         self.require_initialized = require_initialized
+        self.tracing = tracing
         self.tools = Tools(page_size)
         self.resources = Resources(page_size)
         self.prompts = Prompts(page_size)

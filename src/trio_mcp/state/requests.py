@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from ..jsonrpc.errors import CodedError
 from ..jsonrpc.messages import RequestId
 from ..spec.capabilities import ClientCapabilities
 from ..spec.lifecycle import Implementation
@@ -34,6 +35,8 @@ class InboundRequest:
     progress_token: ProgressToken | None
     size: int
     """Bytes on the wire."""
+    error: CodedError | None = None
+    """What it is refused with; `None` while it is not."""
 
 
 @attrs.define(eq=False)

@@ -3,6 +3,7 @@ every reliable stream)."""
 
 from __future__ import annotations
 
+import socket
 from typing import Protocol
 
 import trio
@@ -37,6 +38,7 @@ class LineChannel(MessageChannel):
     """
 
     def __init__(self, stream: ByteStream, max_message_bytes: int) -> None:
+        self.network = _network_of(stream)
         self._stream = stream
         self._max = max_message_bytes
         self._buffer = bytearray()
@@ -128,3 +130,9 @@ class LineChannel(MessageChannel):
     async def aclose(self) -> None:
         """Close the stream."""
         await self._stream.aclose()
+
+
+def _network_of(stream: ByteStream) -> str:
+    if not isinstance(stream, trio.SocketStream):
+        return "pipe"
+    return "unix" if stream.socket.family == socket.AF_UNIX else "tcp"

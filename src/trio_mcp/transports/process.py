@@ -56,6 +56,8 @@ class ProcessChannel(MessageChannel):
     Whoever starts it runs `drain_stderr` in the background and calls `end` at last.
     """
 
+    network = "pipe"
+
     def __init__(self, process: trio.Process, max_message_bytes: int, stderr: TextSink | None) -> None:
         assert process.stdin is not None
         assert process.stdout is not None

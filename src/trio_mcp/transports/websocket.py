@@ -41,6 +41,8 @@ class WebSocketChannel(MessageChannel):
     the one writer, and the pings. It ends when the channel was closed. ``close_code`` is what `aclose` says.
     """
 
+    network = "tcp"
+
     def __init__(
         self,
         transport: trio.abc.Stream,

@@ -1,0 +1,180 @@
+"""Spans of calls and of handlers, for OpenTelemetry. Needs the extra ``trio-mcp[otel]``.
+
+    server = Server("batch", tracing=OpenTelemetry())
+    async with open_stdio(command, tracing=OpenTelemetry()) as client: ...
+
+Names and attributes are those of the semantic conventions for MCP (status: development). Arguments, results and
+log messages are never recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import trio
+from opentelemetry import context, propagate, trace
+
+from .jsonrpc.errors import PeerError
+from .runtime.request_scope import RequestScope, current_request
+from .runtime.tracing import CallSpan, HandlerSpan, Tracer
+from .spec.meta import TRACEPARENT, TRACESTATE
+from .spec.tools import CallToolResult
+from .state.requests import InboundRequest, OutboundRequest
+
+__all__ = ["OpenTelemetry"]
+
+logger = logging.getLogger("trio_mcp")
+
+_LONGEST: Final = 200
+"""Characters of what the peer names: it becomes names of spans, which others keep."""
+_LONGEST_CARRIED: Final = 8192
+_TOOL_ERROR: Final = "tool_error"
+
+
+class OpenTelemetry:
+    """Give it to a server or to ``open_*`` as ``tracing``.
+
+    Each request that is sent gets a span of kind CLIENT, each handler that runs one of kind SERVER: in both roles,
+    so a question of a server is a call of the server's and handled by the client. Trace context travels in
+    ``_meta``, by the global propagator. What is answered without a handler, pings and the handshake, has no SERVER
+    span; a handler that waits through several rounds has one.
+
+    ``tracer_provider``: the global one unless given. ``resource_uris``: record ``mcp.resource.uri``, too; a URI may
+    hold what is nobody else's business.
+    """
+
+    def __init__(self, tracer_provider: trace.TracerProvider | None = None, *, resource_uris: bool = False) -> None:
+        self._tracer = trace.get_tracer("trio_mcp", tracer_provider=tracer_provider)
+        self._resource_uris = resource_uris
+
+    def tracer(self, network: str | None) -> Tracer:
+        """See `Tracing.tracer`."""
+        return _Tracer(self._tracer, network, self._resource_uris)
+
+
+class _Tracer:
+    def __init__(self, tracer: trace.Tracer, network: str | None, resource_uris: bool) -> None:
+        self._tracer = tracer
+        self._network = network
+        self._resource_uris = resource_uris
+
+    def calling(self, request: OutboundRequest, params: dict[str, Any] | None) -> CallSpan | None:
+        try:
+            return self._call(request, params or {})
+        except Exception:  # a sampler, a processor or a propagator failed: the call itself goes on
+            logger.exception("tracing a call failed")
+            return None
+
+    def _call(self, request: OutboundRequest, params: dict[str, Any]) -> CallSpan:
+        parent = context.get_current()
+        worked_for = current_request.get(None)
+        if worked_for is not None and not trace.get_current_span(parent).get_span_context().is_valid:
+            parent = propagate.extract(_carrier(worked_for.request.meta), parent)  # a handler that is not traced
+        span = self._start(request, params, trace.SpanKind.CLIENT, parent)
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, trace.set_span_in_context(span, parent))
+        meta: dict[str, Any] = params.get("_meta") or {}
+        if TRACEPARENT in meta or TRACESTATE in meta:  # what the caller names wins, and the two go together
+            carrier.pop(TRACEPARENT, None)
+            carrier.pop(TRACESTATE, None)
+        return _Call(span, {**params, "_meta": {**carrier, **meta}} if carrier else params)
+
+    def handling(self, scope: RequestScope) -> HandlerSpan | None:
+        try:
+            ambient = context.get_current()
+            parent = propagate.extract(_carrier(scope.request.meta), ambient)
+            span = self._start(scope.request, scope.request.params, trace.SpanKind.SERVER, parent, ambient)
+            context.attach(trace.set_span_in_context(span, parent))  # for this task, which ends with the request
+        except Exception:
+            logger.exception("tracing a handler failed")
+            return None
+        return _Handler(span, scope)
+
+    def _start(
+        self,
+        request: InboundRequest | OutboundRequest,
+        params: Mapping[str, Any],
+        kind: trace.SpanKind,
+        parent: context.Context,
+        ambient: context.Context | None = None,
+    ) -> trace.Span:
+        method = request.method.name
+        attributes: dict[str, str] = {
+            "mcp.method.name": method,
+            "mcp.protocol.version": request.revision.name,
+            "jsonrpc.request.id": str(request.id)[:_LONGEST],
+        }
+        target: str | None = None
+        if method in ("tools/call", "prompts/get") and type(name := params.get("name")) is str:
+            target = name[:_LONGEST]
+            attributes["gen_ai.tool.name" if method == "tools/call" else "gen_ai.prompt.name"] = target
+        if method == "tools/call":
+            attributes["gen_ai.operation.name"] = "execute_tool"
+        if self._resource_uris and method.startswith("resources/") and type(uri := params.get("uri")) is str:
+            attributes["mcp.resource.uri"] = uri[:_LONGEST_CARRIED]
+        if self._network is not None:
+            attributes["network.transport"] = self._network
+        name = method if target is None else f"{method} {target}"
+        return self._tracer.start_span(name, parent, kind, attributes, _links(parent, ambient))
+
+
+def _links(parent: context.Context, ambient: context.Context | None) -> list[trace.Link]:
+    """Conventions for MCP, Context propagation: the parent is the one in ``_meta``; the ambient one is linked."""
+    if ambient is None:
+        return []
+    here = trace.get_current_span(ambient).get_span_context()
+    there = trace.get_current_span(parent).get_span_context()
+    return [trace.Link(here)] if here.is_valid and here != there else []
+
+
+def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
+    """What of the peer's ``_meta`` a propagator may look at: it expects headers, and no more than headers hold."""
+    return {key: value for key, value in meta.items() if type(value) is str and len(value) <= _LONGEST_CARRIED}
+
+
+class _Call:
+    def __init__(self, span: trace.Span, params: dict[str, Any]) -> None:
+        self._span = span
+        self.params = params
+
+    def end(self, result: Any, error: BaseException | None) -> None:
+        if error is None:
+            failed = isinstance(result, dict) and cast("dict[str, Any]", result).get("isError") is True
+            _end(self._span, _TOOL_ERROR if failed else None)
+        elif isinstance(error, PeerError):
+            _end(self._span, str(error.code), error.message, code=error.code)
+        elif isinstance(error, trio.Cancelled):
+            _end(self._span, "timeout" if error.source == "deadline" else "cancelled")
+        else:
+            _end(self._span, type(error).__qualname__)
+
+
+class _Handler:
+    def __init__(self, span: trace.Span, scope: RequestScope) -> None:
+        self._span = span
+        self._scope = scope
+
+    def end(self, result: Any) -> None:
+        cancellation, error = self._scope.cancellation, self._scope.request.error
+        if cancellation is not None:  # never answered, whatever the handler did; the reason is the peer's text
+            _end(self._span, "cancelled", f"cancelled: {cancellation.cause}")
+        elif error is not None:
+            _end(self._span, str(error.code), error.message, code=error.code)
+        else:
+            failed = isinstance(result, CallToolResult) and result.is_error
+            _end(self._span, _TOOL_ERROR if failed else None)
+
+
+def _end(span: trace.Span, error_type: str | None, description: str | None = None, *, code: int | None = None) -> None:
+    try:
+        if error_type is not None:
+            span.set_attribute("error.type", error_type)
+            words = None if description is None else description[:_LONGEST]
+            span.set_status(trace.StatusCode.ERROR, words)
+        if code is not None:
+            span.set_attribute("rpc.response.status_code", str(code))
+        span.end()
+    except Exception:
+        logger.exception("tracing the end of a request failed")
