@@ -8,7 +8,9 @@ from ..transports.memory import memory_channel_pair
 from .comparing import Pattern
 from .faults import Cut, Delay, Disconnect, Drop, Duplicate, Fault, FaultPlan, Garble, Passage, RandomFaults
 from .faulty_channel import FaultyChannel
+from .in_turn import in_turn
 from .opening import open_scripted_client, open_scripted_process, open_scripted_server, serve_scripted_stdio
+from .recording_context import RecordingContext, Said
 from .scripted_client import ScriptedClient
 from .scripted_peer import MissingMessage, ScriptedPeer, UnexpectedMessage
 from .scripted_server import ScriptedServer
@@ -27,10 +29,13 @@ __all__ = [
     "Passage",
     "Pattern",
     "RandomFaults",
+    "RecordingContext",
+    "Said",
     "ScriptedClient",
     "ScriptedPeer",
     "ScriptedServer",
     "UnexpectedMessage",
+    "in_turn",
     "memory_channel_pair",
     "open_client",
     "open_scripted_client",

@@ -1,0 +1,27 @@
+"""in_turn: scripted answers, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+__all__ = ["in_turn"]
+
+
+def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
+    """A handler that gives ``answers`` one after another, whatever it is asked; an exception is raised.
+
+    For the handlers of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) and for those
+    of a `RecordingContext`. Asked once more than there are answers, it raises `AssertionError`.
+    """
+    left = list(answers)
+
+    async def answer(*question: Any) -> Any:
+        if not left:
+            raise AssertionError(f"{len(answers)} answers were scripted, and one more was asked for: {question}")
+        given = left.pop(0)
+        if isinstance(given, BaseException):
+            raise given
+        return given
+
+    return answer

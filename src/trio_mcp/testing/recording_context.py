@@ -1,0 +1,256 @@
+"""RecordingContext: a context with which handlers can be called as the plain functions they are."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import attrs
+import trio
+
+from ..jsonrpc.codec import encode_value, frame_notification
+from ..jsonrpc.errors import ProtocolViolation
+from ..jsonrpc.messages import RequestId
+from ..runtime.calls import Progress
+from ..runtime.cancellation import CancelCause, Cancellation
+from ..runtime.logs import RequestLog
+from ..server.context import Auth
+from ..server.live_context import LiveContext
+from ..spec.converters import structure
+from ..spec.fields import JSONObject
+from ..spec.log_levels import should_log
+from ..spec.notifications import LogParams
+from ..spec.revisions import LATEST_MODERN, REVISIONS, Revision
+from .scripted_user import ScriptedUser, UserOptions
+
+__all__ = ["RecordingContext", "Said"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Said:
+    """A question or a notification of a handler, as it would travel."""
+
+    method: str
+    params: JSONObject | None
+
+
+class RecordingContext(LiveContext):
+    """Stands in for the context of a request: notes what the handler tells and asks, and answers by script.
+
+    The handlers of a client given as ``user`` answer the questions, in the asking task, and are what the client
+    is said to support; `in_turn` makes one of ready answers. Questions are checked as those of a real request.
+    Nothing is limited in its rate. For plain ``def`` handlers put it into a `WorkerContext`, in a thread.
+
+        async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
+            assert await greet(ctx) == "Hello, Ann"
+        assert ctx.progress_reports == [Progress(1), Progress(2)]
+
+    As ``async with`` it has a nursery, which is the request's own: left, it waits for its tasks, and `cancel`
+    stops what runs inside. What the block raises leaves it as it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        request_id: RequestId = 1,
+        revision: str = LATEST_MODERN.name,
+        session_id: str | None = None,
+        meta: JSONObject | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
+        lifespan: Any = None,
+        log_level: str = "debug",
+        input_responses: Mapping[str, JSONObject] | None = None,
+        request_state: str = "",
+        **user: Unpack[UserOptions],
+    ) -> None:
+        # Of the live context only the questions are used, and those need no scope.
+        self._lifespan = lifespan
+        self._request_id = request_id
+        self._revision = REVISIONS[revision]
+        self._session_id = session_id
+        self._meta = meta or {}
+        self._headers = headers
+        self._auth = auth
+        self._input_responses = input_responses or {}
+        self._request_state = request_state
+        self._user = ScriptedUser(**user)
+        self._log = _RecordedLog(self, log_level)
+        self._cancellation: Cancellation | None = None
+        self._event = threading.Event()
+        self._nursery: trio.Nursery | None = None
+        self._scope_alone = trio.CancelScope()
+        self._running: AbstractAsyncContextManager[None] | None = None
+        self.progress_reports: list[Progress] = []
+        """What `progress` was told, but for values that do not exceed the one before."""
+        self.logs: list[LogParams] = []
+        """The log messages of ``log_level`` and above."""
+        self.notifications: list[Said] = []
+        """What `send_notification` sent."""
+        self.questions: list[Said] = []
+        """What the client was asked. What was refused before it would be sent is not among them."""
+
+    # The request
+
+    @property
+    def request_id(self) -> RequestId:
+        return self._request_id
+
+    @property
+    def revision(self) -> Revision:
+        return self._revision
+
+    @property
+    def session_id(self) -> str | None:
+        return self._session_id
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self._meta
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        return self._headers
+
+    @property
+    def auth(self) -> Auth | None:
+        return self._auth
+
+    @property
+    def stateless(self) -> bool:
+        return not self._revision.handshake
+
+    @property
+    def input_responses(self) -> Mapping[str, JSONObject]:
+        return self._input_responses
+
+    @property
+    def request_state(self) -> str:
+        return self._request_state
+
+    # Its life
+
+    async def __aenter__(self) -> Self:
+        self._running = self._run()
+        await self._running.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._running is not None
+        return await self._running.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncGenerator[None]:
+        failure: Exception | None = None
+        async with trio.open_nursery() as self._nursery:
+            if self._cancellation is not None:
+                self._nursery.cancel_scope.cancel(reason=self._cancellation.reason)
+            try:
+                yield
+            except Exception as error:  # as when a handler fails: its tasks are cancelled
+                failure = error
+                self._nursery.cancel_scope.cancel(reason="the block failed")
+        if failure is not None:
+            raise failure
+
+    def cancel(self, reason: str | None = None, *, cause: CancelCause = CancelCause.PEER) -> None:
+        """Cancel the request as the client would. From here on nothing more is noted, for nothing more would be
+        sent. Only the first cancel counts."""
+        if self._cancellation is None:
+            self._cancellation = Cancellation(cause, reason, trio.current_time())
+            self._event.set()
+            self.cancel_scope.cancel(reason=reason or cause.value)
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        if self._nursery is None:
+            raise RuntimeError("a recording context has a nursery inside `async with` only")
+        return self._nursery
+
+    @property
+    def cancel_scope(self) -> trio.CancelScope:
+        return self._scope_alone if self._nursery is None else self._nursery.cancel_scope
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancellation is not None
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        return self._cancellation
+
+    @property
+    def cancelled(self) -> threading.Event:
+        return self._event
+
+    # What it tells
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        reports = self.progress_reports
+        if self.is_cancelled or not _is_finite(progress) or (reports and not progress > reports[-1].progress):
+            return False
+        reports.append(Progress(progress, total, message))
+        return True
+
+    @property
+    def log(self) -> RequestLog:
+        return self._log
+
+    async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
+        frame_notification(method, params)  # what could not be sent fails here, too
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self.is_cancelled:
+            self.notifications.append(Said(method, params))
+
+    # What it asks
+
+    def client_supports(self, capability: str) -> bool:
+        return self._user.capabilities.supports(capability)
+
+    def _check_way_back(self) -> None:
+        pass
+
+    async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
+        result = await self._ask_raw(method, params)
+        try:
+            return structure(result, result_type)
+        except ValueError as error:
+            raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
+
+    async def _ask_raw(self, method: str, params: JSONObject | None) -> Any:
+        encode_value(params)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self.questions.append(Said(method, params))
+        return await self._user.answer(method, params, self.revision)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+class _RecordedLog(RequestLog):
+    __slots__ = ("_context", "_minimum")
+
+    def __init__(self, context: RecordingContext, minimum: str) -> None:
+        self._context = context
+        self._minimum = minimum
+
+    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self.log_nowait(level, data, logger)
+
+    def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
+        """See `RequestLog.log_nowait`."""
+        if self._context.is_cancelled or not should_log(level, self._minimum):
+            return False
+        encode_value(data)
+        self._context.logs.append(LogParams(level, data, logger))
+        return True

@@ -1,0 +1,68 @@
+"""ScriptedUser: what stands behind a client (its model, its user, its roots), in the hands of a test."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict, Unpack
+
+import trio
+
+from ..client.answers import Answers
+from ..client.options import (
+    ClientSettings,
+    ElicitationHandler,
+    RootsHandler,
+    SamplingHandler,
+    UrlElicitationHandler,
+)
+from ..jsonrpc.errors import CodedError, PeerError
+from ..spec.capabilities import ClientCapabilities
+from ..spec.converters import unstructure
+from ..spec.fields import JSONObject
+from ..spec.revisions import Revision
+from ..spec.roots import Root
+
+__all__ = ["ScriptedUser", "UserOptions"]
+
+
+class UserOptions(TypedDict, total=False):
+    """The handlers of a client, as every ``open_*`` takes them; `ClientSettings` documents them."""
+
+    sampling: SamplingHandler
+    sampling_tools: bool
+    sampling_context: bool
+    elicitation: ElicitationHandler
+    elicitation_url: UrlElicitationHandler
+    roots: Sequence[Root] | RootsHandler
+
+
+class ScriptedUser:
+    """Answers as a client with these handlers would, at once and in the asking task: plain handlers get no
+    threads here, for which a virtual clock would not wait."""
+
+    def __init__(self, **options: Unpack[UserOptions]) -> None:
+        handlers: dict[str, Any] = {
+            name: _in_this_task(option) if callable(option) else option for name, option in options.items()
+        }
+        self._answers = Answers(ClientSettings(**handlers), trio.CapacityLimiter(1))
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """What such a client declares."""
+        return self._answers.capabilities
+
+    async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
+        """The result as it travels. Raises `PeerError` for what a handler refuses, and for what has none."""
+        try:
+            return unstructure(await self._answers.prepare(method, params)(), revision)
+        except CodedError as error:
+            raise PeerError(error.code, error.message, error.data) from error
+
+
+def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
+    async def answer(*question: Any) -> Any:
+        given = handler(*question)
+        return await given if inspect.isawaitable(given) else given
+
+    return answer

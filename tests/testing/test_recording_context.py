@@ -1,0 +1,296 @@
+"""A context that notes what a handler tells and asks, and answers by script."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    CancelCause,
+    CapabilityMissing,
+    CodedError,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitFormParams,
+    ElicitResult,
+    LogParams,
+    NotSerializable,
+    PeerError,
+    Progress,
+    ProtocolViolation,
+    RequestContext,
+    Root,
+    Server,
+    TextContent,
+    WorkerContext,
+    open_memory,
+)
+from trio_mcp.testing import RecordingContext, Said, in_turn
+
+HELLO = CreateMessageResult("assistant", TextContent("hello"), "model")
+MANY_ROOTS = [Root("file:///a"), Root("file:///b")]
+
+
+@attrs.define
+class Name:
+    name: str
+
+
+async def greet(ctx: RequestContext) -> str:
+    ctx.progress(1, 2, "asking")
+    answer = await ctx.elicit("Who are you?", Name)
+    ctx.progress(2, 2)
+    name = answer.content_as(Name)
+    await ctx.log.info({"name": None if name is None else name.name}, logger="greeter")
+    await ctx.send_notification("notifications/x-greeted")
+    return "Hello" if name is None else f"Hello, {name.name}"
+
+
+async def test_a_handler_is_called_as_the_function_it_is() -> None:
+    async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
+        assert await greet(ctx) == "Hello, Ann"
+    assert ctx.progress_reports == [Progress(1, 2, "asking"), Progress(2, 2)]
+    assert ctx.logs == [LogParams("info", {"name": "Ann"}, "greeter")]
+    assert ctx.notifications == [Said("notifications/x-greeted", None)]
+    (question,) = ctx.questions
+    assert question.method == "elicitation/create"
+    assert question.params is not None
+    assert question.params["message"] == "Who are you?"
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", "2026-07-28"])
+async def test_it_gives_what_the_same_handler_gets_from_a_client_with_the_same_answers(revision: str) -> None:
+    async def everything(ctx: RequestContext) -> list[Any]:
+        model = await ctx.sample("hi", max_tokens=5, system_prompt="short")
+        answer = await ctx.elicit("name?", Name)
+        return [model.content.text, answer.action, answer.content, [root.uri for root in await ctx.list_roots()]]  # type: ignore[union-attr]
+
+    user: Any = {"sampling": lambda _: HELLO, "elicitation": lambda _: {"name": "Ann"}, "roots": MANY_ROOTS}
+    async with RecordingContext(revision=revision, **user) as ctx:
+        recorded = await everything(ctx)
+    server, live = Server("s"), list[Any]()
+
+    @server.tool
+    async def tool(ctx: RequestContext) -> None:
+        live.append(await everything(ctx))
+
+    legacy = "2025-11-25" if revision == "2026-07-28" else revision
+    async with open_memory(server, era="legacy", revision=legacy, **user) as client:
+        await client.call_tool("tool")
+    assert [recorded] == live
+
+
+async def test_it_says_who_asks() -> None:
+    ctx = RecordingContext(
+        request_id="7", revision="2025-06-18", session_id="s", meta={"a": 1}, headers={"host": "x"}, lifespan=[1]
+    )
+    assert (ctx.request_id, ctx.revision.name, ctx.session_id) == ("7", "2025-06-18", "s")
+    assert (ctx.meta, ctx.headers, ctx.lifespan, ctx.auth) == ({"a": 1}, {"host": "x"}, [1], None)
+    assert not ctx.stateless
+    assert RecordingContext().stateless
+
+
+async def test_the_client_supports_what_there_are_answers_for() -> None:
+    ctx = RecordingContext(sampling=in_turn(HELLO), sampling_tools=True)
+    assert ctx.client_supports("sampling.tools")
+    assert not ctx.client_supports("elicitation")
+    with pytest.raises(CapabilityMissing):
+        await ctx.elicit("?", Name)
+    assert ctx.questions == []
+
+
+async def test_answers_come_in_turn_and_errors_are_raised() -> None:
+    ctx = RecordingContext(sampling=in_turn(HELLO, CodedError(-1, "the user said no")))
+    assert await ctx.sample("one", max_tokens=1) == HELLO
+    with pytest.raises(PeerError, match="the user said no"):
+        await ctx.sample("two", max_tokens=1)
+    with pytest.raises(AssertionError, match="2 answers were scripted"):
+        await ctx.sample("three", max_tokens=1)
+    assert [question.params["messages"][0]["content"]["text"] for question in ctx.questions if question.params] == [
+        "one",
+        "two",
+        "three",
+    ]
+
+
+async def test_answers_may_depend_on_the_question_and_take_their_time(autojump_clock: MockClock) -> None:
+    async def sampling(params: CreateMessageParams) -> CreateMessageResult:
+        await trio.sleep(5)
+        return CreateMessageResult("assistant", TextContent(f"{params.max_tokens}"), "model")
+
+    ctx = RecordingContext(sampling=sampling)
+    assert (await ctx.sample("?", max_tokens=12)).content == TextContent("12")
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_the_user_may_say_no(action: Any) -> None:
+    async with RecordingContext(elicitation=in_turn(ElicitResult(action))) as ctx:
+        assert await greet(ctx) == "Hello"
+
+
+async def test_urls_are_asked_of_their_own_handler() -> None:
+    ctx = RecordingContext(elicitation_url=lambda params: ElicitResult("accept" if "pay" in params.url else "decline"))
+    assert (await ctx.elicit_url("pay", "https://example.com/pay", "e")).action == "accept"
+    with pytest.raises(CapabilityMissing):
+        await ctx.elicit("?", Name)
+
+
+async def test_an_answer_that_does_not_fit_is_a_violation() -> None:
+    ctx = RecordingContext(elicitation=in_turn({"nome": "Ann"}))
+    with pytest.raises(ProtocolViolation, match="does not fit"):
+        await ctx.elicit("?", Name)
+
+
+async def test_a_question_that_could_not_be_asked_fails_as_it_would() -> None:
+    ctx = RecordingContext(elicitation=in_turn({}))
+    with pytest.raises(CodedError, match="deep"):
+        await ctx.elicit("?", {"type": "object", "properties": {"deep": {"type": "object"}}})
+    assert ctx.questions == []
+
+
+async def test_raw_questions_get_raw_answers() -> None:
+    seen = list[Any]()
+
+    def elicitation(params: ElicitFormParams) -> ElicitResult:
+        seen.append(params.message)
+        return ElicitResult("accept", {"x": 1})
+
+    ctx = RecordingContext(elicitation=elicitation, roots=MANY_ROOTS)
+    form = {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}
+    assert await ctx.elicit_raw(form) == {"action": "accept", "content": {"x": 1}}
+    assert await ctx.list_roots_raw() == {"roots": [{"uri": "file:///a"}, {"uri": "file:///b"}]}
+    assert seen == ["m"]
+    with pytest.raises(PeerError, match="Method not found"):
+        await ctx.sample_raw({"messages": [], "maxTokens": 1})
+
+
+async def test_what_cannot_be_sent_fails_and_is_not_noted() -> None:
+    ctx = RecordingContext()
+    with pytest.raises(NotSerializable):
+        await ctx.log.info(math.nan)
+    with pytest.raises(NotSerializable):
+        await ctx.send_notification("notifications/x", {"x": object()})
+    assert (ctx.logs, ctx.notifications) == ([], [])
+
+
+async def test_logs_below_the_level_are_not_noted() -> None:
+    ctx = RecordingContext(log_level="warning")
+    await ctx.log.info("quiet")
+    await ctx.log.error("loud")
+    assert not ctx.log.log_nowait("debug", "quiet")
+    assert ctx.log.log_nowait("alert", "loud")
+    assert [(log.level, log.data) for log in ctx.logs] == [("error", "loud"), ("alert", "loud")]
+
+
+async def test_progress_that_does_not_grow_is_no_progress() -> None:
+    ctx = RecordingContext()
+    told = [ctx.progress(value) for value in (1, 1, 0, 2.5, math.nan, math.inf, "three")]  # type: ignore[arg-type]
+    assert told == [True, False, False, True, False, False, False]
+    assert ctx.progress_reports == [Progress(1), Progress(2.5)]
+
+
+# Cancellation
+
+
+async def test_a_cancel_stops_the_handler_and_says_why(autojump_clock: MockClock) -> None:
+    cleaned_up = list[str | None]()
+
+    async def work(ctx: RequestContext) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            assert ctx.cancellation is not None
+            cleaned_up.append(ctx.cancellation.reason)
+            ctx.progress(1)
+
+    async with RecordingContext() as ctx:
+        ctx.nursery.start_soon(work, ctx)
+        await wait_all_tasks_blocked()
+        ctx.cancel("enough")
+        ctx.cancel("once more")
+    assert cleaned_up == ["enough"]
+    assert ctx.is_cancelled
+    assert ctx.cancelled.is_set()
+    assert ctx.cancellation is not None
+    assert ctx.cancellation.cause is CancelCause.PEER
+    assert ctx.progress_reports == []
+
+
+async def test_nothing_is_noted_after_the_cancel() -> None:
+    ctx = RecordingContext()
+    ctx.cancel()
+    await ctx.log.error("late")
+    await ctx.send_notification("notifications/late")
+    assert not ctx.progress(1)
+    assert (ctx.logs, ctx.notifications, ctx.progress_reports) == ([], [], [])
+
+
+async def test_a_context_cancelled_beforehand_stops_at_the_first_checkpoint() -> None:
+    reached = list[str]()
+    ctx = RecordingContext()
+    ctx.cancel("too late")
+    async with ctx:
+        reached.append("start")
+        await ctx.check_cancelled()
+        reached.append("after the checkpoint")
+    assert reached == ["start"]
+
+
+async def test_leaving_the_block_waits_for_the_tasks_of_the_handler(autojump_clock: MockClock) -> None:
+    done = list[float]()
+
+    async def later() -> None:
+        await trio.sleep(5)
+        done.append(trio.current_time())
+
+    async with RecordingContext() as ctx:
+        ctx.nursery.start_soon(later)
+    assert done == [5]
+
+
+async def test_what_the_block_raises_leaves_it_as_it_is(autojump_clock: MockClock) -> None:
+    with pytest.raises(LookupError, match="mine"):
+        async with RecordingContext() as ctx:
+            ctx.nursery.start_soon(trio.sleep_forever)
+            raise LookupError("mine")
+
+
+async def test_outside_of_a_block_there_is_no_nursery() -> None:
+    ctx = RecordingContext()
+    with pytest.raises(RuntimeError, match="async with"):
+        ctx.nursery  # noqa: B018
+    ctx.cancel("over")
+    with ctx.cancel_scope as scope:
+        await trio.sleep_forever()
+    assert scope.cancelled_caught
+
+
+async def test_a_plain_handler_runs_in_a_thread_with_its_own_view() -> None:
+    def work(ctx: WorkerContext) -> str:
+        ctx.progress(1)
+        ctx.log.info("from a thread")
+        return ctx.elicit("name?", Name).content_as(Name).name  # type: ignore[union-attr]
+
+    ctx = RecordingContext(elicitation=in_turn({"name": "Ann"}))
+    assert await trio.to_thread.run_sync(work, WorkerContext(ctx)) == "Ann"
+    assert ctx.progress_reports == [Progress(1)]
+    assert [log.data for log in ctx.logs] == ["from a thread"]
+
+
+async def test_the_passive_context_needs_one_member_to_be_a_fake() -> None:
+    class OnlyRoots(RequestContext):
+        async def list_roots(self) -> list[Root]:
+            return MANY_ROOTS
+
+    ctx = OnlyRoots()
+    assert await ctx.list_roots() == MANY_ROOTS
+    assert not ctx.progress(1)
+    await ctx.log.info("nobody reads this")
+    assert not ctx.is_cancelled
+    with pytest.raises(CodedError, match="no server-to-client channel"):
+        await ctx.sample("hi", max_tokens=1)
