@@ -18,6 +18,7 @@ from .runtime.limits import Limits
 from .runtime.load import Statistics
 from .runtime.logs import RequestLog
 from .server.context import Auth, ElicitAnswer, RequestContext
+from .server.input_required import InputRequired
 from .server.log_bridge import ClientLogHandler
 from .server.resources import ResourceNotFound
 from .server.results import error_result, text_result
@@ -43,7 +44,8 @@ from .spec.content import (
 )
 from .spec.converters import NotExpressible
 from .spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
-from .spec.errors import CapabilityMissing, NoWayBack
+from .spec.errors import BadAnswer, CapabilityMissing, NoWayBack
+from .spec.input_required import InputRequest
 from .spec.lifecycle import Icon, Implementation
 from .spec.log_levels import LogLevel
 from .spec.notifications import LogParams
@@ -94,6 +96,7 @@ __all__ = [
     "Annotations",
     "AudioContent",
     "Auth",
+    "BadAnswer",
     "BlobResourceContents",
     "CallToolResult",
     "CancelCause",
@@ -119,6 +122,8 @@ __all__ = [
     "Icon",
     "ImageContent",
     "Implementation",
+    "InputRequest",
+    "InputRequired",
     "Limits",
     "LogLevel",
     "LogParams",

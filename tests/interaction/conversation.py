@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LATEST_LEGACY", "LEGACY", "META_PREFIX", "MODERN", "REVISIONS", "Conversation", "is_same"]
+__all__ = ["ANSWERS", "LATEST_LEGACY", "LEGACY", "META_PREFIX", "MODERN", "REVISIONS", "Conversation", "is_same"]
 
 LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 LATEST_LEGACY = LEGACY[-1]
@@ -13,6 +13,13 @@ MODERN = "2026-07-28"
 REVISIONS = (*LEGACY, MODERN)
 
 META_PREFIX = "io.modelcontextprotocol/"
+
+ANSWERS: dict[str, Any] = {
+    "elicitation/create": {"action": "accept", "content": {"name": "Ada"}},
+    "sampling/createMessage": {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"},
+    "roots/list": {"roots": [{"uri": "file:///a"}]},
+}
+"""What a client answers that has nothing else to say, by method."""
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -79,6 +86,26 @@ class Conversation:
         if log_level is not None and self.is_modern:
             meta[META_PREFIX + "logLevel"] = log_level
         return self.message("tools/call", {"name": tool, "arguments": arguments or {}}, meta=meta, id=id)
+
+    def retry_message(
+        self,
+        first: dict[str, Any],
+        asked: dict[str, Any],
+        responses: dict[str, Any] | None = None,
+        *,
+        meta: dict[str, Any] | None = None,
+        id: Any = ...,
+    ) -> dict[str, Any]:
+        """The next round of the request ``first``, which was ``asked``: the same parameters, the state exactly as it
+        came, and ``responses`` by key; by default one to each question, from `ANSWERS`. Not sent yet."""
+        if responses is None:
+            responses = {key: ANSWERS[question["method"]] for key, question in asked.get("inputRequests", {}).items()}
+        params = {key: value for key, value in first["params"].items() if key != "_meta"}
+        params["inputResponses"] = responses
+        params.pop("requestState", None)
+        if "requestState" in asked:
+            params["requestState"] = asked["requestState"]
+        return self.message(first["method"], params, meta=meta, id=id)
 
     def opening(self, revision: str = LATEST_LEGACY) -> dict[str, Any]:
         """The parameters of ``initialize``."""

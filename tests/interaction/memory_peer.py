@@ -12,6 +12,7 @@ import trio.testing
 
 from trio_mcp import Server
 from trio_mcp.runtime.channel import MessageChannel
+from trio_mcp.runtime.peer import Peer
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -71,6 +72,14 @@ class MemoryPeer(Conversation):
         reply = await self.reply(message["id"])
         assert "error" in reply, reply
         return reply["error"]
+
+    async def retry(
+        self, first: dict[str, Any], asked: dict[str, Any], responses: dict[str, Any] | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Come back with answers and return the reply."""
+        message = self.retry_message(first, asked, responses, **options)
+        await self.send(message)
+        return await self.reply(message["id"])
 
     async def notify(self, method: str, params: Any = None) -> None:
         """Send a notification."""
@@ -141,23 +150,29 @@ class MemoryPeer(Conversation):
 
 @asynccontextmanager
 async def connected(
-    server: Server, revision: str | None = LATEST_LEGACY, capabilities: dict[str, Any] | None = None
+    server: Server,
+    revision: str | None = LATEST_LEGACY,
+    capabilities: dict[str, Any] | None = None,
+    *,
+    stateless: bool = False,
 ) -> AsyncIterator[MemoryPeer]:
     """A peer of ``server``, opened unless ``revision`` is `None`."""
-    async with connected_twice(server) as (peer, _):
+    async with connected_twice(server, stateless=stateless) as (peer, _):
         if revision is not None:
             await peer.open(revision, capabilities)
         yield peer
 
 
 @asynccontextmanager
-async def connected_twice(server: Server) -> AsyncIterator[tuple[MemoryPeer, MemoryPeer]]:
+async def connected_twice(
+    server: Server, *, stateless: bool = False, principals: tuple[str | None, str | None] = (None, None)
+) -> AsyncIterator[tuple[MemoryPeer, MemoryPeer]]:
     """Two connections to one running server, neither opened."""
-    async with server.running() as running, trio.open_nursery() as nursery:
+    async with server.running(stateless=stateless) as running, trio.open_nursery() as nursery:
         peers: list[MemoryPeer] = []
-        for _ in range(2):
+        for principal in principals:
             ours, theirs = memory_channel_pair()
-            await nursery.start(ServerConnection(running, theirs).run)
+            await nursery.start(ServerConnection(running, theirs, Peer(principal=principal)).run)
             peers.append(MemoryPeer(ours))
         yield peers[0], peers[1]
         nursery.cancel_scope.cancel()

@@ -104,13 +104,16 @@ QUESTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)
-async def test_sa_02_el_02_ro_04_ch_06_modern_requests_have_no_way_back(
+async def test_sa_02_el_02_ro_04_ch_06_requests_to_a_stateless_server_have_no_way_back(
     autojump_clock: MockClock, asking: Asking, kind: str
 ) -> None:
-    for capabilities in (ALL, {}):
-        async with connected(asking.server, MODERN, capabilities) as peer:
-            error = await asking.refused(peer, QUESTIONS[kind])
-            assert error.code == -32603, "no way back comes before any capability"
+    for revision in (LATEST_LEGACY, MODERN):
+        for capabilities in (ALL, {}):
+            async with connected(asking.server, revision, capabilities, stateless=True) as peer:
+                error = await asking.refused(peer, QUESTIONS[kind])
+                assert error.code == -32603, "no way back comes before any capability"
+                assert "return input-required" in error.message
+                assert "serve it statefully" in error.message
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)

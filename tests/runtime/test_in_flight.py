@@ -25,6 +25,7 @@ class FakeScope:
 
     request: FakeRequest = attrs.field(factory=FakeRequest)
     holds_slot: bool = False
+    size: int = 0
 
 
 class Floor:

@@ -41,6 +41,7 @@ from .outbound import Outbound
 from .outbox import Outbox, Segment
 from .peer import NOBODY_KNOWN, Peer
 from .replies import Replies, error_line
+from .retry import Seal
 from .tracing import Tracing
 from .wiring import Wiring
 
@@ -75,6 +76,7 @@ class DuplexChannel:
         peer: Peer = NOBODY_KNOWN,
         stateless: bool = False,
         tracing: Tracing | None = None,
+        seal: Seal | None = None,
     ) -> None:
         self.state = state
         self.limits = limits
@@ -90,6 +92,7 @@ class DuplexChannel:
             load or Load(),
             peer,
             stateless,
+            seal,
         )
         self.lost: ConnectionLost | None = None
         """Why nothing we write reaches the peer any more; `None` while it does."""
@@ -123,6 +126,7 @@ class DuplexChannel:
                     self._write,
                     self._notifications.run,
                     self._inbound.overruns.run,
+                    self._inbound.parking.run,
                     self.wiring.late_progress.run,
                 ):
                     service.start_soon(task)
@@ -188,14 +192,20 @@ class DuplexChannel:
 
     async def _drain(self) -> None:
         if self.lost is None:
+            # Nobody can come back with answers any more: no new requests are taken.
+            self._inbound.cancel_parked(CancelCause.SHUTDOWN, self._end_reason)
             deadline = trio.current_time() + self._drain_timeout
             with trio.move_on_after(_LEAST_FLUSH):  # streams end by themselves, even where nobody is waited for
                 await self._inbound.streams_idle()
             with trio.CancelScope(deadline=deadline):
                 await self._inbound.idle()
         cause = CancelCause.SHUTDOWN if self.lost is None else CancelCause.DISCONNECT
-        self._inbound.cancel_all(cause, self._inbound.refuse_reason or "the connection has ended")
+        self._inbound.cancel_all(cause, self._end_reason)
         self._wake()
+
+    @property
+    def _end_reason(self) -> str:
+        return self._inbound.refuse_reason or "the connection has ended"
 
     async def _flush(self) -> None:
         """Let the last replies out, to a peer that reads."""

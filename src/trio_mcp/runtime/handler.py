@@ -21,8 +21,8 @@ class RequestHandler(Protocol):
     """The side of a connection that knows what methods mean."""
 
     def answer_now(self, request: InboundRequest) -> Any:
-        """The result of a request that needs no waiting, or `NOT_NOW`. Runs in the reader: it must be quick.
-        Raises `CodedError` for an error reply."""
+        """The result of a request that needs no waiting, `NOT_NOW`, or `Retry`. Runs in the reader: it must be
+        quick. Raises `CodedError` for an error reply."""
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
         """The result of a request, in its own nursery. Raises `CodedError` for an error reply; any other

@@ -40,23 +40,30 @@ class InFlight:
         """All that have not ended, oldest first."""
         return iter(tuple(self._scopes.values()))
 
+    def has_room(self, size: int) -> bool:
+        """Whether `admit` takes a request of ``size`` bytes, which is no stream."""
+        limits = self._limits
+        if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
+            return False
+        return self._has_bytes(size)
+
+    def _has_bytes(self, size: int) -> bool:
+        limits = self._limits
+        return not (self._bytes and self._bytes + size > limits.max_inbound_bytes) and self._load.has_room(size, limits)
+
     def admit(self, scope: RequestScope) -> bool:
         """Start it, or let it wait for its turn. False when a bound is reached: it never runs then."""
-        limits, size = self._limits, scope.request.size
-        if self._scopes and self._bytes + size > limits.max_inbound_bytes:
-            return False
-        if not self._load.has_room(size, limits):
-            return False
+        size = scope.request.size
         if scope.request.method.streams:
-            return self._admit_stream(scope)
-        if self._slots >= limits.max_in_flight:
-            if len(self._waiting) >= limits.max_queued:
-                return False
+            return self._has_bytes(size) and self._admit_stream(scope)
+        if not self.has_room(size):
+            return False
+        self._keep(scope)
+        if self._slots < self._limits.max_in_flight:
+            self._run(scope)
+        else:
             self._waiting.append(scope)
             self._load.queued += 1
-        self._keep(scope)
-        if self._slots < limits.max_in_flight:
-            self._run(scope)
         return True
 
     def _admit_stream(self, scope: RequestScope) -> bool:
@@ -69,9 +76,11 @@ class InFlight:
         return True
 
     def _keep(self, scope: RequestScope) -> None:
+        size = scope.request.size
         self._scopes[scope.request] = scope
-        self._bytes += scope.request.size
-        self._load.inbound_bytes += scope.request.size
+        scope.size += size
+        self._bytes += size
+        self._load.inbound_bytes += size
 
     def _run(self, scope: RequestScope) -> None:
         scope.holds_slot = True
@@ -92,6 +101,10 @@ class InFlight:
         self.ended(scope)
         return True
 
+    def leave(self, scope: RequestScope) -> None:
+        """It was answered, but its handler waits for more. What it was called with still counts."""
+        self._remove(scope)
+
     def release_slot(self, scope: RequestScope) -> None:
         """Let the next one run, though ``scope`` has not ended. Idempotent."""
         if not scope.holds_slot:
@@ -104,11 +117,15 @@ class InFlight:
             self._run(self._waiting.popleft())
 
     def ended(self, scope: RequestScope) -> None:
-        """It is over, and so is all that was kept for it."""
+        """It is over, and so is all that was kept for it. Idempotent."""
+        self._bytes -= scope.size
+        self._load.inbound_bytes -= scope.size
+        scope.size = 0
+        self._remove(scope)
+
+    def _remove(self, scope: RequestScope) -> None:
         if self._scopes.pop(scope.request, None) is None:
             return
-        self._bytes -= scope.request.size
-        self._load.inbound_bytes -= scope.request.size
         if scope.request.method.streams:
             self._streams -= 1
             self._load.listening -= 1

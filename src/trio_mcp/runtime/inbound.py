@@ -14,11 +14,12 @@ from .batches import BatchReplies
 from .cancellation import CancelCause
 from .handler import NOT_NOW
 from .in_flight import InFlight
-from .outbound import REQUEST_MARKS
-from .outbox import Owner
+from .outbox import REQUEST_MARKS, Owner
 from .overruns import Overruns
+from .parking import Parking
 from .replies import Replies
 from .request_scope import Ask, RequestScope, current_request
+from .retry import Retry
 
 if TYPE_CHECKING:
     from ..state.events import CancelReceived
@@ -46,6 +47,7 @@ class Inbound:
         self._replies = replies
         self._tracer = tracer
         self._in_flight = InFlight(wiring.limits, self._start, wiring.load)
+        self.parking = Parking(wiring, replies, self._in_flight, self._cancel)
         self.at_once = Owner()
         """Whose the replies are that the reader gives itself, without any task."""
         self.overruns = Overruns(wiring.limits.cleanup_grace, self._overran)
@@ -59,18 +61,27 @@ class Inbound:
         self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, batch: BatchReplies | None) -> None:
-        """Answer it at once, start it, let it wait for its turn, or refuse it. Synchronous."""
+        """Answer it at once, start it, let it wait for its turn, let a parked handler go on with it, or refuse it.
+        Synchronous."""
         try:
             result = self._handler.answer_now(request)
         except Exception as error:  # whatever it is, the reader reads on
             self._finish_now(request, self._replies.failure(request, error), batch)
             return
-        if result is not NOT_NOW:
+        if result is not NOT_NOW and type(result) is not Retry:
             self._finish_now(request, self._replies.result(request, result), batch)
         elif self.refuse_reason is not None:
             self._refuse(request, "Shutting down: no new requests are taken", batch)
-        elif not self._in_flight.admit(RequestScope(self._wiring, request, batch, self._ask)):
+        elif result is not NOT_NOW:
+            self._resume(request, result)
+        elif not self._in_flight.admit(RequestScope(self._wiring, request, batch, self._ask, self.parking.park)):
             self._refuse(request, "Too busy: too many requests are in flight or waiting; try again later", batch)
+
+    def _resume(self, request: InboundRequest, retry: Retry) -> None:
+        try:
+            self.parking.resume(request, retry)
+        except CodedError as error:
+            self._finish_now(request, self._replies.error(request, error), None)
 
     def _refuse(self, request: InboundRequest, reason: str, batch: BatchReplies | None) -> None:
         self._finish_now(request, self._replies.error(request, CodedError(TOO_BUSY, reason)), batch)
@@ -92,7 +103,10 @@ class Inbound:
 
     def _start(self, scope: RequestScope) -> None:
         assert self.nursery is not None
-        self.nursery.start_soon(self._answer, scope)
+        if scope.parked:
+            scope.resume()
+        else:
+            self.nursery.start_soon(self._answer, scope)
 
     async def _answer(self, scope: RequestScope) -> None:
         """Run the handler and everything it starts, and answer."""
@@ -118,6 +132,7 @@ class Inbound:
                         scope.nursery.cancel_scope.cancel(reason="the handler failed")
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
+            await scope.next_round()  # what it gave while it was parked is kept for the retry
             line = self._reply_line(scope, result, failure)
             scope.close()
             if line is not None and scope.batch is None and self._outbox.is_full(REQUEST_MARKS):
@@ -144,6 +159,8 @@ class Inbound:
             if failure is not None:
                 logger.debug("request %r failed after its cancel: %r", request.id, failure)
             return None
+        if scope.instead is not None:
+            return self._replies.result(request, scope.instead)
         if failure is not None:
             return self._replies.failure(request, failure)
         if scope.nursery is not None and scope.nursery.cancel_scope.cancelled_caught:
@@ -155,7 +172,7 @@ class Inbound:
 
     def cancel_received(self, event: CancelReceived) -> None:
         """The peer gave up on one. Acted on at once, ahead of every queue."""
-        scope = self._in_flight.find(event.request)
+        scope = self._in_flight.find(event.request) or self.parking.find(event.request)
         if scope is not None:
             logger.debug("request %r cancelled by the peer: %.200r", event.request.id, event.reason)
             self._cancel(scope, CancelCause.PEER, event.reason)
@@ -164,13 +181,20 @@ class Inbound:
         """Cancel all that have not ended."""
         for scope in self._in_flight:
             self._cancel(scope, cause, reason)
+        self.cancel_parked(cause, reason)
+
+    def cancel_parked(self, cause: CancelCause, reason: str | None) -> None:
+        """Cancel all that wait for the client to come back with answers."""
+        for scope in self.parking:
+            self._cancel(scope, cause, reason)
 
     def _cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
         if not scope.cancel(cause, reason):
             return
         self._wiring.load.cancelled += 1
         self._state.finish(scope.request)
-        if self._in_flight.drop_waiting(scope):
+        self.parking.forget(scope)
+        if self._in_flight.drop_waiting(scope) and not scope.parked:
             if scope.batch is not None:
                 scope.batch.settle(None)
         else:

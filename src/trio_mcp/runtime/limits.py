@@ -45,6 +45,8 @@ class Limits:
     connection (close code 1009)."""
     max_batch: int = _bound(100)
     """Messages in one batch (revisions that have batches). Longer ones are answered with error -32600."""
+    max_parked: int = _bound(1000)
+    """Handlers that wait for a modern client to come back with answers. Of more, the oldest is cancelled."""
     max_pending_notifications: int = _bound(10_000)
     """Notifications of the peer that wait for our callbacks, and progress values of one call; together they
     take ``max_inbound_bytes`` at most, too. Beyond it the oldest is dropped and counted."""
@@ -75,6 +77,9 @@ class Limits:
     """How long a WebSocket peer may be silent before it is sent a ping. ``math.inf``: for ever."""
     ping_timeout: float = _bound(20.0)
     """How long it may be silent after that, before the connection is taken for lost."""
+    retry_timeout: float = _bound(600.0)
+    """How long a modern client may take to come back with answers. Then the handler that asked is cancelled, and
+    the ``requestState`` it gave is good for nothing. ``math.inf``: for ever."""
     drain_timeout: float = _seconds(5.0)
     """How long accepted work may go on after the end of input or a signal, before it is cancelled."""
 

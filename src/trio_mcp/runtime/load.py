@@ -21,8 +21,12 @@ class Statistics:
     """Requests that wait for their turn now."""
     listening: int
     """Streams of ``subscriptions/listen`` that are open now. They do not count as in flight."""
+    parked: int
+    """Handlers that wait now for a modern client to come back with answers."""
     cancelled: int
-    """Requests cancelled so far: by their caller, by the loss or the end of their connection."""
+    """Requests cancelled so far: by their caller, by the loss or the end of their connection, or while parked."""
+    expired: int
+    """Those of them that were parked, and for which no answers came in time or of which there were too many."""
     overrun: int
     """Cancelled requests so far whose cleanup took longer than its grace."""
     dropped_logs: int
@@ -37,25 +41,29 @@ class Load:
     in_flight: int = 0
     queued: int = 0
     listening: int = 0
+    parked: int = 0
     inbound_bytes: int = 0
     cancelled: int = 0
+    expired: int = 0
     overrun: int = 0
     dropped_logs: int = 0
 
     def has_room(self, size: int, limits: Limits) -> bool:
         """Whether one more request of ``size`` bytes is within the bounds of the whole server."""
-        if self.in_flight + self.queued + self.listening >= limits.max_server_requests:
+        if self.in_flight + self.queued + self.listening + self.parked >= limits.max_server_requests:
             return False
         return not self.inbound_bytes or self.inbound_bytes + size <= limits.max_server_bytes
 
     def statistics(self) -> Statistics:
         """As they are now."""
         return Statistics(
-            self.connections,
-            self.in_flight,
-            self.queued,
-            self.listening,
-            self.cancelled,
-            self.overrun,
-            self.dropped_logs,
+            connections=self.connections,
+            in_flight=self.in_flight,
+            queued=self.queued,
+            listening=self.listening,
+            parked=self.parked,
+            cancelled=self.cancelled,
+            expired=self.expired,
+            overrun=self.overrun,
+            dropped_logs=self.dropped_logs,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -15,6 +15,7 @@ from .backlog import Backlog
 from .calls import Call, OnProgress, Progress, RoundTrips, Settled
 from .cancellation import reason_of
 from .channel import ConnectionLost
+from .outbox import REQUEST_MARKS
 from .request_scope import current_request
 
 if TYPE_CHECKING:
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from .outbox import Outbox
     from .tracing import Tracer
 
-__all__ = ["REQUEST_MARKS", "Outbound"]
-
-REQUEST_MARKS: Final = 4
-"""Requests and responses wait for room at this many high-water marks."""
+__all__ = ["Outbound"]
 
 
 class Outbound:

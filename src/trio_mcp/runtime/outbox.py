@@ -9,12 +9,15 @@ replaced.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
 
-__all__ = ["Outbox", "Owner", "Segment"]
+__all__ = ["REQUEST_MARKS", "Outbox", "Owner", "Segment"]
+
+REQUEST_MARKS: Final = 4
+"""Requests and responses wait for room at this many high-water marks."""
 
 _WAKE_AT_ONCE = 8
 

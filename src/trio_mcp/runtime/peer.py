@@ -17,6 +17,8 @@ class Peer:
     """Names this connection; minted by us."""
     headers: Mapping[str, str] | None = None
     """Headers of the HTTP request it came with, names in lower case."""
+    principal: str | None = None
+    """Who calls, where the transport has found out; answers to questions must come from the same."""
 
 
 NOBODY_KNOWN = Peer()

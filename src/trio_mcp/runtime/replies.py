@@ -10,6 +10,7 @@ from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..jsonrpc.messages import ErrorResponse
 from ..spec.converters import NotExpressible, unstructure
+from ..spec.input_required import InputRequiredResult
 from ..spec.meta import SERVER_INFO, check_meta_keys
 from .together import only_member
 
@@ -36,7 +37,7 @@ class Replies:
             if meta := data.get("_meta"):
                 _look_at_keys(request, meta)
             if revision.result_type:
-                data = {"resultType": "complete", **data}
+                data = {"resultType": "input_required" if type(result) is InputRequiredResult else "complete", **data}
                 if (info := self._server_info.get(revision)) is not None:
                     data["_meta"] = {**(data.get("_meta") or {}), SERVER_INFO: info}
             return frame_result(request.id, data) + b"\n"

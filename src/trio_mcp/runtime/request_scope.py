@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
+from ..spec.fields import JSONObject
 from ..spec.log_levels import log_level_rank
+from ..spec.meta import ProgressToken
 from ..spec.revisions import Revision
 from ..spec.trace_context import TraceContext
 from ..state.requests import InboundRequest
@@ -19,9 +21,12 @@ from .calls import OnProgress
 from .cancellation import CancelCause, Cancellation
 from .logs import Logged, RequestLog
 from .progress import ProgressReporter
+from .rounds import Asking, Question, Rounds
 from .wiring import Wiring
 
 __all__ = ["NEVER_LOGGED", "RequestScope", "current_request"]
+
+_NO_RESPONSES: Final[Mapping[str, JSONObject]] = {}
 
 NEVER_LOGGED = 8
 """A minimum above every rank."""
@@ -40,11 +45,20 @@ class Ask(Protocol):
         ...
 
 
-class RequestScope(Logged):
-    """One inbound request from its acceptance to its end.
+class Park(Protocol):
+    """How a handler comes to wait for the answers to its questions: `Parking.park`."""
+
+    def __call__(self, scope: RequestScope, questions: Sequence[Question], /) -> None:
+        """Answer the request with ``questions``."""
+        ...
+
+
+class RequestScope(Logged, Asking):
+    """One inbound request from its acceptance to its end, all its rounds included.
 
     Its nursery's cancel scope is the abort signal: `cancel` stops the handler, the tasks it started in the
-    nursery and the requests it has sent and waits for. After `finished` nothing more is sent for it.
+    nursery and the requests it has sent and waits for. After `finished` nothing more is sent for it, unless it is
+    `parked`: then it goes on when the client comes back.
     """
 
     __slots__ = (
@@ -53,23 +67,33 @@ class RequestScope(Logged):
         "_event",
         "_log",
         "_overdue",
+        "_park",
+        "_responses",
+        "_resumed",
         "ask",
         "batch",
         "holds_slot",
+        "instead",
         "is_over",
         "nursery",
+        "parked",
         "reply_scope",
         "reporter",
         "request",
+        "rounds",
+        "size",
         "task",
         "wiring",
     )
 
-    def __init__(self, wiring: Wiring, request: InboundRequest, batch: BatchReplies | None, ask: Ask) -> None:
+    def __init__(
+        self, wiring: Wiring, request: InboundRequest, batch: BatchReplies | None, ask: Ask, park: Park
+    ) -> None:
         self.wiring = wiring
         self.batch = batch
         self.request = request
         self.ask = ask
+        self._park = park
         self.outbox = wiring.outbox
         self.segments = []
         self.finished = False
@@ -78,27 +102,39 @@ class RequestScope(Logged):
         """Handler, child tasks and cleanup have ended."""
         self.holds_slot = False
         """It counts as in flight."""
+        self.size = 0
+        """Bytes on the wire of all that it was called with, as far as they are counted."""
+        self.parked = False
+        """It was answered with questions, and the next round has not begun."""
+        self.rounds: Rounds | None = None
+        """`None` until it asks a client that can be sent no requests."""
+        self.instead: Any = None
+        """What to answer, whatever the handler returns."""
         self.nursery: trio.Nursery | None = None
         """`None` until the handler runs."""
         self.task: trio.lowlevel.Task | None = None
         self.reply_scope: trio.CancelScope | None = None
-        self.reporter: ProgressReporter | None = None
-        if request.progress_token is not None:
-            self.reporter = ProgressReporter(
-                wiring.outbox,
-                self,
-                request.progress_token,
-                wiring.limits.progress_interval,
-                wiring.late_progress.add,
-                with_message=request.revision.progress_message,
-            )
+        self.reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
         self._cancellation: Cancellation | None = None
-        """By anybody but its own time limit."""
+        """By anybody but its own side."""
         self._overdue: Cancellation | None = None
-        """By its own time limit, which lets it be answered."""
+        """By its own time limit, or because it is to run again: it is answered."""
         self._deadline: trio.CancelScope | None = None
         self._event: threading.Event | None = None
         self._log: RequestLog | None = None
+        self._responses: Mapping[str, JSONObject] = _NO_RESPONSES
+        self._resumed: trio.Event | None = None
+
+    def _new_reporter(self, token: ProgressToken) -> ProgressReporter:
+        wiring = self.wiring
+        return ProgressReporter(
+            wiring.outbox,
+            self,
+            token,
+            wiring.limits.progress_interval,
+            wiring.late_progress.add,
+            with_message=self.request.revision.progress_message,
+        )
 
     @property
     def is_cancelled(self) -> bool:
@@ -211,6 +247,53 @@ class RequestScope(Logged):
             return False
         return self.reporter.report(progress, total, message)
 
+    # Rounds
+
+    async def require_input(self, method: str, params: JSONObject | None) -> JSONObject:
+        """Ask a client that can be sent no requests: see `Rounds.ask`."""
+        if self.rounds is None:
+            self.rounds = Rounds(self, self._park_with)
+        return await self.rounds.ask(method, params)
+
+    def _park_with(self, questions: Sequence[Question]) -> None:
+        self._park(self, questions)
+
+    def park(self) -> None:
+        """Its request is answered with questions now: nothing more is sent until the next round begins."""
+        self.close()
+        self.parked = True
+        self._resumed = trio.Event()
+
+    def bind(self, request: InboundRequest, responses: Mapping[str, JSONObject]) -> None:
+        """The client came back: from `resume` on it goes on as ``request``."""
+        self.request = request
+        self._responses = responses
+        self.reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
+
+    def resume(self) -> None:
+        """The next round begins."""
+        assert self._resumed is not None, "only what is parked is resumed"
+        assert self.rounds is not None
+        responses, self._responses = self._responses, _NO_RESPONSES
+        self.parked = self.finished = False
+        self._resumed.set()
+        self.rounds.tell(responses)
+
+    async def next_round(self) -> None:
+        """Return once it is not parked. A cancel of the request ends the wait, too."""
+        if self.parked and self._resumed is not None and self._cancellation is None:
+            with trio.CancelScope() as self.reply_scope:
+                await self._resumed.wait()
+
+    def run_again(self, result: Any, reason: str) -> None:
+        """Stop the handler, which will run again from the top, and answer ``result`` in its place."""
+        assert self.nursery is not None, "a handler runs inside the nursery"
+        self.instead = result
+        self._overdue = Cancellation(CancelCause.REPLAY, reason, trio.current_time())
+        if self._event is not None:
+            self._event.set()
+        self.nursery.cancel_scope.cancel(reason=reason)
+
     def close(self) -> None:
         """The handler is done: let the latest progress out, and nothing after it."""
         if not self.finished and self.reporter is not None:
@@ -220,7 +303,7 @@ class RequestScope(Logged):
     def let_go(self) -> None:
         """It is over: nothing is kept alive by it, and it by nothing (the task's context holds this scope)."""
         self.is_over = True
-        self.task = self.nursery = self.reply_scope = self.reporter = None
+        self.task = self.nursery = self.reply_scope = self.reporter = self.rounds = self.instead = None
 
     def stack(self) -> Any:
         """Where the handler's task is, as `traceback.StackSummary` takes it; empty before it runs."""

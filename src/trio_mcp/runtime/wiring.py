@@ -11,6 +11,7 @@ from .limits import Limits
 from .load import Load
 from .outbox import Outbox
 from .peer import Peer
+from .retry import Seal
 
 __all__ = ["Wiring"]
 
@@ -35,5 +36,7 @@ class Wiring:
     """Who is at the other end."""
     stateless: bool
     """Nothing is kept between requests, so none of them can wait for an answer of the client."""
+    seal: Seal | None
+    """Makes ``requestState``; `None`: nobody here asks by answering."""
     ending: trio.Event = attrs.field(factory=trio.Event)
     """Set when the connection starts to end: streams end now, and nothing else is hurried."""

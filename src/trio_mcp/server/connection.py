@@ -31,6 +31,7 @@ from ..spec.tools import CallToolParams, ListToolsResult
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
+from .retries import Retries
 from .server import RunningServer
 from .subscriptions import Subscriptions
 
@@ -47,6 +48,7 @@ class ServerConnection:
         self._server = server
         self._lifespan = running.lifespan
         self.state = ConnectionState("server", require_initialized=server.require_initialized)
+        self._retries = Retries(server.request_states, peer.principal, running.limits.retry_timeout)
         self.duplex = DuplexChannel(
             channel,
             self.state,
@@ -59,6 +61,7 @@ class ServerConnection:
             peer=peer,
             stateless=running.stateless,
             tracing=server.tracing,
+            seal=self._retries.seal,
         )
         self._stateless = running.stateless
         self._subscriptions = Subscriptions(server, self.duplex)
@@ -98,7 +101,11 @@ class ServerConnection:
     def answer_now(self, request: InboundRequest) -> Any:
         """See `RequestHandler.answer_now`."""
         answer = self._at_once.get(request.method.name)
-        return NOT_NOW if answer is None else answer(request)
+        if answer is not None:
+            return answer(request)
+        if request.method.may_ask and not request.revision.server_requests:
+            return self._retries.read(request)
+        return NOT_NOW
 
     def _ping(self, _: InboundRequest) -> EmptyResult:
         return _DONE

@@ -18,6 +18,7 @@ from ..jsonrpc.errors import INVALID_REQUEST, CodedError
 from ..jsonrpc.messages import RequestId
 from ..runtime.cancellation import Cancellation
 from ..runtime.logs import RequestLog
+from ..spec.converters import structure
 from ..spec.fields import JSONObject
 from ..spec.revisions import LATEST_MODERN, Revision
 from ..spec.roots import Root
@@ -184,6 +185,40 @@ class RequestContext:
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
         """Send a notification that belongs to this request. Dropped once the request has ended."""
         await trio.lowlevel.checkpoint_if_cancelled()
+
+    # Rounds, for handlers that return `InputRequired`
+
+    @property
+    def input_responses(self) -> Mapping[str, JSONObject]:
+        """The client's answers to the last `InputRequired`, by its keys, as they came: plain and untrusted. Empty in
+        the first round."""
+        return {}
+
+    @property
+    def request_state(self) -> str:
+        """The ``state`` of the last `InputRequired`; empty in the first round, and when none was given."""
+        return ""
+
+    @property
+    def is_resubmit(self) -> bool:
+        """Whether the client came back with answers."""
+        return bool(self.input_responses)
+
+    def has_input_response(self, key: str) -> bool:
+        """Whether the client answered the question ``key``."""
+        return key in self.input_responses
+
+    def input_response_as(self, kind: type[T], key: str) -> T:
+        """The answer to ``key`` as a ``kind``, `ElicitResult` for example; an empty object stands for an absent
+        one. Raises `ValueError` when it does not fit."""
+        return structure(self.input_responses.get(key, {}), kind)
+
+    def request_state_as(self, kind: type[T]) -> T:
+        """`request_state`, a JSON text, as a ``kind``; ``kind()`` when it is empty. Raises `ValueError` when it is
+        no JSON or does not fit."""
+        if not self.request_state:
+            return kind()
+        return structure(msgspec.json.decode(self.request_state), kind)
 
     # Asking the client
 

@@ -17,8 +17,9 @@ from ..runtime.request_scope import RequestScope
 from ..spec.content import TextContent
 from ..spec.converters import NotExpressible, structure, unstructure
 from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
-from ..spec.errors import CapabilityMissing, NoWayBack
+from ..spec.errors import BadAnswer, CapabilityMissing, NoWayBack
 from ..spec.fields import JSONObject
+from ..spec.input_required import ASKABLE
 from ..spec.meta import check_meta_keys
 from ..spec.revisions import Revision
 from ..spec.roots import ListRootsResult, Root
@@ -31,6 +32,7 @@ from ..spec.sampling import (
 )
 from ..spec.tools import Tool
 from ..spec.trace_context import TraceContext
+from ..state.connection_state import MethodUnavailable
 from .context import Auth, ElicitAnswer, RequestContext
 from .forms import form_schema
 from .schemas import SchemaValidator
@@ -129,22 +131,41 @@ class LiveContext(RequestContext):
         if not scope.finished:
             scope.outbox.put(line, scope)
 
+    # Rounds
+
+    @property
+    def input_responses(self) -> Mapping[str, JSONObject]:
+        continuation = self._scope.request.continuation
+        return {} if continuation is None else continuation.responses
+
+    @property
+    def request_state(self) -> str:
+        continuation = self._scope.request.continuation
+        return "" if continuation is None else continuation.state
+
     # Asking the client
 
     def client_supports(self, capability: str) -> bool:
         return self._scope.request.capabilities.supports(capability)
 
     async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
-        self._check_way_back()
-        result = await self._scope.ask(method, params, self.revision)
+        result = await self._ask_raw(method, params)
         try:
             return structure(result, result_type)
         except ValueError as error:
-            raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
+            raise self._bad_answer(f"the result of {method} makes no sense: {error}") from None
+
+    def _bad_answer(self, reason: str) -> ProtocolViolation:
+        # 2026-07-28 mrtr, Error Handling: there the answers are parameters of the request that brought them.
+        return ProtocolViolation(reason) if self.revision.server_requests else BadAnswer(reason)
 
     def _ask_raw(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         self._check_way_back()
-        return self._scope.ask(method, params, self.revision)
+        if self.revision.server_requests:
+            return self._scope.ask(method, params, self.revision)
+        if method not in ASKABLE:
+            raise MethodUnavailable(method, self.revision)
+        return self._scope.require_input(method, params)
 
     def _ask(self, method: str, params: Any, result_type: type[T]) -> Awaitable[T]:
         check_meta_keys(params.meta)
@@ -155,15 +176,13 @@ class LiveContext(RequestContext):
         return self.send_request(method, data, result_type)
 
     def _check_way_back(self) -> None:
-        if self._scope.wiring.stateless:
+        scope = self._scope
+        if not self.revision.server_requests and not scope.request.method.may_ask:
+            raise NoWayBack(f"{scope.request.method.name} cannot ask its client in revision {self.revision}")
+        if scope.wiring.stateless and scope.rounds is None:
             raise NoWayBack(
-                "this server is run stateless, so it cannot wait for an answer of its client: return input-required, "
-                "or serve it statefully"
-            )
-        if not self.revision.server_requests:
-            raise NoWayBack(
-                f"revision {self.revision} lets no server send requests: return input-required, which this server "
-                "cannot yet do, or serve the client statefully, in a legacy revision"
+                "this server is run stateless, so it cannot wait for an answer of its client: declare the tool with "
+                "replay=True or return input-required, or serve it statefully"
             )
 
     def _check(self, *capabilities: str) -> None:
@@ -218,7 +237,7 @@ class LiveContext(RequestContext):
         schema = form_schema(form)
         answer = await self._ask("elicitation/create", ElicitFormParams(message, schema, meta=meta), ElicitResult)
         if answer.action == "accept" and (fault := SchemaValidator(schema).faults(answer.content or {})):
-            raise ProtocolViolation(f"the accepted form does not fit what was asked: {fault}")
+            raise self._bad_answer(f"the accepted form does not fit what was asked: {fault}")
         return ElicitAnswer(answer.action, answer.content if answer.action == "accept" else None)
 
     async def elicit_url(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import attrs
@@ -11,10 +12,12 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..runtime.request_scope import RequestScope
 from ..spec.content import TextContent
 from ..spec.fields import JSONObject
+from ..spec.input_required import InputRequiredResult
 from ..spec.lifecycle import Icon
 from ..spec.meta import check_meta_keys
 from ..spec.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage
 from .handlers import Handler
+from .input_required import InputRequired, settle
 from .pages import Listing
 from .signature import BadArguments
 
@@ -69,7 +72,9 @@ class Prompts:
         )
         self.listing.add(prompt.name, RegisteredPrompt(prompt, handler))
 
-    async def get(self, scope: RequestScope, params: GetPromptParams, lifespan: Any) -> GetPromptResult:
+    async def get(
+        self, scope: RequestScope, params: GetPromptParams, lifespan: Any
+    ) -> GetPromptResult | InputRequiredResult:
         """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602."""
         entry = self.listing.get(params.name)
         if entry is None:
@@ -79,8 +84,11 @@ class Prompts:
             bound = entry.handler.signature.bind(cast("JSONObject", params.arguments or {}), strict=False)
         except BadArguments as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
-        value = await entry.handler.call(scope, lifespan, bound)
-        if isinstance(value, GetPromptResult):
+        run = partial(entry.handler.call, scope, lifespan, bound)
+        value = await run()
+        if isinstance(value, InputRequired):
+            value = await settle(value, scope, run)
+        if isinstance(value, GetPromptResult | InputRequiredResult):
             return value
         messages = cast("list[Any]", value) if isinstance(value, list) else [value]
         return GetPromptResult([_message(message) for message in messages], entry.prompt.description)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import attrs
@@ -13,10 +14,12 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError
 from ..runtime.request_scope import RequestScope
 from ..spec.content import Annotations, BlobResourceContents, ResourceContents, TextResourceContents
 from ..spec.fields import JSONObject
+from ..spec.input_required import InputRequiredResult
 from ..spec.lifecycle import CacheScope, Icon
 from ..spec.meta import check_meta_keys
 from ..spec.resources import ReadResourceResult, Resource, ResourceTemplate
 from .handlers import Handler
+from .input_required import InputRequired, settle
 from .pages import Listing
 from .signature import BadArguments, to_plain
 from .uri_templates import UriTemplate
@@ -110,7 +113,7 @@ class Resources:
                 return template, values
         return None
 
-    async def read(self, scope: RequestScope, uri: str, lifespan: Any) -> ReadResourceResult:
+    async def read(self, scope: RequestScope, uri: str, lifespan: Any) -> ReadResourceResult | InputRequiredResult:
         """Answer ``resources/read``."""
         found = self.find(uri)
         if found is None:
@@ -118,12 +121,15 @@ class Resources:
         entry, values = found
         try:
             bound = entry.handler.signature.bind(cast("JSONObject", values), strict=False)
-            value = await entry.handler.call(scope, lifespan, bound)
+            run = partial(entry.handler.call, scope, lifespan, bound)
+            value = await run()
+            if isinstance(value, InputRequired):
+                value = await settle(value, scope, run)
         except BadArguments as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}", {"uri": uri}) from None
         except ResourceNotFound:
             raise self.not_found(scope, uri) from None
-        if isinstance(value, ReadResourceResult):
+        if isinstance(value, ReadResourceResult | InputRequiredResult):
             return value
         mime_type = entry.resource.mime_type if isinstance(entry, RegisteredResource) else entry.template.mime_type
         parts = cast("list[Any]", value) if _is_parts(value) else [value]

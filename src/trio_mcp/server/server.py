@@ -19,6 +19,7 @@ from ..spec.lifecycle import CacheScope, Icon, Implementation
 from ..spec.tools import ToolAnnotations
 from .completion import Completions
 from .prompts import Prompts
+from .request_state import RequestStates
 from .resources import Resources
 from .tools import Tools
 
@@ -37,6 +38,8 @@ class Server:
     ``page_size`` is how many things a listing gives at once, `None` for all. ``logging=False``: no handler's
     log ever leaves. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
     ``tracing``: who is told of requests, `trio_mcp.otel.OpenTelemetry` for example.
+    ``secrets``, of 32 bytes or more each, seal what modern clients carry from round to round: the first seals, all
+    open. Processes that serve the same clients share one; without any, a random one is made.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Server:
         logging: bool = True,
         require_initialized: bool = False,
         tracing: Tracing | None = None,
+        secrets: Sequence[bytes] = (),
     ) -> None:
         if page_size is not None and page_size < 1:
             raise ValueError(f"page_size must be at least 1, not {page_size}")
@@ -67,6 +71,7 @@ class Server:
         self.resources = Resources(page_size)
         self.prompts = Prompts(page_size)
         self.completions = Completions(self.prompts, self.resources)
+        self.request_states = RequestStates(secrets)
         self.load = Load()
         """What its connections count together; `statistics` reads it."""
         self._lifespan = lifespan
@@ -107,6 +112,7 @@ class Server:
         timeout: float | None = None,
         max_concurrency: int | None = None,
         requires: Sequence[str] = (),
+        replay: bool = False,
         meta: JSONObject | None = None,
     ) -> Callable[[F], F]: ...
     def tool(
@@ -125,6 +131,7 @@ class Server:
         timeout: float | None = None,
         max_concurrency: int | None = None,
         requires: Sequence[str] = (),
+        replay: bool = False,
         meta: JSONObject | None = None,
     ) -> F | Callable[[F], F]:
         """Offer a function as a tool. The name and the description are its own unless given.
@@ -138,6 +145,11 @@ class Server:
         ``timeout`` in seconds: the handler is cancelled then, and the model is told. ``max_concurrency``:
         further calls wait. ``requires``: capabilities a client must have declared, else -32021 (-32600 in
         legacy revisions). ``validate_output``: a result that does not fit the schema is an error.
+
+        ``replay=True``: the handler is safe to run again. What it asks a modern client then stops it, its cleanup
+        runs, and it runs from the top when the client comes back, with all answers so far at once. Nothing is kept
+        in between, so the client may come back to another process that shares a secret. Ask the same questions in
+        the same words each time. Without it, a handler that asks is parked: it waits where it is.
 
         Raises `ValueError` when the name is taken, or a schema or a key of ``meta`` is none, `TypeError` for a
         signature that cannot be used. Adding a tool at run time tells the clients.
@@ -157,6 +169,7 @@ class Server:
                 timeout=timeout,
                 max_concurrency=max_concurrency,
                 requires=requires,
+                replay=replay,
                 meta=meta,
             )
             self._changed("notifications/tools/list_changed")

@@ -13,10 +13,12 @@ from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, MCPErro
 from ..runtime.request_scope import RequestScope
 from ..spec.errors import CapabilityMissing
 from ..spec.fields import JSONObject
+from ..spec.input_required import InputRequiredResult
 from ..spec.lifecycle import Icon
 from ..spec.meta import check_meta_keys
 from ..spec.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations
 from .handlers import Handler
+from .input_required import InputRequired, replay, settle
 from .pages import Listing
 from .results import ToResult, error_result, result_maker
 from .schemas import SchemaValidator
@@ -44,6 +46,7 @@ class RegisteredTool:
     slots: trio.CapacityLimiter | None
     requires: tuple[str, ...]
     whole_arguments: bool
+    replay: bool
     input_validator: SchemaValidator | None
     output_validator: SchemaValidator | None
 
@@ -69,6 +72,7 @@ class Tools:
         timeout: float | None,
         max_concurrency: int | None,
         requires: Sequence[str],
+        replay: bool,
         meta: JSONObject | None,
     ) -> None:
         """Register ``function``. See `Server.tool` for the parameters and errors."""
@@ -99,12 +103,15 @@ class Tools:
                 None if max_concurrency is None else trio.CapacityLimiter(max_concurrency),
                 tuple(requires),
                 whole,
+                replay,
                 SchemaValidator(input_schema) if input_schema is not None else None,
                 SchemaValidator(output) if validate_output and output is not None else None,
             ),
         )
 
-    async def call(self, scope: RequestScope, params: CallToolParams, lifespan: Any) -> CallToolResult:
+    async def call(
+        self, scope: RequestScope, params: CallToolParams, lifespan: Any
+    ) -> CallToolResult | InputRequiredResult:
         """Answer ``tools/call``. What the tool itself gets wrong is a result with ``isError``; an unknown
         tool and bad arguments before 2025-11-25 are `CodedError` -32602."""
         entry = self.listing.get(params.name)
@@ -120,14 +127,18 @@ class Tools:
             if request.revision.invalid_arguments == "error":
                 raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
             return error_result(f"Invalid arguments for {params.name}: {error}")
+        if entry.replay:
+            replay(scope)
+        run = partial(entry.handler.call, scope, lifespan, bound)
+        if entry.timeout is not None or entry.slots is not None:
+            run = partial(self._call_limited, entry, run, scope)
         try:
-            if entry.timeout is None and entry.slots is None:
-                value = await entry.handler.call(scope, lifespan, bound)
-            else:
-                value = await self._call_limited(entry, partial(entry.handler.call, scope, lifespan, bound), scope)
+            value = await run()
+            if isinstance(value, InputRequired):
+                value = await settle(value, scope, run)
         except ToolError as error:
             return error_result(str(error))
-        return self._result(entry, value)
+        return value if isinstance(value, InputRequiredResult) else self._result(entry, value)
 
     def _bind(self, entry: RegisteredTool, arguments: JSONObject) -> dict[str, Any]:
         if entry.input_validator is not None and (fault := entry.input_validator.faults(arguments)):

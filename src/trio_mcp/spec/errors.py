@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, ProtocolViolation
 from .capabilities import ClientCapabilities
 from .elicitation import ElicitURLParams
 from .fields import wire
@@ -17,6 +17,7 @@ __all__ = [
     "TOO_BUSY",
     "UNSUPPORTED_PROTOCOL_VERSION",
     "URL_ELICITATION_REQUIRED",
+    "BadAnswer",
     "CapabilityMissing",
     "MissingCapabilityData",
     "NoWayBack",
@@ -74,6 +75,14 @@ class CapabilityMissing(CodedError):
             else None
         )
         super().__init__(revision.missing_capability, f"the peer did not declare the capability {capability!r}", data)
+
+
+class BadAnswer(ProtocolViolation, CodedError):
+    """The client's answer to a question does not fit what was asked, in a modern revision: -32602, since there the
+    answers are parameters of the request that brings them."""
+
+    def __init__(self, reason: str) -> None:
+        CodedError.__init__(self, INVALID_PARAMS, f"Invalid params: {reason}")
 
 
 class NoWayBack(CodedError):

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from .elicitation import ElicitResult
 from .fields import JSONObject, wire
 from .roots import ListRootsResult
 from .sampling import CreateMessageResult
 
-__all__ = ["InputRequest", "InputRequiredResult", "InputResponse", "asks_for_input"]
+__all__ = ["ASKABLE", "InputRequest", "InputRequiredResult", "InputResponse", "asks_for_input", "capability_for"]
+
+
+Askable: TypeAlias = Literal["sampling/createMessage", "elicitation/create", "roots/list"]
+
+ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
+"""The requests that can be asked by returning them."""
 
 
 @wire
 class InputRequest:
     """One question. ``params`` are plain, as those of any request; the method's row says what they hold."""
 
-    method: Literal["sampling/createMessage", "elicitation/create", "roots/list"]
+    method: Askable
     params: JSONObject | None = None
 
 
@@ -31,6 +37,23 @@ class InputRequiredResult:
     input_requests: dict[str, InputRequest] | None = None
     request_state: str | None = None
     meta: JSONObject | None = None
+
+
+def capability_for(request: InputRequest) -> tuple[str, ...]:
+    """What a client must have declared to be asked this (2026-07-28 sampling, elicitation and roots, Capabilities)."""
+    params = request.params or {}
+    match request.method:
+        case "roots/list":
+            return ("roots",)
+        case "elicitation/create":
+            return ("elicitation.url",) if params.get("mode") == "url" else ("elicitation.form",)
+        case "sampling/createMessage":
+            parts = ["sampling"]
+            if "tools" in params or "toolChoice" in params:
+                parts.append("sampling.tools")
+            if params.get("includeContext") in ("thisServer", "allServers"):
+                parts.append("sampling.context")
+            return tuple(parts)
 
 
 def asks_for_input(result: object) -> bool:

@@ -91,6 +91,7 @@ class ConnectionState:
         self.log_level: str = DEFAULT_LOG_LEVEL.value
         self.subscriptions: set[str] = set()
         self._inbound: dict[RequestId, InboundRequest] = {}
+        self._parked: dict[RequestId, InboundRequest] = {}
         self._outbound: dict[RequestId, OutboundRequest] = {}
         self._next_id = 1
         self._seen_capabilities: tuple[Any, ClientCapabilities] = ({}, _NO_CAPABILITIES)
@@ -160,6 +161,7 @@ class ConnectionState:
         except _NotOurs as reason:
             return Ignored(str(reason), noteworthy=True)
         self._inbound[request_id] = entry
+        self._parked.pop(request_id, None)  # the id now names this one
         return RequestReceived(entry)
 
     def _method(self, name: str, revision: Revision) -> Method:
@@ -287,13 +289,16 @@ class ConnectionState:
 
     def _receive_cancel(self, params: dict[str, Any]) -> Event:
         request_id, reason = params.get("requestId"), params.get("reason")
-        entry = self._inbound.get(request_id) if is_request_id(request_id) else None
+        if not is_request_id(request_id):
+            return Ignored("a cancel that names no request")
+        # Between two rounds nothing is in flight, and the last id is all a client can name a call by.
+        entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if entry is None:
             return Ignored("a cancel for no request in flight")
         if entry.method.name == "initialize":
             # 2025-11-25 cancellation, Behavior Requirements 2: MUST NOT be cancelled.
             return Ignored("a cancel for initialize")
-        del self._inbound[entry.id]
+        self.finish(entry)
         return CancelReceived(entry, reason if type(reason) is str else None)
 
     def _receive_progress(self, params: dict[str, Any]) -> Event:
@@ -340,10 +345,18 @@ class ConnectionState:
         Guarded by identity: a request that was cancelled is never answered, and a late end of it cannot
         touch a newer request under the same id (DESIGN rulings 1 and 6). Idempotent.
         """
+        if self._parked.get(request.id) is request:
+            del self._parked[request.id]
         if self._inbound.get(request.id) is not request:
             return False
         del self._inbound[request.id]
         return True
+
+    def park(self, request: InboundRequest) -> None:
+        """An inbound request is answered with questions. Its id is free, but until it is taken again, or
+        `finish` is called, a cancel that names it is for the handler that waits for the answers."""
+        if self.finish(request):
+            self._parked[request.id] = request
 
     @property
     def inbound(self) -> tuple[InboundRequest, ...]:

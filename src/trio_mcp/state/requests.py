@@ -14,7 +14,19 @@ from ..spec.meta import ProgressToken
 from ..spec.methods import Method
 from ..spec.revisions import Revision
 
-__all__ = ["InboundRequest", "OutboundRequest"]
+__all__ = ["Continuation", "InboundRequest", "OutboundRequest"]
+
+
+@attrs.frozen
+class Continuation:
+    """What a modern request brings from the rounds before it (2026-07-28 mrtr), for a handler that runs again."""
+
+    responses: dict[str, Any]
+    """``inputResponses`` as they came: untrusted."""
+    state: str = ""
+    """What the handler itself put into ``requestState``; empty when that was nothing."""
+    answers: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    """The answers of all rounds so far, by the keys of the questions."""
 
 
 @attrs.define(eq=False)
@@ -37,6 +49,8 @@ class InboundRequest:
     """Bytes on the wire."""
     error: CodedError | None = None
     """What it is refused with; `None` while it is not."""
+    continuation: Continuation | None = None
+    """`None` in the first round, and always in legacy revisions."""
 
 
 @attrs.define(eq=False)

@@ -6,6 +6,7 @@ import errno
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, serving
@@ -45,6 +46,11 @@ async def test_a_subscriber_that_stops_reading_keeps_nothing_from_the_others() -
                         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
+def counted(**counts: int) -> Statistics:
+    """Statistics of which all but ``counts`` are nought."""
+    return Statistics(**{**dict.fromkeys(attrs.fields_dict(Statistics), 0), **counts})
+
+
 async def test_the_server_counts_over_all_connections() -> None:
     watched = watched_server(Limits(max_in_flight=1))
     server = watched.server
@@ -58,7 +64,15 @@ async def test_the_server_counts_over_all_connections() -> None:
                 await peer.ask(3, "ping")
                 await peer.reply(3)
             assert server.statistics() == Statistics(
-                connections=2, in_flight=2, queued=2, listening=0, cancelled=0, overrun=0, dropped_logs=0
+                connections=2,
+                in_flight=2,
+                queued=2,
+                listening=0,
+                parked=0,
+                cancelled=0,
+                expired=0,
+                overrun=0,
+                dropped_logs=0,
             )
             await one.notify("notifications/cancelled", {"requestId": 1})
             await one.notify("notifications/cancelled", {"requestId": 2})
@@ -67,9 +81,7 @@ async def test_the_server_counts_over_all_connections() -> None:
         with trio.fail_after(PATIENCE):
             while server.statistics().connections:
                 await wait_all_tasks_blocked()
-    assert server.statistics() == Statistics(
-        connections=0, in_flight=0, queued=0, listening=0, cancelled=4, overrun=0, dropped_logs=0
-    )
+    assert server.statistics() == counted(connections=0, in_flight=0, queued=0, cancelled=4)
 
 
 async def test_the_bound_of_the_whole_server_is_shared() -> None:

@@ -1,0 +1,131 @@
+"""Parking: requests that were answered with questions, and whose handlers wait for the client to come back."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..spec.errors import TOO_BUSY
+from ..spec.input_required import InputRequiredResult
+from .cancellation import CancelCause
+from .retry import Retry
+
+if TYPE_CHECKING:
+    from ..state.requests import InboundRequest
+    from .in_flight import InFlight
+    from .replies import Replies
+    from .request_scope import RequestScope
+    from .rounds import Question
+    from .wiring import Wiring
+
+__all__ = ["Parking"]
+
+_HANDLE_BYTES: Final = 16
+
+_UNKNOWN: Final = (
+    "Invalid params: this requestState was used already, has expired, or belongs to another connection; "
+    "call again without it"
+)
+
+
+@attrs.frozen(eq=False)
+class _Place:
+    scope: RequestScope
+    due: float
+
+
+class Parking:
+    """The parked handlers of one connection, each under a handle that is good for one retry.
+
+    A parked request is answered and no longer in flight. Its handler stays where it asked, in its nursery, for up
+    to `Limits.retry_timeout`; of more than `Limits.max_parked` the oldest is cancelled. While it is parked nothing
+    is sent for it.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        replies: Replies,
+        in_flight: InFlight,
+        cancel: Callable[[RequestScope, CancelCause, str | None], None],
+    ) -> None:
+        self._wiring = wiring
+        self._replies = replies
+        self._in_flight = in_flight
+        self._cancel = cancel
+        self._places: dict[bytes, _Place] = {}
+        """By handle, oldest first. All wait equally long, so the oldest is always the next to expire."""
+        self._handles: dict[InboundRequest, bytes] = {}
+        self._more = trio.lowlevel.ParkingLot()
+
+    def __iter__(self) -> Iterator[RequestScope]:
+        """All that are parked now, oldest first."""
+        return iter([place.scope for place in self._places.values()])
+
+    def find(self, request: InboundRequest) -> RequestScope | None:
+        """The scope that was parked when ``request`` was answered with questions."""
+        handle = self._handles.get(request)
+        return None if handle is None else self._places[handle].scope
+
+    def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
+        """Answer its request with ``questions`` and let its handler wait. Synchronous."""
+        wiring, request = self._wiring, scope.request
+        assert wiring.seal is not None, "who cannot park has no way back"
+        handle = secrets.token_bytes(_HANDLE_BYTES)
+        asked = {question.key: question.request for question in questions}
+        line = self._replies.result(request, InputRequiredResult(asked, wiring.seal(request, handle=handle)))
+        scope.park()
+        wiring.state.park(request)
+        wiring.outbox.put(line, scope)
+        self._in_flight.leave(scope)
+        self._places[handle] = _Place(scope, trio.current_time() + wiring.limits.retry_timeout)
+        self._handles[request] = handle
+        wiring.load.parked += 1
+        if len(self._places) > wiring.limits.max_parked:
+            self._expire(next(iter(self)), "too many handlers wait for answers")
+        self._more.unpark()
+
+    def resume(self, request: InboundRequest, retry: Retry) -> None:
+        """Let the parked handler go on with ``request``, once it is its turn. Synchronous.
+
+        Raises `CodedError`, and nothing has changed then: -32602 for a handle that is not good (any more), and
+        "too busy" when the request is one too many.
+        """
+        place = self._places.get(retry.handle)
+        if place is None:
+            raise CodedError(INVALID_PARAMS, _UNKNOWN)
+        if not self._in_flight.has_room(request.size):
+            raise CodedError(TOO_BUSY, "Too busy: too many requests are in flight or waiting; try again later")
+        scope = place.scope
+        self.forget(scope)
+        self._wiring.state.finish(scope.request)  # its old id names nothing any more
+        scope.bind(request, retry.responses)
+        self._in_flight.admit(scope)
+
+    def forget(self, scope: RequestScope) -> None:
+        """It is parked no more. Idempotent."""
+        handle = self._handles.pop(scope.request, None)
+        if handle is not None:
+            del self._places[handle]
+            self._wiring.load.parked -= 1
+
+    def _expire(self, scope: RequestScope, reason: str) -> None:
+        self._wiring.load.expired += 1
+        self._cancel(scope, CancelCause.EXPIRED, reason)
+
+    async def run(self) -> None:
+        """Let them expire until cancelled."""
+        timeout = self._wiring.limits.retry_timeout
+        while True:
+            while not self._places:
+                await self._more.park()
+            place = next(iter(self._places.values()))
+            if place.due > trio.current_time():
+                await trio.sleep_until(place.due)
+            else:
+                self._expire(place.scope, f"no answers came within {timeout:g} seconds")

@@ -1,0 +1,105 @@
+"""RequestStates: what a server gives its client to bring back, sealed so that nobody can read or change it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import secrets
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ..state.requests import InboundRequest
+
+__all__ = ["BadRequestState", "RequestStates", "SealedState", "fingerprint"]
+
+_LEAST_SECRET: Final = 32
+_LONGEST: Final = 4 * 1024 * 1024
+"""Characters. What comes back longer than this was never ours, and costs nothing more than looking at its length."""
+_NONCE: Final = 12
+_PURPOSE: Final = b"trio-mcp requestState 1"
+
+
+class BadRequestState(ValueError):
+    """What came back is not what went out, or was sealed with none of the secrets."""
+
+
+class SealedState(msgspec.Struct, frozen=True, array_like=True):
+    """What a ``requestState`` holds (2026-07-28 mrtr, Server Requirements 5: principal, expiry and request)."""
+
+    fingerprint: bytes
+    """Of the request that may bring it back."""
+    expires: float
+    """Seconds since the epoch: another process may have to judge it."""
+    principal: str | None
+    """Who may bring it back, where the transport knows who calls."""
+    handle: bytes
+    """Of the handler that is parked; empty when none is."""
+    asked: list[str]
+    """The keys of what was asked with it."""
+    answers: dict[str, Any]
+    """The answers of all rounds before."""
+    state: str
+    """The handler's own."""
+
+
+class RequestStates:
+    """Seals and opens with AES-256-GCM, under keys derived from ``secrets``.
+
+    The first one seals, and each opens, so that a new one can be put in front while what the old one sealed is
+    still out. Processes that share a secret open each other's. Raises `ValueError` for a secret of less than 32
+    bytes. Without any, a random one lives as long as this object.
+    """
+
+    def __init__(self, shared: Sequence[bytes] = ()) -> None:
+        for secret in shared:
+            if len(secret) < _LEAST_SECRET:
+                raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes, not {len(secret)}")
+        self._secrets = tuple(shared) or (secrets.token_bytes(_LEAST_SECRET),)
+
+    @cached_property
+    def _keys(self) -> list[Any]:
+        # Imported by the first that asks: most servers never do, and it would double what starting one takes.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        return [AESGCM(HKDF(SHA256(), 32, salt=None, info=_PURPOSE).derive(secret)) for secret in self._secrets]
+
+    def seal(self, content: SealedState) -> str:
+        """``content`` as text. Raises `CodedError` (-32603) for what is too much to carry around."""
+        nonce = secrets.token_bytes(_NONCE)
+        sealed = nonce + self._keys[0].encrypt(nonce, msgspec.msgpack.encode(content), _PURPOSE)
+        text = base64.urlsafe_b64encode(sealed).decode()
+        if len(text) > _LONGEST:
+            raise CodedError(INTERNAL_ERROR, "Internal error: the answers so far are too long to be carried on")
+        return text
+
+    def open(self, text: str) -> SealedState:
+        """What was sealed. Raises `BadRequestState`; whether it has expired is for the caller to see."""
+        from cryptography.exceptions import InvalidTag
+
+        if len(text) > _LONGEST:
+            raise BadRequestState("too long")
+        try:
+            sealed = base64.b64decode(text, altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise BadRequestState("not base64") from None
+        for key in self._keys:
+            try:
+                content = key.decrypt(sealed[:_NONCE], sealed[_NONCE:], _PURPOSE)
+                return msgspec.msgpack.decode(content, type=SealedState)
+            except (InvalidTag, ValueError, msgspec.MsgspecError):
+                continue
+        raise BadRequestState("sealed with none of our secrets, or changed")
+
+
+def fingerprint(request: InboundRequest) -> bytes:
+    """A digest of the method and of the parameters that make the request what it is, whatever their order."""
+    params = request.params
+    salient = [request.method.name, params.get("name"), params.get("uri"), params.get("arguments")]
+    return hashlib.sha256(msgspec.json.encode(salient, order="sorted")).digest()

@@ -1,0 +1,100 @@
+"""Retries: how the rounds of one modern request find each other (2026-07-28 mrtr)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..runtime.handler import NOT_NOW
+from ..runtime.retry import Retry
+from ..state.requests import Continuation, InboundRequest
+from .request_state import BadRequestState, RequestStates, SealedState, fingerprint
+
+__all__ = ["Retries"]
+
+
+class Retries:
+    """Writes the ``requestState`` of one connection's requests, and reads what their retries bring back.
+
+    ``principal`` is who calls, where the transport knows. ``lifetime`` in seconds is how long a state is good.
+    ``clock`` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        states: RequestStates,
+        principal: str | None,
+        lifetime: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._states = states
+        self._principal = principal
+        self._lifetime = lifetime
+        self._clock = clock
+
+    def seal(
+        self,
+        request: InboundRequest,
+        *,
+        handle: bytes = b"",
+        asked: Sequence[str] = (),
+        answers: Mapping[str, Any] | None = None,
+        state: str = "",
+    ) -> str:
+        """See `Seal`."""
+        expires = self._clock() + self._lifetime
+        return self._states.seal(
+            SealedState(fingerprint(request), expires, self._principal, handle, list(asked), dict(answers or {}), state)
+        )
+
+    def read(self, request: InboundRequest) -> Any:
+        """What is to be done with a request that may be a retry: `Retry` when a parked handler waits for it, else
+        `NOT_NOW`, with what it brings in ``request.continuation``.
+
+        Raises `CodedError` -32602 for what this server did not give to this caller for this very request, and for
+        a parked handler whose time is up. Where nothing was parked, an expired state is as good as none: the
+        handler runs from the top, and asks anew.
+        """
+        params = request.params
+        text = params.get("requestState")
+        responses = _responses(params.get("inputResponses"))
+        if text is None:
+            if responses:
+                request.continuation = Continuation(responses)
+            return NOT_NOW
+        sealed = self._open(text, request)
+        expired = self._clock() >= sealed.expires
+        if sealed.handle:
+            if expired:
+                raise CodedError(INVALID_PARAMS, "Invalid params: this requestState has expired; call again without it")
+            return Retry(sealed.handle, responses)
+        if not expired:
+            answered = {key: responses[key] for key in sealed.asked if key in responses}
+            request.continuation = Continuation(responses, sealed.state, {**sealed.answers, **answered})
+        return NOT_NOW
+
+    def _open(self, text: object, request: InboundRequest) -> SealedState:
+        try:
+            sealed = self._states.open(text) if isinstance(text, str) else None
+        except BadRequestState:
+            sealed = None
+        # 2026-07-28 mrtr, Server Requirements 4: MUST reject state that fails verification.
+        if sealed is None or sealed.principal != self._principal:
+            raise CodedError(INVALID_PARAMS, "Invalid params: this requestState was not given by this server to you")
+        if sealed.fingerprint != fingerprint(request):
+            raise CodedError(INVALID_PARAMS, "Invalid params: this requestState belongs to another request")
+        return sealed
+
+
+def _responses(value: object) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise CodedError(INVALID_PARAMS, "Invalid params: inputResponses is an object")
+    responses = cast("dict[str, object]", value)
+    for key, response in responses.items():
+        if not isinstance(response, dict):
+            raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses[{key[:100]!r}] is an object")
+    return responses

@@ -1,0 +1,469 @@
+"""MR: a handler asks a modern client, and waits where it is until the client comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from trio_mcp import (
+    BadAnswer,
+    CapabilityMissing,
+    Limits,
+    NotSerializable,
+    RequestContext,
+    Server,
+    ToolError,
+    WorkerContext,
+)
+
+from .conversation import ANSWERS, META_PREFIX
+from .memory_peer import MODERN, MemoryPeer, connected
+
+ALL: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+TWO: dict[str, Any] = {"sampling": {}, "roots": {}}
+
+
+async def ask(peer: MemoryPeer, tool: str, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Call a tool that asks: the request, and the result that asks."""
+    first = peer.call_message(tool, **options)
+    await peer.send(first)
+    return first, asked(await peer.reply(first["id"]))
+
+
+def asked(reply: dict[str, Any]) -> dict[str, Any]:
+    """A result that asks, and nothing else."""
+    result = reply["result"]
+    assert result["resultType"] == "input_required", result
+    assert result.keys() <= {"resultType", "inputRequests", "requestState", "_meta"}
+    return result
+
+
+def text(reply: dict[str, Any]) -> str:
+    """What a tool came to."""
+    result = reply["result"]
+    assert (result["resultType"], result.get("isError")) == ("complete", None), result
+    return result["content"][0]["text"]
+
+
+def methods(result: dict[str, Any]) -> list[str]:
+    """What is asked, in order of the alphabet."""
+    return sorted(question["method"] for question in result["inputRequests"].values())
+
+
+async def test_a_handler_goes_on_where_it_asked_and_what_it_did_before_happens_once(autojump_clock: MockClock) -> None:
+    server, journal = Server("s"), list[str]()
+
+    @server.tool
+    async def greet(ctx: RequestContext) -> str:
+        journal.append("before")
+        answer = await ctx.elicit("name?", NAME)
+        journal.append("between")
+        said = await ctx.sample("greet", max_tokens=5)
+        journal.append("after")
+        return f"{said.content.text}, {answer.content['name']}"  # type: ignore[union-attr,index]
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "greet")
+        assert methods(result) == ["elicitation/create"]
+        assert journal == ["before"]
+        result = asked(await peer.retry(first, result))
+        assert methods(result) == ["sampling/createMessage"]
+        assert text(await peer.retry(first, result)) == "hi, Ada"
+    assert journal == ["before", "between", "after"]
+
+
+async def test_questions_of_the_same_moment_go_out_together_under_keys_of_their_own(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def both(ctx: RequestContext) -> str:
+        found: list[str] = []
+
+        async def name(label: str) -> None:
+            answer = await ctx.elicit(label, NAME)
+            found.append(f"{label} {answer.content['name']}")  # type: ignore[index]
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(name, "first")
+            nursery.start_soon(name, "second")
+            nursery.start_soon(name, "second")
+            await ctx.list_roots()
+        return ", ".join(sorted(found))
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "both")
+        assert methods(result) == ["elicitation/create"] * 3 + ["roots/list"]
+        assert text(await peer.retry(first, result)) == "first Ada, second Ada, second Ada"
+
+
+async def test_a_task_of_the_request_that_asks_while_it_is_parked_asks_in_the_next_round(
+    autojump_clock: MockClock,
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def late(ctx: RequestContext) -> str:
+        async def roots() -> None:
+            await trio.sleep(5)
+            await ctx.list_roots()
+
+        ctx.nursery.start_soon(roots)
+        await ctx.sample("first", max_tokens=1)
+        return "done"
+
+    async with connected(server, MODERN, TWO) as peer:
+        first, result = await ask(peer, "late")
+        assert methods(result) == ["sampling/createMessage"]
+        assert await peer.everything(60) == [], "nothing is sent while it is parked"
+        result = asked(await peer.retry(first, result))
+        assert methods(result) == ["roots/list"]
+        assert text(await peer.retry(first, result)) == "done"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_the_handler_gives_before_the_client_comes_back_is_kept_for_it(
+    autojump_clock: MockClock, fails: bool
+) -> None:
+    server, ended = Server("s"), trio.Event()
+
+    @server.tool
+    async def impatient(ctx: RequestContext) -> str:
+        with trio.move_on_after(3):
+            await ctx.list_roots()
+        ended.set()
+        if fails:
+            raise ToolError("no patience")
+        return "went on without"
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "impatient")
+        await ended.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        reply = await peer.retry(first, result)
+        assert reply["result"]["content"][0]["text"] == ("no patience" if fails else "went on without")
+
+
+async def test_an_unforeseen_failure_is_kept_too_and_tells_nothing(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def broken(ctx: RequestContext) -> None:
+        with trio.move_on_after(3):
+            await ctx.list_roots()
+        raise RuntimeError("secret")
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "broken")
+        await trio.sleep(10)
+        reply = await peer.retry(first, result)
+        assert reply["error"] == {"code": -32603, "message": "Internal error"}
+
+
+async def test_what_was_left_out_is_asked_again_and_what_was_not_asked_is_ignored(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def both(ctx: RequestContext) -> str:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.list_roots)
+            said = await ctx.sample("x", max_tokens=1)
+        return said.model
+
+    async with connected(server, MODERN, TWO) as peer:
+        first, result = await ask(peer, "both")
+        roots = next(key for key, one in result["inputRequests"].items() if one["method"] == "roots/list")
+        sampling = next(key for key in result["inputRequests"] if key != roots)
+        again = asked(await peer.retry(first, result, {roots: ANSWERS["roots/list"], "stranger": {}}))
+        assert again["inputRequests"] == {sampling: result["inputRequests"][sampling]}
+        assert again["requestState"] != result["requestState"]
+        nothing = asked(await peer.retry(first, again, {}))
+        assert nothing["inputRequests"] == again["inputRequests"]
+        assert text(await peer.retry(first, nothing)) == "m"
+
+
+async def test_the_handler_goes_on_under_the_id_token_level_and_meta_of_the_retry(autojump_clock: MockClock) -> None:
+    server, ids = Server("s"), list[Any]()
+
+    @server.tool
+    async def tell(ctx: RequestContext) -> str:
+        async def one(step: int) -> None:
+            ids.append((ctx.request_id, ctx.meta.get("traceparent")))
+            ctx.progress(step)
+            await ctx.log.info(step)
+
+        await one(1)
+        await ctx.list_roots()
+        await one(2)
+        return "told"
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "tell", token="one", log_level="warning", id=7)
+        assert (peer.progress_of("one"), peer.logged()) == ([{"progressToken": "one", "progress": 1}], [])
+        meta = {"progressToken": 2, META_PREFIX + "logLevel": "info", "traceparent": "00-1"}
+        message = peer.retry_message(first, result, meta=meta, id="8")
+        await peer.send(message)
+        assert text(await peer.reply("8")) == "told"
+        assert peer.progress_of(2) == [{"progressToken": 2, "progress": 2}]
+        assert len(peer.progress_of("one")) == 1
+        assert peer.logged() == [("info", 2)]
+    assert ids == [(7, None), ("8", "00-1")]
+
+
+async def test_nothing_is_sent_while_the_handler_is_parked(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def busy(ctx: RequestContext) -> str:
+        async def tell() -> None:
+            for step in range(10):
+                await trio.sleep(1)
+                assert ctx.progress(step) is False
+                await ctx.log.emergency(step)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tell)
+            await ctx.list_roots()
+        return "done"
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "busy", token=1, log_level="debug")
+        assert await peer.everything(60) == []
+        assert text(await peer.retry(first, result)) == "done"
+
+
+async def test_the_latest_progress_comes_before_the_questions(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def work(ctx: RequestContext) -> None:
+        for step in range(5):
+            ctx.progress(step)
+        await ctx.list_roots()
+
+    async with connected(server, MODERN, ALL) as peer:
+        await ask(peer, "work", token="t")
+        assert [message.get("method") for message in peer.messages] == ["notifications/progress"] * 2 + [None]
+        assert peer.progress_of("t")[-1]["progress"] == 4
+
+
+@pytest.mark.parametrize("content", [{"name": 5}, {}])
+async def test_a_form_that_does_not_fit_is_bad_parameters_of_the_retry(autojump_clock: MockClock, content: Any) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def greet(ctx: RequestContext) -> None:
+        await ctx.elicit("name?", NAME)
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "greet")
+        (key,) = result["inputRequests"]
+        reply = await peer.retry(first, result, {key: {"action": "accept", "content": content}})
+        assert reply["error"]["code"] == -32602
+        assert "does not fit" in reply["error"]["message"]
+
+
+async def test_a_handler_may_foresee_a_bad_answer(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def greet(ctx: RequestContext) -> str:
+        with pytest.raises(BadAnswer):
+            await ctx.elicit("name?", NAME)
+        return "nobody"
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "greet")
+        (key,) = result["inputRequests"]
+        assert text(await peer.retry(first, result, {key: {"action": "perhaps"}})) == "nobody"
+
+
+@pytest.mark.parametrize("responses", [5, [], "x", {"key": 5}, {"key": None}])
+async def test_malformed_answers_are_refused_and_the_state_stays_good(
+    autojump_clock: MockClock, responses: Any
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def where(ctx: RequestContext) -> str:
+        return (await ctx.list_roots())[0].uri
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "where")
+        message = peer.retry_message(first, result)
+        message["params"]["inputResponses"] = responses
+        await peer.send(message)
+        assert (await peer.reply(message["id"]))["error"]["code"] == -32602
+        assert text(await peer.retry(first, result)) == "file:///a"
+
+
+async def test_mr_10_only_what_was_declared_on_that_very_request_is_asked(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def where(ctx: RequestContext) -> str:
+        await ctx.sample("x", max_tokens=1)
+        await ctx.list_roots()
+        return "found"
+
+    async with connected(server, MODERN, TWO) as peer:
+        first, result = await ask(peer, "where")
+        peer.capabilities = {"sampling": {}}
+        error = (await peer.retry(first, result))["error"]
+        assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"roots": {}}})
+
+
+async def test_a_question_that_waits_for_the_next_round_is_checked_against_that(autojump_clock: MockClock) -> None:
+    server, failures = Server("s"), list[str]()
+
+    @server.tool
+    async def late(ctx: RequestContext) -> str:
+        async def roots() -> None:
+            await trio.sleep(5)
+            try:
+                await ctx.list_roots()
+            except CapabilityMissing as error:
+                failures.append(error.capability)
+
+        ctx.nursery.start_soon(roots)
+        await ctx.sample("first", max_tokens=1)
+        return "done"
+
+    async with connected(server, MODERN, TWO) as peer:
+        first, result = await ask(peer, "late")
+        await trio.sleep(10)
+        peer.capabilities = {"sampling": {}}
+        assert text(await peer.retry(first, result)) == "done"
+    assert failures == ["roots"]
+
+
+async def test_raw_questions_are_asked_by_answering_too_and_not_undeclared(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def raw(ctx: RequestContext) -> str:
+        with pytest.raises(CapabilityMissing):
+            await ctx.elicit_raw({"mode": "url", "url": "https://example.org/", "message": "go"})
+        return str((await ctx.elicit_raw({"message": "?", "requestedSchema": NAME}))["extra"])
+
+    async with connected(server, MODERN, {"elicitation": {"form": {}}}) as peer:
+        first, result = await ask(peer, "raw")
+        (key,) = result["inputRequests"]
+        assert result["inputRequests"][key]["params"] == {"message": "?", "requestedSchema": NAME}
+        assert text(await peer.retry(first, result, {key: {"action": "accept", "extra": "kept"}})) == "kept"
+
+
+async def test_what_cannot_be_sent_is_an_error_where_it_is_asked(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def raw(ctx: RequestContext) -> str:
+        with pytest.raises(NotSerializable):
+            await ctx.sample_raw({"temperature": float("nan")})
+        return "noticed"
+
+    async with connected(server, MODERN, ALL) as peer:
+        assert await peer.text("raw") == "noticed"
+
+
+async def test_prompts_and_resources_ask_too_and_completions_cannot(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.prompt
+    async def hello(ctx: RequestContext) -> str:
+        return (await ctx.list_roots())[0].uri
+
+    @server.resource("mem:///here")
+    async def here(ctx: RequestContext) -> str:
+        return (await ctx.list_roots())[0].uri
+
+    @server.completion(prompt="hello", argument="x")
+    async def complete(value: str, ctx: RequestContext) -> list[str]:
+        await ctx.list_roots()
+        return []
+
+    async with connected(server, MODERN, ALL) as peer:
+        for method, params in (("prompts/get", {"name": "hello"}), ("resources/read", {"uri": "mem:///here"})):
+            first = peer.message(method, params)
+            await peer.send(first)
+            result = asked(await peer.reply(first["id"]))
+            reply = await peer.retry(first, result)
+            assert "file:///a" in str(reply["result"])
+        params: dict[str, Any] = {
+            "ref": {"type": "ref/prompt", "name": "hello"},
+            "argument": {"name": "x", "value": ""},
+        }
+        assert (await peer.request("completion/complete", params))["error"]["code"] == -32603
+
+
+async def test_a_plain_handler_asks_from_its_thread() -> None:
+    server = Server("s")
+
+    @server.tool
+    def greet(ctx: WorkerContext) -> str:
+        answer = ctx.elicit("name?", NAME)
+        said = ctx.sample("greet", max_tokens=5)
+        return f"{said.content.text}, {answer.content['name']}"  # type: ignore[union-attr,index]
+
+    with trio.fail_after(10):
+        async with connected(server, MODERN, ALL) as peer:
+            first, result = await ask(peer, "greet")
+            result = asked(await peer.retry(first, result))
+            assert text(await peer.retry(first, result)) == "hi, Ada"
+
+
+async def test_a_time_limit_of_the_tool_goes_on_while_it_is_parked(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(timeout=30)
+    async def slow(ctx: RequestContext) -> None:
+        await ctx.list_roots()
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "slow")
+        await trio.sleep(31)
+        reply = await peer.retry(first, result)
+        assert reply["result"]["isError"] is True
+        assert "took longer" in reply["result"]["content"][0]["text"]
+
+
+async def test_a_parked_handler_takes_no_place_of_another(autojump_clock: MockClock) -> None:
+    server = Server("s", limits=Limits(max_in_flight=1, max_queued=1))
+
+    @server.tool
+    async def where(ctx: RequestContext) -> str:
+        return (await ctx.list_roots())[0].uri
+
+    @server.tool
+    async def nap(seconds: float) -> str:
+        await trio.sleep(seconds)
+        return "rested"
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "where")
+        assert await peer.text("nap", {"seconds": 1}) == "rested"
+        # It goes on when it is its turn, and a retry too many can be made again.
+        nap = await peer.start("nap", {"seconds": 5})
+        second, also = await peer.start("nap", {"seconds": 5}), peer.retry_message(first, result)
+        await peer.send(also)
+        assert (await peer.reply(also["id"]))["error"]["code"] == -31000
+        await peer.reply(nap)
+        start = trio.current_time()
+        assert text(await peer.retry(first, result)) == "file:///a"
+        assert trio.current_time() == start + 5, "it waited for its turn"
+        await peer.reply(second)
+
+
+async def test_only_the_three_questions_of_the_specification_can_be_asked(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def other(ctx: RequestContext) -> None:
+        await ctx.send_request("ping", None, dict)
+
+    async with connected(server, MODERN, ALL) as peer:
+        assert (await peer.error("other"))["code"] == -32601
