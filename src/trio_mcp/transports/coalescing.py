@@ -8,6 +8,7 @@ cancelled caller leaves half a frame behind.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -171,14 +172,21 @@ class CoalescingStream(trio.abc.Stream):
         self.ended.set()
         await trio.lowlevel.checkpoint()
 
+    async def say_last(self, close: bytes) -> None:
+        """After the end of `pump`: write the close frame, and before it what was collected. Not after half a
+        frame, which it would become a part of."""
+        if self._writing or self.close_sent:
+            return
+        self.close_sent = True
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._transport.send_all(self._collected + close)
+
     async def discard(self) -> None:
         """Read until the peer closes its side. A connection closed with unread bytes is reset by the system,
         and the peer might never see what we said last."""
-        try:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             while await self._transport.receive_some(_READ):
                 pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            pass
 
     async def end(self) -> None:
         """Close the transport at once, whatever is under way. Idempotent."""

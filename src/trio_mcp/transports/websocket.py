@@ -32,6 +32,7 @@ SUBPROTOCOL: Final = "mcp"
 _CLOSE_WAIT: Final = 0.5
 _LATE: Final = 0.1
 _BOM: Final = "\ufeff"
+_REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
 
 class WebSocketChannel(MessageChannel):
@@ -137,6 +138,8 @@ class WebSocketChannel(MessageChannel):
                 raise _refusal(error) from None
             logger.warning("the WebSocket connection failed: %r", error)
             self._lost = self._lost or ConnectionLost(f"the WebSocket connection failed: {error}")
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_WAIT):
+                await self._stream.say_last(close_frame(1011, _REASONS[1011], masked=self._masked))
         finally:
             await self._stream.end()
 
@@ -242,12 +245,11 @@ class WebSocketChannel(MessageChannel):
             return
         self._closed = True
         code = 1011 if isinstance(sys.exc_info()[1], Exception) else self._close_code
-        reason = {1011: "internal error", 1001: "the server is shutting down"}.get(code, "")
         stream = self._stream
         try:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_WAIT):
                 if not stream.broken:
-                    stream.put(close_frame(code, reason, masked=self._masked))
+                    stream.put(close_frame(code, _REASONS.get(code, ""), masked=self._masked))
                     with suppress(trio.BrokenResourceError):
                         await stream.flushed()
                     await self._until_peer_closes()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import trio
 from tests.interaction.client.raw import Serve
@@ -71,3 +73,27 @@ async def test_a_client_that_is_left_closes_with_1000(serve_raw: Serve, era: str
         async with raw.client(era=era):
             pass
     assert raw.of("eof")[0]["close_code"] == 1000
+
+
+async def test_a_client_whose_user_fails_closes_with_1000(serve_raw: Serve) -> None:
+    raw = serve_raw("opened()")
+    with trio.fail_after(10):
+        with pytest.raises(LookupError, match="mine"):
+            async with raw.client(era="legacy"):
+                raise LookupError("mine")
+    assert raw.of("eof")[0]["close_code"] == 1000
+
+
+async def test_a_fault_of_the_client_closes_with_1011(serve_raw: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application filters our logger, and its filter fails where we report a reply that is for nobody."""
+    raw = serve_raw('opened(); until("tools/call"); send({"id": None, "error": {"code": -1, "message": "?"}}); ended()')
+
+    def broken(record: logging.LogRecord) -> bool:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(logging.getLogger("trio_mcp"), "filters", [broken])
+    with trio.fail_after(10):
+        with pytest.RaisesGroup(OSError, flatten_subgroups=True):
+            async with raw.client(era="legacy") as client:
+                await client.call_tool("any")
+    assert raw.of("eof")[0]["close_code"] == 1011

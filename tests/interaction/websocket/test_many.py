@@ -134,24 +134,3 @@ async def test_own_listeners_need_a_decision_too() -> None:
         await serve_websocket(watched_server().server, listeners=listeners)
     for listener in listeners:
         await listener.aclose()
-
-
-async def test_a_fault_in_one_connection_is_logged_and_stays_there(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever trio-websocket may still hold in store."""
-    from trio_websocket import WebSocketConnection
-
-    async def fail(self: WebSocketConnection, event: object) -> None:
-        raise RuntimeError("a fault of somebody else")
-
-    async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as bystander:
-        await bystander.open_legacy()
-        monkeypatch.setattr(WebSocketConnection, "_handle_pong_event", fail)
-        async with connected(port_of(listeners)) as peer:
-            await peer.stream.send_all(b"\x8a\x80\0\0\0\0")
-            assert await peer.closed() is None
-        monkeypatch.undo()
-        await bystander.ask(1, "tools/call", {"name": "echo", "arguments": {"text": "here"}})
-        assert "result" in await bystander.reply(1)
-    assert "a fault of somebody else" in caplog.text
