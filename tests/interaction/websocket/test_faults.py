@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from tests.interaction.websocket.raw_peer import connected, port_of, serving
+import trio
+from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, serving
 from tests.interaction.websocket.servers import watched_server
+from trio.testing import wait_all_tasks_blocked
 from trio_websocket import WebSocketConnection
 
 from trio_mcp import CancelCause, serve_websocket
@@ -53,7 +55,10 @@ async def test_a_fault_in_a_connection_closes_it_with_1011_and_no_other(
         assert watched.causes == [(CancelCause.PARENT, None)]
         await bystander.ask(1, "tools/call", {"name": "echo", "arguments": {"text": "here"}})
         assert "result" in await bystander.reply(1)
-    [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        with trio.fail_after(PATIENCE):
+            while not (errors := [record for record in caplog.records if record.levelno >= logging.ERROR]):
+                await wait_all_tasks_blocked()
+    [record] = errors
     assert record.message == "a connection failed"
     assert "swordfish" in caplog.text
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from functools import partial
-from typing import Any
 
 import attrs
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, serving
+from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, port_of, serving
 from tests.interaction.websocket.servers import watched_server
 from trio.testing import wait_all_tasks_blocked
 
@@ -104,28 +102,63 @@ async def test_the_bound_of_the_whole_server_is_shared() -> None:
                     assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_running_out_of_descriptors_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
-    class Starved(trio.abc.Listener[trio.SocketStream]):
-        """Has no descriptor left for the first client."""
+async def test_the_bytes_of_all_requests_of_the_server_are_bounded_together() -> None:
+    watched = watched_server(Limits(max_server_bytes=10_000))
+    hang = {"name": "hang", "arguments": {}, "_meta": {"padding": "x" * 6000}}
+    with trio.fail_after(PATIENCE):
+        async with served(watched.server, port=0) as listeners:
+            port = port_of(listeners)
+            async with connected(port) as one, connected(port) as two:
+                for peer in (one, two):
+                    await peer.open_legacy()
+                await one.ask(1, "tools/call", hang)
+                await watched.started.wait()
+                await two.ask(1, "tools/call", hang)
+                assert (await two.reply(1))["error"]["code"] == -31000  # though it is the only one here
+                assert await echoed(two, "x" * 1000) == "x" * 1000  # there is room for less
+                await one.notify("notifications/cancelled", {"requestId": 1})
+                await watched.ended.wait()
+                assert await echoed(two, "x" * 6000) == "x" * 6000
+    assert len(watched.causes) == 1  # the other never ran
 
-        def __init__(self, listener: trio.SocketListener) -> None:
-            self.listener, self.failed = listener, 0
 
-        async def accept(self) -> trio.SocketStream:
-            if not self.failed:
-                self.failed += 1
-                raise OSError(errno.EMFILE, "Too many open files")
-            return await self.listener.accept()
+async def test_the_bytes_of_a_connection_that_is_lost_are_free_for_others() -> None:
+    watched = watched_server(Limits(max_server_bytes=10_000))
+    hang = {"name": "hang", "arguments": {}, "_meta": {"padding": "x" * 6000}}
+    with trio.fail_after(PATIENCE):
+        async with served(watched.server, port=0) as listeners:
+            port = port_of(listeners)
+            async with connected(port) as two:
+                await two.open_legacy()
+                async with connected(port) as one:
+                    await one.open_legacy()
+                    await one.ask(1, "tools/call", hang)
+                    await watched.started.wait()
+                    await two.ask("no room", "tools/call", hang)
+                    assert (await two.reply("no room"))["error"]["code"] == -31000
+                    await one.reset()
+                await watched.ended.wait()
+                assert await echoed(two, "x" * 6000) == "x" * 6000
 
-        async def aclose(self) -> None:
-            await self.listener.aclose()
 
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    starved = Starved(listener)
-    options: dict[str, Any] = {"listeners": [starved], "origins": [], "hosts": ["127.0.0.1"]}
-    async with served(watched_server().server, **options), connected(port_of([listener])):
-        assert starved.failed == 1
-    assert "EMFILE" in caplog.text
+async def test_a_request_beyond_the_bytes_of_the_server_is_served_when_it_is_the_only_one() -> None:
+    watched = watched_server(Limits(max_server_bytes=10_000))
+    with trio.fail_after(PATIENCE):
+        async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as one:
+            await one.open_legacy()
+            assert await echoed(one, "x" * 20_000) == "x" * 20_000
+            async with connected(port_of(listeners)) as two:
+                await two.open_legacy()
+                await one.ask(1, "tools/call", {"name": "hang"})
+                await watched.started.wait()
+                await two.ask(1, "tools/call", {"name": "echo", "arguments": {"text": "x" * 20_000}})
+                assert (await two.reply(1))["error"]["code"] == -31000
+
+
+async def echoed(peer: RawPeer, text: str) -> str:
+    """What a call of ``echo`` gives."""
+    await peer.ask("echo", "tools/call", {"name": "echo", "arguments": {"text": text}})
+    return (await peer.reply("echo"))["result"]["content"][0]["text"]
 
 
 async def test_own_listeners_need_a_decision_too() -> None:
