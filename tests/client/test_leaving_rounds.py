@@ -325,7 +325,7 @@ async def test_the_loss_of_the_connection_between_rounds_ends_the_call_and_stops
         await peer.close()
 
     async with asking(script, elicitation=user) as (client, _):
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLost), trio.fail_after(60):
             await client.call_tool("any")
     assert user.stopped == 1
 
@@ -335,7 +335,7 @@ async def test_a_client_that_is_closed_between_rounds_ends_the_call(autojump_clo
     async with trio.open_nursery() as nursery:
 
         async def call() -> None:
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLost), trio.fail_after(60):
                 await client.call_tool("any")
 
         async def script(peer: RoundsPeer) -> None:

@@ -122,7 +122,7 @@ class Outbound:
         try:
             yield trips
         except BaseException as error:
-            if trips.asked is not None and self._over is None:
+            if trips.asked is not None:
                 self._send_cancel(trips.asked, error)
             raise
 

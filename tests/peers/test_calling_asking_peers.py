@@ -1,0 +1,76 @@
+"""trio-mcp's client is asked by a server of the official package, in a child process.
+
+The server declares what it needs to know, and the package asks: in requests of its own in the legacy era, and by
+``InputRequiredResult`` in the modern one. One child per era serves all tests of this file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.peers.conversations import Conversation, conversation
+from tests.peers.journals import Journal
+
+from trio_mcp import CodedError, ProtocolViolation, open_stdio
+
+SERVER = [sys.executable, str(Path(__file__).parent / "servers" / "official_asking_server.py")]
+only_modern = pytest.mark.parametrize("peer", ["modern"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["legacy", "modern"])
+def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
+    journal = Journal(tmp_path_factory.mktemp("asking") / request.param)
+    connect = partial(open_stdio, SERVER, env=journal.env)
+    with conversation("official", request.param, journal, connect) as talk:
+        yield talk
+    assert journal.lines[-1] == "server ended"
+
+
+@pytest.mark.parametrize(
+    ("tool", "prompt"), [("one_after_another", "Name a green shirt."), ("all_at_once", "A slogan?")]
+)
+def test_an_elicitation_a_sampling_and_a_roots_question_are_answered(
+    peer: Conversation, tool: str, prompt: str
+) -> None:
+    """The user's handler names a colour only: the size is the default of the form."""
+    asked, before = len(peer.samplings), len(peer.journal.lines)
+    assert peer.text(tool) == "green 40, forty-two, file:///home/pilot"
+    assert peer.elicitations[-1].message == "Which shirt?"
+    assert [params.messages[0].content.text for params in peer.samplings[asked:]] == [prompt]
+    assert peer.journal.lines[before:] == [f"{tool} ran"]
+
+
+@only_modern
+def test_a_prompt_that_asks_is_answered(peer: Conversation) -> None:
+    (message,) = peer.run(peer.client.get_prompt, "greet").messages
+    assert message.content.text == "greeting to {'colour': 'green', 'size': 40}"
+
+
+@only_modern
+def test_a_resource_that_asks_is_answered(peer: Conversation) -> None:
+    (contents,) = peer.run(peer.client.read_resource, "places://0").contents
+    assert contents.text == "file:///home/pilot"
+
+
+@only_modern
+def test_a_server_that_asks_to_be_called_again_is_called_again_with_its_state(peer: Conversation) -> None:
+    assert peer.text("count_to", last=5) == "there"
+
+
+@only_modern
+def test_a_server_that_asks_to_be_called_again_for_ever_is_left(peer: Conversation) -> None:
+    with pytest.raises(ProtocolViolation, match="more than 32 times"):
+        peer.call("count_to", last=1000)
+    assert peer.text("count_to", last=1) == "there"
+
+
+@only_modern
+def test_a_user_who_says_no_ends_the_call_and_nothing_else(peer: Conversation) -> None:
+    with pytest.raises(CodedError, match="the user said no") as caught:
+        peer.call("rude")
+    assert caught.value.code == -1
+    assert peer.text("count_to", last=1) == "there"
