@@ -11,12 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
-from .runtime.calls import OnProgress, Progress, fail_after_silence
+from .runtime.calls import OnProgress, Progress
 from .runtime.cancellation import CancelCause, Cancellation
 from .runtime.channel import ConnectionLost
 from .runtime.limits import Limits
 from .runtime.load import Statistics
 from .runtime.logs import RequestLog
+from .runtime.time_limits import fail_after_silence, fail_after_work
 from .server.context import Auth, ElicitAnswer, RequestContext
 from .server.input_required import InputRequired
 from .server.log_bridge import ClientLogHandler
@@ -169,6 +170,7 @@ __all__ = [
     "WorkerContext",
     "error_result",
     "fail_after_silence",
+    "fail_after_work",
     "open_memory",
     "open_stdio",
     "open_tcp",

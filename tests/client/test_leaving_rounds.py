@@ -94,19 +94,19 @@ async def test_a_cancel_between_rounds_stops_the_handlers_and_names_the_request_
 
 @pytest.mark.parametrize("limit", [trio.move_on_after, trio.fail_after, lambda s: fail_after_silence(s, maximum=60)])
 async def test_a_time_limit_between_rounds_tells_the_server_why(autojump_clock: object, limit: Any) -> None:
-    user = Thinking()
+    model = Thinking()
 
     async def script(peer: RoundsPeer) -> None:
-        await peer.ask(await peer.call(), "s1", q=FORM)
+        await peer.ask(await peer.call(), "s1", q=SAMPLE)
 
-    async with asking(script, elicitation=user) as (client, peer):
+    async with asking(script, sampling=model) as (client, peer):
         try:
             with limit(5):
                 await client.call_tool("any")
         except trio.TooSlowError:
             pass
         assert trio.current_time() == 5
-        assert user.stopped == 1
+        assert model.stopped == 1
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller's deadline passed")]
 
 

@@ -16,6 +16,7 @@ from ..spec.converters import structure_params
 from ..spec.elicitation import ElicitFormParams, ElicitParams, ElicitResult, with_defaults
 from ..spec.roots import ListRootsResult
 from ..spec.sampling import CreateMessageParams, CreateMessageResult
+from .call_limits import CallLimits
 from .options import ClientSettings
 
 __all__ = ["Answer", "Answers"]
@@ -27,11 +28,13 @@ Answer: TypeAlias = Callable[[], Awaitable[Any]]
 
 
 class Answers:
-    """The handlers a client was opened with. Plain ``def`` ones run in threads that ``workers`` bounds."""
+    """The handlers a client was opened with. Plain ``def`` ones run in threads that ``workers`` bounds; ``limits``
+    of calls stand still while the user is asked."""
 
-    def __init__(self, settings: ClientSettings, workers: trio.CapacityLimiter) -> None:
+    def __init__(self, settings: ClientSettings, workers: trio.CapacityLimiter, limits: CallLimits) -> None:
         self._settings = settings
         self._workers = workers
+        self._limits = limits
 
     @property
     def capabilities(self) -> ClientCapabilities:
@@ -83,7 +86,8 @@ class Answers:
             )
 
         async def elicit() -> ElicitResult:
-            answer = await self._run(cast("Callable[..., Any]", handler), params)
+            with self._limits.user_is_asked():
+                answer = await self._run(cast("Callable[..., Any]", handler), params)
             if not isinstance(params, ElicitFormParams):
                 return _expect(ElicitResult, answer, "a handler of URL elicitations")
             if isinstance(answer, dict):

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import trio
 
-from ..jsonrpc.errors import ProtocolViolation
 from ..runtime.calls import OnProgress
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
@@ -23,7 +22,7 @@ from ..spec.completion import (
     PromptReference,
     ResourceTemplateReference,
 )
-from ..spec.converters import structure, unstructure
+from ..spec.converters import unstructure
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation
 from ..spec.log_levels import LogLevel
@@ -46,10 +45,12 @@ from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .answers import Answers
+from .call_limits import CallLimits
 from .callbacks import Callbacks
 from .input_responses import InputRounds
 from .options import ClientSettings
 from .pages import Pages
+from .results import structured
 
 __all__ = ["Client"]
 
@@ -72,7 +73,8 @@ class Client:
     def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
         self._settings = settings
         workers = trio.CapacityLimiter(settings.limits.worker_threads)
-        self._answers = Answers(settings, workers)
+        self._limits = CallLimits(settings.call_timeout)
+        self._answers = Answers(settings, workers, self._limits)
         self.callbacks = Callbacks(settings)
         self._state = ConnectionState("client")
         self._revision: Revision = LATEST_LEGACY
@@ -231,13 +233,9 @@ class Client:
         data: JSONObject = {} if params is None else unstructure(params, revision)
         if self._meta or meta:
             data = {**data, "_meta": {**data.get("_meta", {}), **(meta or {}), **self._meta}}
-        result = (await self._rounds.request(method, data, revision, on_progress)).result
-        if result_type is dict:
-            return result
-        try:
-            return structure(result, result_type)
-        except ValueError as error:
-            raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
+        with self._limits.around_call():
+            result = (await self._rounds.request(method, data, revision, on_progress)).result
+        return structured(method, result, result_type)
 
     def adopt(
         self,
@@ -248,6 +246,7 @@ class Client:
     ) -> None:
         """Speak ``revision`` from now on. For those who open connections."""
         self._revision = self._state.revision = revision
+        self._limits.asked_in_calls = not revision.server_requests
         self._state.initialized = True
         self.server_info = info
         self.server_capabilities = capabilities

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Any, Literal, TypeAlias, TypedDict
@@ -58,12 +59,18 @@ class ClientOptions(TypedDict, total=False):
     revision: str
     connect_timeout: float
     probe_timeout: float
+    call_timeout: float
 
 
 def _is_legacy(_: Any, __: Any, revision: str | None) -> None:
     names = [row.name for row in LEGACY_REVISIONS]
     if revision is not None and revision not in names:
         raise ValueError(f"the legacy revisions are {', '.join(names)}, not {revision}")
+
+
+def _is_time(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> None:
+    if not seconds > 0:
+        raise ValueError(f"{attribute.name} must be greater than 0, not {seconds!r}")
 
 
 @attrs.frozen(kw_only=True)
@@ -118,3 +125,7 @@ class ClientSettings:
     """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""
     probe_timeout: float = 2.0
     """Seconds without an answer to ``server/discover`` after which ``initialize`` is tried beside it."""
+    call_timeout: float = attrs.field(default=math.inf, validator=_is_time)
+    """Seconds that each request may take; then `trio.TooSlowError`, and the server is told to stop. It is a
+    `fail_after_work`; calls inside of one that the caller opened, or of `fail_after_silence`, stand under that
+    instead. So a caller may grant more than this, too."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -14,14 +12,13 @@ import trio
 from ..jsonrpc.errors import MCPError
 from .backlog import Backlog
 from .outbox import Owner
+from .time_limits import call_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from ..jsonrpc.messages import RequestId
     from ..state.requests import OutboundRequest
 
-__all__ = ["Call", "OnProgress", "Progress", "RoundTrips", "Settled", "fail_after_silence", "silence_limits"]
+__all__ = ["Call", "OnProgress", "Progress", "RoundTrips", "Settled"]
 
 
 @attrs.frozen
@@ -62,7 +59,7 @@ class Call(Owner):
     cancel them.
     """
 
-    __slots__ = ("_items", "_on_progress", "_parked", "_silence", "end", "request")
+    __slots__ = ("_items", "_limits", "_on_progress", "_parked", "end", "request")
 
     def __init__(self, request: OutboundRequest, on_progress: OnProgress | None, backlog: Backlog[Progress]) -> None:
         super().__init__()
@@ -71,18 +68,18 @@ class Call(Owner):
         self.end: Settled | None = None
         """`None` while it is in flight, and for ever when it was abandoned."""
         self._on_progress = on_progress
-        self._silence = silence_limits.get()
+        self._limits = tuple(limit for limit in call_limits() if limit.renewed)
         self._items = backlog
         self._parked = trio.lowlevel.ParkingLot()
 
     @property
     def wants_progress(self) -> bool:
         """Whether anybody cares."""
-        return self._on_progress is not None or bool(self._silence)
+        return self._on_progress is not None or bool(self._limits)
 
     def progressed(self, progress: Progress, size: int) -> None:
         """Progress has arrived, ``size`` bytes long."""
-        for limit in self._silence:
+        for limit in self._limits:
             limit.heard()
         if self._on_progress is not None:
             self._items.put(progress, size)
@@ -107,43 +104,3 @@ class Call(Owner):
             pending = self._on_progress(progress)
             if inspect.isawaitable(pending):
                 await pending
-
-
-class _SilenceLimit:
-    def __init__(self, scope: trio.CancelScope, seconds: float, latest: float) -> None:
-        self._scope = scope
-        self._seconds = seconds
-        self._latest = latest
-        self.heard()
-
-    def heard(self) -> None:
-        self._scope.deadline = min(trio.current_time() + self._seconds, self._latest)
-
-
-silence_limits: ContextVar[tuple[_SilenceLimit, ...]] = ContextVar("trio_mcp.silence_limits", default=())
-
-
-@contextmanager
-def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.CancelScope]:
-    """A time limit that starts anew with each progress notification of the calls inside.
-
-    Like `trio.fail_after`, but only ``seconds`` without any progress count, and ``maximum`` seconds are never
-    exceeded, whatever the peer reports (2025-11-25 lifecycle, Timeouts). The calls ask for progress by
-    themselves; no callback is needed. Limits nest.
-
-        with fail_after_silence(5, maximum=600):
-            await client.call_tool("index", {"path": "."})
-
-    Raises `trio.TooSlowError` when the time is over, and `ValueError` for what is no time.
-    """
-    if not (seconds >= 0 and maximum >= 0):
-        raise ValueError(f"a time limit is not negative: {seconds}, {maximum}")
-    with trio.CancelScope() as scope:
-        limit = _SilenceLimit(scope, seconds, trio.current_time() + maximum)
-        token = silence_limits.set((*silence_limits.get(), limit))
-        try:
-            yield scope
-        finally:
-            silence_limits.reset(token)
-    if scope.cancelled_caught:
-        raise trio.TooSlowError

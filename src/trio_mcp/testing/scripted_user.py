@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
 import trio
 
 from ..client.answers import Answers
+from ..client.call_limits import CallLimits
 from ..client.options import (
     ClientSettings,
     ElicitationHandler,
@@ -45,7 +47,7 @@ class ScriptedUser:
         handlers: dict[str, Any] = {
             name: _in_this_task(option) if callable(option) else option for name, option in options.items()
         }
-        self._answers = Answers(ClientSettings(**handlers), trio.CapacityLimiter(1))
+        self._answers = Answers(ClientSettings(**handlers), trio.CapacityLimiter(1), CallLimits(math.inf))
 
     @property
     def capabilities(self) -> ClientCapabilities:

@@ -1,0 +1,224 @@
+"""The default limit of calls, and limits that stand still while the user is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+import trio
+from tests.client.rounds import FORM, RoundsPeer, asking
+from tests.interaction.client.raw import RawPeer, cancels_in, scripted, text_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    ElicitFormParams,
+    RequestContext,
+    Server,
+    fail_after_silence,
+    fail_after_work,
+    open_memory,
+)
+from trio_mcp.client.opening import open_client
+
+
+def slow_server() -> Server:
+    server = Server("slow")
+
+    @server.tool
+    async def work(seconds: float) -> str:
+        await trio.sleep(seconds)
+        return "worked"
+
+    @server.tool
+    async def ask_then_work(seconds: float, ctx: RequestContext) -> str:
+        await ctx.elicit("Go on?", {"type": "object", "properties": {}})
+        await trio.sleep(seconds)
+        return "worked"
+
+    return server
+
+
+def user_who_takes(seconds: float) -> Callable[[ElicitFormParams], Any]:
+    async def answer(_: ElicitFormParams) -> dict[str, Any]:
+        await trio.sleep(seconds)
+        return {}
+
+    return answer
+
+
+async def test_a_call_without_a_limit_of_its_own_gets_that_of_the_client(autojump_clock: MockClock) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.until("tools/call")
+        await peer.text(await peer.until("tools/call"))
+
+    async with scripted(script) as (channel, peer), open_client(channel, call_timeout=5) as client:
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError):
+            await client.call_tool("sleep")
+        assert trio.current_time() == pytest.approx(begun + 5)
+        assert text_of(await client.call_tool("any")) == "done"
+    assert len(cancels_in(peer.wire)) == 1
+
+
+@pytest.mark.parametrize("limit", [fail_after_work(60), fail_after_silence(60, maximum=60)], ids=["work", "silence"])
+async def test_a_caller_may_grant_more_than_the_default(
+    limit: AbstractContextManager[Any], autojump_clock: MockClock
+) -> None:
+    async with open_memory(slow_server(), call_timeout=5) as client:
+        with limit:
+            assert (await client.call_tool("work", {"seconds": 50})).text == "worked"
+
+
+async def test_trios_own_limit_holds_beside_the_default(autojump_clock: MockClock) -> None:
+    async with open_memory(slow_server(), call_timeout=5) as client:
+        begun = trio.current_time()
+        with trio.move_on_after(1) as scope:
+            await client.call_tool("work", {"seconds": 50})
+        assert scope.cancelled_caught
+        assert trio.current_time() == pytest.approx(begun + 1)
+
+
+async def test_a_limit_that_was_left_does_not_replace_the_default_in_tasks_that_live_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_memory(slow_server(), call_timeout=5) as client, trio.open_nursery() as nursery:
+
+        async def call_later() -> None:
+            await trio.sleep(2)
+            with pytest.raises(trio.TooSlowError):
+                await client.call_tool("work", {"seconds": 50})
+
+        with fail_after_work(1):
+            nursery.start_soon(call_later)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+async def test_a_default_that_is_no_time_is_a_value_error(seconds: float, autojump_clock: MockClock) -> None:
+    with pytest.raises(ValueError, match="call_timeout must be greater than 0"):
+        async with open_memory(slow_server(), call_timeout=seconds):
+            pytest.fail("no such limit")
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+async def test_a_limit_of_work_that_is_no_time_is_a_value_error(seconds: float, autojump_clock: MockClock) -> None:
+    with pytest.raises(ValueError, match="time limit"), fail_after_work(seconds):
+        pytest.fail("no such limit")
+
+
+# Standing still
+
+
+async def test_the_time_of_the_user_does_not_count(autojump_clock: MockClock) -> None:
+    async with open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(600)) as client:
+        assert (await client.call_tool("ask_then_work", {"seconds": 4})).text == "worked"
+
+
+async def test_what_is_left_of_the_limit_counts_from_the_answer_on(autojump_clock: MockClock) -> None:
+    async with open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(600)) as client:
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError):
+            await client.call_tool("ask_then_work", {"seconds": 10})
+        assert trio.current_time() == pytest.approx(begun + 605)
+
+
+async def test_all_calls_of_a_legacy_connection_stand_still_the_ones_begun_meanwhile_too(
+    autojump_clock: MockClock,
+) -> None:
+    results: list[str] = []
+    async with (
+        open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(600)) as client,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def work() -> None:
+            results.append((await client.call_tool("work", {"seconds": 100})).text)
+
+        nursery.start_soon(work)
+        nursery.start_soon(client.call_tool, "ask_then_work", {"seconds": 0})
+        await wait_all_tasks_blocked()
+        nursery.start_soon(work)
+    assert results == ["worked", "worked"]
+
+
+async def test_a_call_begun_while_the_user_is_asked_is_limited_once_they_answered(autojump_clock: MockClock) -> None:
+    async with (
+        open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(10)) as client,
+        trio.open_nursery() as nursery,
+    ):
+        begun = trio.current_time()
+        nursery.start_soon(client.call_tool, "ask_then_work", {"seconds": 0})
+        await wait_all_tasks_blocked()
+        with pytest.raises(trio.TooSlowError):
+            await client.call_tool("work", {"seconds": 100})
+        assert trio.current_time() == pytest.approx(begun + 15)
+
+
+async def test_two_questions_at_once_are_one_pause(autojump_clock: MockClock) -> None:
+    async with (
+        open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(10)) as client,
+        trio.open_nursery() as nursery,
+    ):
+        begun = trio.current_time()
+        nursery.start_soon(client.call_tool, "ask_then_work", {"seconds": 0})
+        await trio.sleep(4)
+        with pytest.raises(trio.TooSlowError):
+            await client.call_tool("ask_then_work", {"seconds": 100})
+        assert trio.current_time() == pytest.approx(begun + 4 + 10 + 5)
+
+
+async def test_silence_while_the_user_is_asked_does_not_count_but_the_maximum_does(autojump_clock: MockClock) -> None:
+    async with open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client:
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
+            await client.call_tool("ask_then_work", {"seconds": 0})
+        assert trio.current_time() == pytest.approx(begun + 100)
+
+
+async def test_a_limit_over_several_calls_counts_the_time_between_them(autojump_clock: MockClock) -> None:
+    async with open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client:
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError), fail_after_work(10):
+            await client.call_tool("ask_then_work", {"seconds": 1})
+            await trio.sleep(8)
+            await client.call_tool("ask_then_work", {"seconds": 4})
+        assert trio.current_time() == pytest.approx(begun + 600 + 1 + 8 + 600 + 1)
+
+
+async def ask_once(peer: RoundsPeer) -> None:
+    await peer.ask(await peer.call(), who=FORM)
+    await peer.text(await peer.call())
+
+
+async def test_the_time_of_the_user_does_not_count_in_the_modern_era(autojump_clock: MockClock) -> None:
+    async with asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _):
+        assert (await client.call_tool("any")).text == "done"
+
+
+async def test_one_limit_holds_over_all_rounds_of_a_call(autojump_clock: MockClock) -> None:
+    async def script(peer: RoundsPeer) -> None:
+        for _ in range(3):
+            call = await peer.call()
+            await trio.sleep(2)
+            await peer.ask(call, who=FORM)
+
+    async with asking(script, call_timeout=5, elicitation=user_who_takes(600)) as (client, _):
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError):
+            await client.call_tool("any")
+        assert trio.current_time() == pytest.approx(begun + 5 + 2 * 600)
+
+
+async def test_in_the_modern_era_only_the_call_that_asks_stands_still(autojump_clock: MockClock) -> None:
+    async with (
+        asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(client.call_tool, "asks")
+        await wait_all_tasks_blocked()
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError):
+            await client.list_prompts().__anext__()
+        assert trio.current_time() == pytest.approx(begun + 5)
