@@ -21,38 +21,10 @@ from trio_mcp import (
 )
 
 from .conversation import ANSWERS, META_PREFIX
-from .memory_peer import MODERN, MemoryPeer, connected
+from .memory_peer import MODERN, connected
+from .rounds import ALL, NAME, ask, asked, methods, text
 
-ALL: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
-NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 TWO: dict[str, Any] = {"sampling": {}, "roots": {}}
-
-
-async def ask(peer: MemoryPeer, tool: str, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Call a tool that asks: the request, and the result that asks."""
-    first = peer.call_message(tool, **options)
-    await peer.send(first)
-    return first, asked(await peer.reply(first["id"]))
-
-
-def asked(reply: dict[str, Any]) -> dict[str, Any]:
-    """A result that asks, and nothing else."""
-    result = reply["result"]
-    assert result["resultType"] == "input_required", result
-    assert result.keys() <= {"resultType", "inputRequests", "requestState", "_meta"}
-    return result
-
-
-def text(reply: dict[str, Any]) -> str:
-    """What a tool came to."""
-    result = reply["result"]
-    assert (result["resultType"], result.get("isError")) == ("complete", None), result
-    return result["content"][0]["text"]
-
-
-def methods(result: dict[str, Any]) -> list[str]:
-    """What is asked, in order of the alphabet."""
-    return sorted(question["method"] for question in result["inputRequests"].values())
 
 
 async def test_a_handler_goes_on_where_it_asked_and_what_it_did_before_happens_once(autojump_clock: MockClock) -> None:

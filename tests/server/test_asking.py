@@ -50,13 +50,6 @@ async def test_meta_of_a_question_reaches_the_client_beside_the_progress_token()
     assert seen == [RELATED, RELATED, RELATED]
 
 
-async def test_a_client_whose_handlers_are_not_used_is_warned(caplog: pytest.LogCaptureFixture) -> None:
-    async with open_memory(Server("s"), era="modern"):
-        assert not caplog.records
-    async with open_memory(Server("s"), era="modern", roots=[]):
-        assert 'era="legacy"' in caplog.text
-
-
 @pytest.mark.parametrize("content", [{"size": "large"}, {}])
 async def test_an_accepted_form_that_does_not_fit_is_a_violation_and_nobody_elses_fault(content: Any) -> None:
     server, faults = Server("s"), list[str]()

@@ -41,7 +41,7 @@ class InFlight:
         return iter(tuple(self._scopes.values()))
 
     def has_room(self, size: int) -> bool:
-        """Whether `admit` takes a request of ``size`` bytes, which is no stream."""
+        """Whether `admit` takes a request that adds ``size`` bytes, and is no stream."""
         limits = self._limits
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
@@ -53,7 +53,7 @@ class InFlight:
 
     def admit(self, scope: RequestScope) -> bool:
         """Start it, or let it wait for its turn. False when a bound is reached: it never runs then."""
-        size = scope.request.size
+        size = scope.request.size - scope.size
         if scope.request.method.streams:
             return self._has_bytes(size) and self._admit_stream(scope)
         if not self.has_room(size):
@@ -76,11 +76,11 @@ class InFlight:
         return True
 
     def _keep(self, scope: RequestScope) -> None:
-        size = scope.request.size
+        more = scope.request.size - scope.size  # the next round says again what the one before it said
         self._scopes[scope.request] = scope
-        scope.size += size
-        self._bytes += size
-        self._load.inbound_bytes += size
+        scope.size += more
+        self._bytes += more
+        self._load.inbound_bytes += more
 
     def _run(self, scope: RequestScope) -> None:
         scope.holds_slot = True

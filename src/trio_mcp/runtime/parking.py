@@ -99,9 +99,9 @@ class Parking:
         place = self._places.get(retry.handle)
         if place is None:
             raise CodedError(INVALID_PARAMS, _UNKNOWN)
-        if not self._in_flight.has_room(request.size):
-            raise CodedError(TOO_BUSY, "Too busy: too many requests are in flight or waiting; try again later")
         scope = place.scope
+        if not self._in_flight.has_room(request.size - scope.size):
+            raise CodedError(TOO_BUSY, "Too busy: too many requests are in flight or waiting; try again later")
         self.forget(scope)
         self._wiring.state.finish(scope.request)  # its old id names nothing any more
         scope.bind(request, retry.responses)

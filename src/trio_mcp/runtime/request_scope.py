@@ -103,7 +103,7 @@ class RequestScope(Logged, Asking):
         self.holds_slot = False
         """It counts as in flight."""
         self.size = 0
-        """Bytes on the wire of all that it was called with, as far as they are counted."""
+        """Bytes on the wire of what it was called with, as long as they are counted."""
         self.parked = False
         """It was answered with questions, and the next round has not begun."""
         self.rounds: Rounds | None = None
