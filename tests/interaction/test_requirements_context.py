@@ -207,7 +207,17 @@ async def test_cx_09_concurrent_requests_of_different_eras_keep_their_revisions(
 
 def test_cx_10_members_are_read_only() -> None:
     context = RequestContext()
-    for name in ("request_id", "revision", "session_id", "meta", "headers", "auth", "stateless", "cancellation"):
+    for name in (
+        "request_id",
+        "revision",
+        "session_id",
+        "meta",
+        "trace",
+        "headers",
+        "auth",
+        "stateless",
+        "cancellation",
+    ):
         with pytest.raises(AttributeError):
             setattr(context, name, None)
 

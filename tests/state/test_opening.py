@@ -194,6 +194,24 @@ def test_a_modern_request_without_capabilities_is_invalid() -> None:
     assert CLIENT_CAPABILITIES in reply.message
 
 
+@pytest.mark.parametrize("initialized", [False, True])
+@pytest.mark.parametrize("method", ["tools/list", "ping", "server/discover"])
+def test_a_request_with_modern_capabilities_and_no_version_is_invalid_and_not_legacy(
+    initialized: bool, method: str
+) -> None:
+    server = server_of(LATEST_LEGACY) if initialized else ConnectionState("server")
+    message = Request(1, method, {"_meta": meta_of(**{PROTOCOL_VERSION: None})})
+    reply = refused(server.receive(message))
+    assert reply.code == INVALID_PARAMS
+    assert PROTOCOL_VERSION in reply.message
+
+
+def test_a_modern_client_that_forgets_the_version_is_never_told_to_initialize() -> None:
+    server = ConnectionState("server", require_initialized=True)
+    message = Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: None})})
+    assert refused(server.receive(message)).code == INVALID_PARAMS
+
+
 @pytest.mark.parametrize("key", [CLIENT_CAPABILITIES, CLIENT_INFO])
 @pytest.mark.parametrize("value", [3, "x", [], True, {"name": 3, "roots": 3}])
 def test_faulty_capabilities_or_client_info_are_invalid(key: str, value: Any) -> None:
@@ -221,7 +239,10 @@ def test_an_unknown_log_level_of_a_request_is_invalid(level: Any) -> None:
     assert LOG_LEVEL in reply.message
 
 
-@pytest.mark.parametrize("method", ["ping", "logging/setLevel", "resources/subscribe"])
+@pytest.mark.parametrize(
+    "method",
+    ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/get", "tasks/list"],
+)
 def test_what_the_modern_revision_gave_up_is_not_found(method: str) -> None:
     assert refused(ConnectionState("server").receive(modern(1, method))).code == METHOD_NOT_FOUND
 

@@ -53,7 +53,10 @@ class Replies:
         return self.error(request, CodedError(INTERNAL_ERROR, told))
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
-        """The line of ``error``."""
+        """The line of ``error``, under a code that the revision of ``request`` has."""
+        code = request.revision.renamed_errors.get(error.code)
+        if code is not None:
+            error = CodedError(code, error.message, error.data)
         request.error = error
         return error_line(ErrorResponse(request.id, error.code, error.message, error.data))
 

@@ -48,6 +48,8 @@ class Revision:
     """A tool's bad arguments are a JSON-RPC error, or a result with ``isError`` that the model can read."""
     missing_capability: int
     """The error code for what needs a capability that the client did not declare."""
+    renamed_errors: Mapping[int, int]
+    """Error codes of earlier revisions that it does not have, and what it says instead."""
     structured_content: Literal["none", "object", "any"]
     """What ``structuredContent`` may hold."""
     progress_message: bool
@@ -74,6 +76,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
+        renamed_errors=MappingProxyType({}),
         structured_content="none",
         progress_message=False,
         sub_capabilities=False,
@@ -96,6 +99,8 @@ def _chain() -> list[Revision]:
         server_info_in_meta=True,
         resource_not_found=-32602,
         missing_capability=-32021,
+        # basic, Error Codes: "replaced by -32602"; URLs are asked for by returning InputRequiredResult
+        renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
     )
     return [first, second, third, fourth, fifth]

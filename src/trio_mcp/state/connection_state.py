@@ -152,7 +152,7 @@ class ConnectionState:
         elif type(meta) is not dict:
             return _refuse(request_id, INVALID_PARAMS, "Invalid params: _meta is an object")
         try:
-            if PROTOCOL_VERSION in meta and message.method != "initialize":
+            if (PROTOCOL_VERSION in meta or CLIENT_CAPABILITIES in meta) and message.method != "initialize":
                 entry = self._modern_request(message, params, meta)
             else:
                 entry = self._legacy_request(message, params, meta)
@@ -174,11 +174,12 @@ class ConnectionState:
         if self.role == "client":
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests, clients never reply.
             raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
-        version = meta[PROTOCOL_VERSION]
+        version = meta.get(PROTOCOL_VERSION)
         revision = REVISIONS.get(version) if type(version) is str else None
         if revision is None or revision.handshake:
             if type(version) is not str:
-                raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} is a string")
+                # 2026-07-28 basic, Per-request protocol fields: required, so its absence is -32602.
+                raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
             # 2026-07-28 versioning, Protocol Version Negotiation.
             raise CodedError(
                 UNSUPPORTED_PROTOCOL_VERSION,
