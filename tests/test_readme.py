@@ -42,6 +42,15 @@ def test_the_example_of_websockets_runs_as_it_stands(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "processed 2 items\n"), ran.stderr
 
 
+def test_the_example_of_a_test_passes_as_it_stands(tmp_path: Path) -> None:
+    for name, code in BLOCKS:
+        (tmp_path / name).write_text(code)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", "trio_mode=true", "test_batch.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stdout
+    assert "1 passed" in ran.stdout
+
+
 @pytest.mark.parametrize(("name", "code"), BLOCKS)
 def test_an_example_is_about_ten_lines(name: str, code: str) -> None:
     statements = [line for line in code.splitlines() if line.strip()]

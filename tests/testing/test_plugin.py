@@ -1,0 +1,160 @@
+"""The pytest plugin, in a pytest of its own, as its users have it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "src/trio_mcp/testing/README.md").read_text()
+BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL)
+
+SERVER = """
+import pytest
+from trio_mcp import Server
+
+@pytest.fixture
+def mcp_server():
+    server = Server("mine")
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+    return server
+"""
+
+
+def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    # Named, so that it is there, too, where the package was installed before it had a plugin.
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_trio_mcp", "-p", "no:cacheprovider", "-W", "error"]
+    return subprocess.run(
+        [*command, "-o", "trio_mode=true", "--tb=short", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_pytest_finds_the_plugin_where_the_package_is_installed() -> None:
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    assert entries == {"pytest_trio_mcp": "pytest_trio_mcp"}  # one name for both, so that it is loaded once
+    assert import_module(entries["pytest_trio_mcp"]).pytest_addoption
+
+
+def test_it_imports_nothing_of_the_package_until_a_fixture_is_used() -> None:
+    code = "import sys, pytest_trio_mcp; print({'trio', 'trio_mcp', 'attrs', 'msgspec'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout == "set()\n", ran.stderr
+
+
+def test_a_client_is_there_in_both_eras(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        SERVER
+        + """
+async def test_it(mcp_client, mcp_era, autojump_clock):
+    assert mcp_client.revision.handshake == (mcp_era == "legacy")
+    assert (await mcp_client.call_tool("add", {"a": 1, "b": 2})).text == "3"
+"""
+    )
+    ran = run_pytest(tmp_path, "-v")
+    assert "test_it[legacy] PASSED" in ran.stdout, ran.stdout
+    assert "test_it[modern] PASSED" in ran.stdout, ran.stdout
+    assert ran.returncode == 0
+
+
+def test_a_scripted_client_is_there_in_both_eras(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        SERVER
+        + """
+async def test_it(mcp_scripted_client, autojump_clock):
+    await mcp_scripted_client.expect_text(await mcp_scripted_client.call_tool("add", {"a": 1, "b": 2}), "3")
+"""
+    )
+    assert "2 passed" in run_pytest(tmp_path).stdout
+
+
+def test_era_and_options_can_be_settled(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        SERVER
+        + """
+from trio_mcp import Implementation
+
+@pytest.fixture
+def mcp_era():
+    return "legacy"
+
+@pytest.fixture
+def mcp_client_options():
+    return {"info": Implementation("me", "9"), "revision": "2025-06-18"}
+
+async def test_it(mcp_client):
+    assert mcp_client.settings.info.name == "me"
+    assert mcp_client.revision.name == "2025-06-18"
+"""
+    )
+    assert "1 passed" in run_pytest(tmp_path).stdout
+
+
+def test_who_forgets_the_server_is_told(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("async def test_it(mcp_client): pass")
+    ran = run_pytest(tmp_path)
+    assert "2 errors" in ran.stdout
+    assert "def mcp_server():" in ran.stdout
+
+
+def test_a_context_is_new_for_each_test(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        """
+import pytest
+
+@pytest.mark.parametrize("time", [1, 2])
+def test_it(mcp_context, time):
+    assert mcp_context.progress(1)
+    assert len(mcp_context.progress_reports) == 1
+"""
+    )
+    assert "2 passed" in run_pytest(tmp_path).stdout
+
+
+def test_the_seed_is_told_when_a_test_fails_and_can_be_given(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "def test_fails(mcp_seed):\n    assert mcp_seed == 7, f'seed {mcp_seed}'\ndef test_passes(mcp_seed): pass"
+    )
+    failed = run_pytest(tmp_path).stdout
+    (seed,) = set(re.findall(r"AssertionError: seed (\d+)", failed))
+    assert f"repeat it with --mcp-seed={seed}" in failed
+    assert failed.count("repeat it") == 1
+    assert "2 passed" in run_pytest(tmp_path, "--mcp-seed=7").stdout
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """The examples of the page, as files."""
+    for name, code in BLOCKS:
+        (tmp_path / name).write_text(code)
+    return tmp_path
+
+
+def test_the_examples_of_the_page_run_as_they_stand(page: Path) -> None:
+    ran = run_pytest(page)
+    tests = sum(code.count("async def test_") for _, code in BLOCKS)
+    assert f"{tests + 1} passed" in ran.stdout, ran.stdout  # the first one runs in two eras
+    assert ran.returncode == 0
+
+
+def test_the_examples_of_the_page_notice_what_they_are_there_for(page: Path) -> None:
+    (page / "reports.py").write_text((page / "reports.py").read_text().replace("locked.discard(name)", "pass"))
+    ran = run_pytest(page, "test_cancellation.py", "test_faults.py")
+    assert "4 failed" in ran.stdout, ran.stdout
+
+
+def test_the_test_of_a_cancellation_is_ten_lines() -> None:
+    code = dict(BLOCKS)["test_cancellation.py"]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 11
