@@ -67,9 +67,12 @@ def journal(ctx: RequestContext | WorkerContext, tool: str) -> Iterator[None]:
     note(call, tool, "start")
     try:
         yield
-    except trio.Cancelled:
-        why = ctx.cancellation
-        note(call, tool, "cancelled", cause=why and why.cause, reason=why and why.reason)
+    except BaseException as error:
+        if isinstance(error, trio.Cancelled) or (
+            isinstance(error, BaseExceptionGroup) and error.split(trio.Cancelled)[1] is None
+        ):
+            why = ctx.cancellation
+            note(call, tool, "cancelled", cause=why and why.cause, reason=why and why.reason)
         raise
     else:
         note(call, tool, "end")

@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import Sequencer
 
+from trio_mcp import CodedError
 from trio_mcp.runtime.together import run_together
 
 
@@ -80,6 +81,14 @@ async def test_what_fails_after_the_first_failure_is_logged(
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None
     assert record.exc_info[1] is late
+
+
+async def test_of_two_errors_that_are_answers_the_first_is_given_and_none_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(CodedError):
+        await run_together([fails(CodedError(-1, "no")), fails(CodedError(-1, "no"))])
+    assert caplog.records == []
 
 
 async def test_a_cancel_from_outside_leaves_as_one_cancelled_with_its_reason(autojump_clock: object) -> None:

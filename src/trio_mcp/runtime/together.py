@@ -8,6 +8,8 @@ from typing import Any, TypeVar, cast
 
 import trio
 
+from ..jsonrpc.errors import CodedError
+
 __all__ = ["only_member", "run_together"]
 
 T = TypeVar("T")
@@ -19,7 +21,8 @@ async def run_together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     """Run all ``calls`` at once, each in a task of its own; their results in the order of ``calls``.
 
     The first failure cancels the others and leaves as it is, never inside an ExceptionGroup (DESIGN ruling 16);
-    what else fails while it is being cancelled is logged. A cancel from outside leaves as one `trio.Cancelled`.
+    what else fails until they have ended is logged, unless it is a `CodedError`. A cancel from outside leaves as
+    one `trio.Cancelled`.
     """
     results: dict[int, T] = {}
 
@@ -38,7 +41,8 @@ async def run_together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
             raise
         failed += map(only_member, failures.exceptions)
     for later in failed[1:]:
-        logger.error("a call failed after another one had failed", exc_info=later)
+        if not isinstance(later, CodedError):  # which is an answer, and one was given
+            logger.error("a call failed after another one had failed", exc_info=later)
     if failed:
         try:
             raise failed[0]

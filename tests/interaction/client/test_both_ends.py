@@ -15,7 +15,19 @@ import pytest
 import trio
 from tests.interaction.client.raw import Journal, text_of
 
-from trio_mcp import Client, CreateMessageParams, CreateMessageResult, open_stdio, open_websocket
+from trio_mcp import (
+    Client,
+    CodedError,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitFormParams,
+    ElicitResult,
+    ElicitURLParams,
+    Root,
+    TextContent,
+    open_stdio,
+    open_websocket,
+)
 from trio_mcp.spec.revisions import REVISIONS
 
 FIXTURE = [sys.executable, str(Path(__file__).parents[1] / "fixture_server.py")]
@@ -97,8 +109,47 @@ async def test_leaving_a_scope_around_the_whole_connection_lets_the_handler_clea
     assert (cancelled["cause"], cancelled["reason"]) == ("peer", "the host was closed")
 
 
-async def test_the_question_of_a_cancelled_handler_is_cancelled_here_with_the_same_reason(connect: Connect) -> None:
-    asked = trio.Event()
+async def sample(params: CreateMessageParams) -> CreateMessageResult:
+    question = params.messages[0].content
+    assert isinstance(question, TextContent)
+    return CreateMessageResult("assistant", TextContent(f"an answer to {question.text}"), "model")
+
+
+async def fill_in(_: ElicitFormParams) -> dict[str, Any]:
+    return {"name": "Ann"}
+
+
+async def visit(_: ElicitURLParams) -> ElicitResult:
+    return ElicitResult("decline")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("sampling", "an answer to question {}"),
+        ("elicitation", "{{'name': 'Ann'"),
+        ("url", "decline"),
+        ("roots", "file:///a file:///b"),
+    ],
+)
+async def test_a_handler_that_asks_three_times_at_once_is_answered_and_runs_once_in_either_era(
+    connect: Connect, journal: Journal, era: str, kind: str, words: str
+) -> None:
+    roots = [Root("file:///a"), Root("file:///b")]
+    with trio.fail_after(20):
+        async with connect(era=era, sampling=sample, elicitation=fill_in, elicitation_url=visit, roots=roots) as client:
+            result = await client.call_tool("ask", {"kind": kind, "n": 3})
+    assert result.structured_content is not None
+    answers = result.structured_content["result"]
+    assert [words.format(place) in answer for place, answer in enumerate(answers)] == [True] * 3, answers
+    assert [entry["event"] for entry in journal.entries if entry["tool"] == "ask"] == ["start", "end", "finally"]
+
+
+async def test_a_cancel_while_the_user_is_asked_stops_both_ends_with_the_same_reason(
+    connect: Connect, journal: Journal, era: str
+) -> None:
+    """In the modern era the handler is parked then, and no request is in flight."""
+    asked, answered = trio.Event(), trio.Event()
     reasons: list[str | None] = []
 
     async def sampling(_: CreateMessageParams) -> CreateMessageResult:
@@ -110,17 +161,32 @@ async def test_the_question_of_a_cancelled_handler_is_cancelled_here_with_the_sa
             answered.set()
             raise
 
-    answered = trio.Event()
     with trio.fail_after(20):
-        async with connect(era="legacy", sampling=sampling) as client:
+        async with connect(era=era, sampling=sampling) as client:
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(client.call_tool, "ask", {"kind": "sampling", "n": 1})
                     await asked.wait()
                     scope.cancel(reason="the user pressed stop")
             await answered.wait()
+            [cancelled] = [entry for entry in await journal.has("cancelled") if entry["tool"] == "ask"]
+            assert (cancelled["cause"], cancelled["reason"]) == ("peer", "the user pressed stop")
             assert text_of(await client.call_tool("echo", {"text": "still here"})) == "still here"
     assert reasons == ["the user pressed stop"]
+
+
+async def test_a_user_who_says_no_stops_the_parked_handler_in_the_users_words(
+    connect: Connect, journal: Journal
+) -> None:
+    async def refuse(_: CreateMessageParams) -> CreateMessageResult:
+        raise CodedError(-1, "the user said no")
+
+    with trio.fail_after(20):
+        async with connect(era="modern", sampling=refuse) as client:
+            with pytest.raises(CodedError, match="the user said no"):
+                await client.call_tool("ask", {"kind": "sampling", "n": 2})
+            [cancelled] = [entry for entry in await journal.has("cancelled") if entry["tool"] == "ask"]
+    assert (cancelled["cause"], cancelled["reason"]) == ("peer", "the user said no")
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
