@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
@@ -19,7 +19,6 @@ class Retries:
     """Writes the ``requestState`` of one connection's requests, and reads what their retries bring back.
 
     ``principal`` is who calls, where the transport knows. ``lifetime`` in seconds is how long a state is good.
-    ``clock`` gives seconds since the epoch.
     """
 
     def __init__(
@@ -27,12 +26,10 @@ class Retries:
         states: RequestStates,
         principal: str | None,
         lifetime: float,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._states = states
         self._principal = principal
         self._lifetime = lifetime
-        self._clock = clock
 
     def seal(
         self,
@@ -44,7 +41,7 @@ class Retries:
         state: str = "",
     ) -> str:
         """See `Seal`."""
-        expires = self._clock() + self._lifetime
+        expires = time.time() + self._lifetime
         return self._states.seal(
             SealedState(fingerprint(request), expires, self._principal, handle, list(asked), dict(answers or {}), state)
         )
@@ -65,7 +62,7 @@ class Retries:
                 request.continuation = Continuation(responses)
             return NOT_NOW
         sealed = self._open(text, request)
-        expired = self._clock() >= sealed.expires
+        expired = time.time() >= sealed.expires
         if sealed.handle:
             if expired:
                 raise CodedError(INVALID_PARAMS, "Invalid params: this requestState has expired; call again without it")

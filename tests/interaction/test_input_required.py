@@ -1,0 +1,234 @@
+"""MR-01 to MR-11: handlers that return what they want to know, in both eras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from trio.testing import MockClock
+
+from trio_mcp import (
+    CreateMessageParams,
+    ElicitFormParams,
+    ElicitResult,
+    ElicitURLParams,
+    InputRequest,
+    InputRequired,
+    RequestContext,
+    SamplingMessage,
+    Server,
+    TextContent,
+)
+
+from .conversation import ANSWERS
+from .memory_peer import LATEST_LEGACY, MODERN, connected
+from .rounds import ALL, NAME, ask, asked, methods, text
+
+FORM = ElicitFormParams("name?", NAME)
+
+
+@attrs.define
+class Cart:
+    """What a handler remembers in its state."""
+
+    item: str = "nothing"
+
+
+@attrs.define
+class Bill:
+    """What the handler never remembered."""
+
+    price: int
+
+
+def asking(result: InputRequired, seen: list[Any]) -> Server:
+    """A server whose tool asks ``result`` in the first round; what it then finds goes to ``seen``."""
+    server = Server("s")
+
+    @server.tool
+    async def order(ctx: RequestContext) -> Any:
+        if not ctx.is_resubmit and not ctx.request_state:
+            assert (ctx.input_responses, ctx.has_input_response("name")) == ({}, False)
+            return result
+        seen.append((dict(ctx.input_responses), ctx.request_state))
+        return ctx.input_response_as(ElicitResult, "name").action if ctx.has_input_response("name") else "unnamed"
+
+    return server
+
+
+async def test_mr_02_03_04_08_09_a_handler_returns_its_questions_and_runs_again_with_the_answers(
+    autojump_clock: MockClock,
+) -> None:
+    seen: list[Any] = []
+    async with connected(asking(InputRequired({"name": FORM}, '{"item": "tea"}'), seen), MODERN, ALL) as peer:
+        first, result = await ask(peer, "order")
+        assert result["inputRequests"].keys() == {"name"}
+        assert "tea" not in result["requestState"]
+        assert text(await peer.retry(first, result)) == "accept"
+    assert seen == [({"name": ANSWERS["elicitation/create"]}, '{"item": "tea"}')]
+
+
+async def test_all_kinds_of_questions_can_be_returned(autojump_clock: MockClock) -> None:
+    questions = {
+        "name": FORM,
+        "pay": ElicitURLParams("pay", "https://example.org/"),
+        "say": CreateMessageParams([SamplingMessage("user", TextContent("hi"))], 5),
+        "where": InputRequest("roots/list"),
+    }
+    async with connected(asking(InputRequired(questions), []), MODERN, ALL) as peer:
+        first, result = await ask(peer, "order")
+        assert methods(result) == ["elicitation/create"] * 2 + ["roots/list", "sampling/createMessage"]
+        assert result["inputRequests"]["pay"]["params"] == {
+            "mode": "url",
+            "message": "pay",
+            "url": "https://example.org/",
+        }
+        assert "requestState" not in result
+        assert text(await peer.retry(first, result)) == "accept"
+
+
+async def test_a_state_alone_makes_the_client_come_back(autojump_clock: MockClock) -> None:
+    seen: list[Any] = []
+    async with connected(asking(InputRequired(state="later"), seen), MODERN, ALL) as peer:
+        first, result = await ask(peer, "order")
+        assert "inputRequests" not in result
+        assert text(await peer.retry(first, result)) == "unnamed"
+    assert seen == [({}, "later")]
+
+
+async def test_mr_05_a_state_that_was_tampered_with_never_reaches_the_handler(autojump_clock: MockClock) -> None:
+    seen: list[Any] = []
+    async with connected(asking(InputRequired({"name": FORM}, "price: 5"), seen), MODERN, ALL) as peer:
+        first, result = await ask(peer, "order")
+        reply = await peer.retry(first, {**result, "requestState": "price: 1"})
+        assert reply["error"]["code"] == -32602
+    assert seen == []
+
+
+async def test_an_expired_state_is_no_state(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    async with connected(asking(InputRequired({"name": FORM}, "s"), seen), MODERN, ALL) as peer:
+        first, result = await ask(peer, "order")
+        monkeypatch.setattr("time.time", lambda: 10.0**10)
+        assert asked(await peer.retry(first, result))["inputRequests"] == result["inputRequests"]
+    assert seen == []
+
+
+async def test_mr_06_07_states_and_answers_are_decoded(autojump_clock: MockClock) -> None:
+    server, seen = Server("s"), list[Any]()
+
+    @server.tool
+    async def order(ctx: RequestContext) -> Any:
+        cart = ctx.request_state_as(Cart)
+        seen.append(cart)
+        if cart.item == "nothing":
+            return InputRequired({"name": FORM}, '{"item": "tea"}')
+        if not ctx.has_input_response("name"):
+            with pytest.raises(ValueError, match="missing 'action'"):
+                ctx.input_response_as(ElicitResult, "name")
+            assert ctx.input_response_as(dict, "name") == {}
+            return InputRequired({"name": FORM}, '{"item": "cake"}')
+        with pytest.raises(ValueError, match="missing 'price'"):
+            ctx.request_state_as(Bill)
+        return ctx.input_response_as(ElicitResult, "name").content["name"]  # type: ignore[index]
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "order")
+        result = asked(await peer.retry(first, result, {}))
+        assert text(await peer.retry(first, result)) == "Ada"
+    assert [cart.item for cart in seen] == ["nothing", "tea", "cake"]
+
+
+async def test_mr_10_questions_that_the_client_cannot_answer_are_left_out(autojump_clock: MockClock) -> None:
+    questions = InputRequired({"name": FORM, "where": InputRequest("roots/list")})
+    async with connected(asking(questions, []), MODERN, {"roots": {}}) as peer:
+        _, result = await ask(peer, "order")
+        assert result["inputRequests"].keys() == {"where"}
+    async with connected(asking(questions, []), MODERN, {}) as peer:
+        assert (await peer.error("order"))["code"] == -32603
+    async with connected(asking(attrs.evolve(questions, state="s"), []), MODERN, {}) as peer:
+        _, result = await ask(peer, "order")
+        assert result.keys() == {"resultType", "requestState", "_meta"}
+
+
+async def test_mr_11_a_legacy_client_is_asked_by_requests_and_the_handler_runs_again(
+    autojump_clock: MockClock,
+) -> None:
+    seen: list[Any] = []
+    questions = InputRequired({"name": FORM, "where": InputRequest("roots/list")}, "s")
+    async with connected(asking(questions, seen), LATEST_LEGACY, {"elicitation": {}}) as peer:
+        call = await peer.start("order")
+        await peer.answer(await peer.question("elicitation/create"), ANSWERS["elicitation/create"])
+        assert (await peer.reply(call))["result"]["content"][0]["text"] == "accept"
+        assert not [m for m in peer.messages if m.get("method") == "roots/list"], "it was not declared"
+    assert seen == [({"name": ANSWERS["elicitation/create"]}, "s")]
+
+
+async def test_mr_11_a_legacy_client_of_a_stateless_server_cannot_be_asked(autojump_clock: MockClock) -> None:
+    async with connected(asking(InputRequired({"name": FORM}), []), LATEST_LEGACY, ALL, stateless=True) as peer:
+        assert (await peer.error("order"))["code"] == -32603
+
+
+async def test_a_legacy_client_that_refuses_fails_the_call_and_a_cancel_withdraws_the_questions(
+    autojump_clock: MockClock,
+) -> None:
+    questions = InputRequired({"name": FORM, "where": InputRequest("roots/list")})
+    async with connected(asking(questions, []), LATEST_LEGACY, ALL) as peer:
+        call = await peer.start("order")
+        await peer.refuse(await peer.question("elicitation/create"), -1, "no")
+        assert (await peer.reply(call))["error"]["code"] == -32603
+        where = await peer.question("roots/list")
+        assert (await peer.notification("notifications/cancelled"))["requestId"] == where["id"]
+
+
+async def test_prompts_and_resources_return_questions_too(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.prompt
+    async def hello(ctx: RequestContext) -> Any:
+        return "hello Ada" if ctx.is_resubmit else InputRequired({"name": FORM})
+
+    @server.resource("mem:///here")
+    async def here(ctx: RequestContext) -> Any:
+        return "here Ada" if ctx.is_resubmit else InputRequired({"name": FORM})
+
+    for revision in (MODERN, LATEST_LEGACY):
+        async with connected(server, revision, ALL) as peer:
+            for method, params in (("prompts/get", {"name": "hello"}), ("resources/read", {"uri": "mem:///here"})):
+                first = peer.message(method, params)
+                await peer.send(first)
+                if revision == MODERN:
+                    reply = await peer.retry(first, asked(await peer.reply(first["id"])))
+                else:
+                    await peer.answer(await peer.question("elicitation/create"), ANSWERS["elicitation/create"])
+                    reply = await peer.reply(first["id"])
+                assert "Ada" in str(reply["result"])
+
+
+async def test_a_replayed_tool_that_returns_questions_keeps_the_answers_it_has(autojump_clock: MockClock) -> None:
+    server, runs = Server("s"), list[int]()
+
+    @server.tool(replay=True)
+    async def both(ctx: RequestContext) -> Any:
+        runs.append(1)
+        roots = await ctx.list_roots()
+        if not ctx.has_input_response("name"):
+            return InputRequired({"name": FORM})
+        return f"{ctx.input_responses['name']['content']['name']} at {roots[0].uri}"
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "both")
+        result = asked(await peer.retry(first, result))
+        assert text(await peer.retry(first, result)) == "Ada at file:///a"
+    assert len(runs) == 3
+
+
+@pytest.mark.parametrize("revision", [MODERN, LATEST_LEGACY])
+async def test_a_question_that_cannot_be_sent_is_an_error_of_that_call(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    server = asking(InputRequired({"name": InputRequest("elicitation/create", {"message": object()})}), [])
+    async with connected(server, revision, ALL) as peer:
+        assert (await peer.error("order"))["code"] == -32603
+        assert "result" in await peer.request("tools/list")

@@ -1,0 +1,210 @@
+"""MR: tools that are safe to run again keep nothing here between the rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from trio_mcp import CancelCause, Limits, RequestContext, Server, ToolError
+
+from .conversation import ANSWERS
+from .memory_peer import LATEST_LEGACY, MODERN, connected
+from .rounds import ALL, NAME, ask, asked, methods, text
+
+SECRET = b"k" * 32
+
+
+@attrs.define
+class Desk:
+    """A server whose tool asks twice, and is run again for each answer; ``runs`` counts."""
+
+    secrets: tuple[bytes, ...] = (SECRET,)
+    limits: Limits = attrs.field(factory=Limits)
+    runs: int = 0
+    causes: list[CancelCause] = attrs.field(factory=list[CancelCause])
+    server: Server = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.server = Server("desk", secrets=self.secrets, limits=self.limits)
+
+        @self.server.tool(replay=True)
+        async def book(ctx: RequestContext) -> str:
+            self.runs += 1
+            try:
+                answer = await ctx.elicit("name?", NAME)
+                roots = await ctx.list_roots()
+            finally:
+                if ctx.cancellation is not None:
+                    self.causes.append(ctx.cancellation.cause)
+            return f"{answer.content['name']} at {roots[0].uri}"  # type: ignore[index]
+
+
+async def test_a_replayed_tool_runs_from_the_top_and_gets_its_answers_at_once(autojump_clock: MockClock) -> None:
+    desk = Desk()
+    async with connected(desk.server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "book")
+        assert (methods(result), desk.runs, desk.server.statistics().parked) == (["elicitation/create"], 1, 0)
+        result = asked(await peer.retry(first, result))
+        assert (methods(result), desk.runs) == (["roots/list"], 2)
+        assert text(await peer.retry(first, result)) == "Ada at file:///a"
+    assert (desk.runs, desk.causes) == (3, [CancelCause.REPLAY] * 2)
+    assert desk.server.statistics().cancelled == 0
+
+
+async def test_each_round_may_go_to_another_process_that_shares_a_secret(autojump_clock: MockClock) -> None:
+    desks = [Desk(), Desk((b"n" * 32, SECRET)), Desk()]
+    reply: dict[str, Any] = {}
+    first: dict[str, Any] = {}
+    for desk in desks:
+        async with connected(desk.server, MODERN, ALL) as peer:
+            if not first:
+                first, result = await ask(peer, "book")
+                continue
+            reply = await peer.retry(first, result)
+            if "inputRequests" in reply["result"]:
+                result = asked(reply)
+        if desk is desks[1]:
+            # The second seals with its first secret, which the third has not.
+            async with connected(desks[2].server, MODERN, ALL) as peer:
+                assert "not given by this" in (await peer.retry(first, result))["error"]["message"]
+            async with connected(desks[1].server, MODERN, ALL) as peer:
+                assert text(await peer.retry(first, result)) == "Ada at file:///a"
+            break
+    assert [desk.runs for desk in desks] == [1, 2, 0]
+
+
+async def test_a_parked_handler_is_unknown_to_another_process(autojump_clock: MockClock) -> None:
+    servers = [Server("one", secrets=[SECRET]), Server("two", secrets=[SECRET])]
+    runs: list[str] = []
+    for server in servers:
+
+        @server.tool
+        async def order(ctx: RequestContext) -> None:
+            runs.append("run")
+            await ctx.list_roots()
+
+    async with connected(servers[0], MODERN, ALL) as peer, connected(servers[1], MODERN, ALL) as other:
+        first, result = await ask(peer, "order")
+        error = (await other.retry(first, result))["error"]
+        assert (error["code"], runs) == (-32602, ["run"])
+
+
+async def test_an_expired_state_of_a_replayed_tool_is_asked_anew(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(limits=Limits(retry_timeout=60))
+    async with connected(desk.server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "book")
+        monkeypatch.setattr("time.time", lambda: 10.0**10)
+        again = asked(await peer.retry(first, result))
+        assert again["inputRequests"] == result["inputRequests"]
+
+
+async def test_answers_that_were_not_asked_for_are_ignored(autojump_clock: MockClock) -> None:
+    desk = Desk()
+    async with connected(desk.server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "book")
+        (name,) = result["inputRequests"]
+        second = asked(await peer.retry(first, result))
+        (roots,) = second["inputRequests"]
+        # Too early for the roots: they were not asked for then.
+        early = asked(await peer.retry(first, result, {name: ANSWERS["elicitation/create"], roots: {"roots": []}}))
+        assert methods(early) == ["roots/list"]
+        # What was left out is asked again.
+        assert asked(await peer.retry(first, result, {}))["inputRequests"] == result["inputRequests"]
+
+
+async def test_tasks_of_a_replayed_tool_ask_together_whatever_their_order(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(replay=True)
+    async def many(ctx: RequestContext) -> str:
+        found: dict[str, str] = {}
+
+        async def name(label: str) -> None:
+            found[label] = (await ctx.elicit(label, NAME)).content["name"]  # type: ignore[index]
+
+        async with trio.open_nursery() as nursery:
+            for label in ("a", "b", "c"):
+                nursery.start_soon(name, label)
+        return " ".join(found[label] for label in ("a", "b", "c"))
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "many")
+        responses = {
+            key: {"action": "accept", "content": {"name": question["params"]["message"] * 2}}
+            for key, question in result["inputRequests"].items()
+        }
+        assert len(responses) == 3
+        assert text(await peer.retry(first, result, responses)) == "aa bb cc"
+
+
+async def test_a_handler_that_swallows_its_stop_changes_nothing_on_the_wire(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(replay=True)
+    async def stubborn(ctx: RequestContext) -> str:
+        try:
+            return (await ctx.list_roots())[0].uri
+        except trio.Cancelled:
+            raise ToolError("never mind") from None
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "stubborn")
+        assert text(await peer.retry(first, result)) == "file:///a"
+
+
+async def test_a_cancel_while_it_cleans_up_leaves_it_unanswered(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(replay=True)
+    async def slow(ctx: RequestContext) -> None:
+        try:
+            await ctx.list_roots()
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 3):
+                await trio.sleep(2)
+
+    async with connected(server, MODERN, ALL) as peer:
+        call = await peer.start("slow")
+        await peer.cancel(call)
+        assert await peer.everything() == []
+        assert server.statistics().cancelled == 1
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+async def test_a_stateless_server_can_still_replay_and_modern_clients_only(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    desk = Desk()
+    async with connected(desk.server, revision, ALL, stateless=True) as peer:
+        if revision == LATEST_LEGACY:
+            assert "replay=True" in (await peer.error("book"))["message"]
+            return
+        first, result = await ask(peer, "book")
+        result = asked(await peer.retry(first, result))
+        assert text(await peer.retry(first, result)) == "Ada at file:///a"
+
+
+async def test_a_legacy_client_is_asked_by_requests_and_the_tool_runs_once(autojump_clock: MockClock) -> None:
+    desk = Desk()
+    async with connected(desk.server, LATEST_LEGACY, ALL) as peer:
+        call = await peer.start("book")
+        for method in ("elicitation/create", "roots/list"):
+            await peer.answer(await peer.question(method), ANSWERS[method])
+        assert (await peer.reply(call))["result"]["content"][0]["text"] == "Ada at file:///a"
+    assert desk.runs == 1
+
+
+async def test_only_what_was_declared_on_the_retry_is_asked_of_a_replayed_tool(autojump_clock: MockClock) -> None:
+    desk = Desk()
+    async with connected(desk.server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "book")
+        peer.capabilities = {"elicitation": {}}
+        error = (await peer.retry(first, result))["error"]
+        assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"roots": {}}})

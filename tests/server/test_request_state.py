@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp import Server
+from trio_mcp.server.request_state import BadRequestState, RequestStates, SealedState
+
+OLD, NEW = b"o" * 32, b"n" * 40
+CONTENT = SealedState(b"print", 5.0, "ada", b"", ["q"], {"q": {"action": "accept"}}, "mine")
+
+
+def test_what_was_sealed_opens_and_says_nothing_in_between() -> None:
+    states = RequestStates([OLD])
+    text = states.seal(CONTENT)
+    assert states.open(text) == CONTENT
+    assert text.isascii()
+    assert "mine" not in text
+    assert states.seal(CONTENT) != text, "each has a nonce of its own"
+
+
+def test_the_first_secret_seals_and_all_open() -> None:
+    before, turning, after = RequestStates([OLD]), RequestStates([NEW, OLD]), RequestStates([NEW])
+    assert turning.open(before.seal(CONTENT)) == CONTENT
+    assert after.open(turning.seal(CONTENT)) == CONTENT
+    with pytest.raises(BadRequestState):
+        after.open(before.seal(CONTENT))
+
+
+def test_without_a_secret_nobody_else_opens_it() -> None:
+    with pytest.raises(BadRequestState):
+        RequestStates().open(RequestStates().seal(CONTENT))
+
+
+@pytest.mark.parametrize("text", ["", "A", "AAAA", "!", "ü", "A" * 40, "A" * 5_000_000])
+def test_what_was_never_sealed_is_refused(text: str) -> None:
+    with pytest.raises(BadRequestState):
+        RequestStates([OLD]).open(text)
+
+
+def test_every_changed_character_is_noticed() -> None:
+    states = RequestStates([OLD])
+    text = states.seal(CONTENT).rstrip("=")[:-1]  # the bits of the last one need not all count
+    for place, character in enumerate(text):
+        other = "A" if character != "A" else "B"
+        with pytest.raises(BadRequestState):
+            states.open(text[:place] + other + text[place + 1 :])
+
+
+def test_short_secrets_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 32 bytes, not 5"):
+        Server("s", secrets=[OLD, b"short"])
