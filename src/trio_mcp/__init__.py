@@ -68,6 +68,7 @@ from .state.connection_state import MethodUnavailable
 
 if TYPE_CHECKING:
     from .client.client import Client
+    from .client.keep_alive import KeepAlive
     from .client.options import ClientOptions, ClientSettings
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
@@ -80,6 +81,7 @@ _LATER: Final = {
     "Client": ".client.client",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
+    "KeepAlive": ".client.keep_alive",
     "open_memory": ".connecting.memory",
     "open_stdio": ".connecting.stdio",
     "open_tcp": ".connecting.lines",
@@ -125,6 +127,7 @@ __all__ = [
     "Implementation",
     "InputRequest",
     "InputRequired",
+    "KeepAlive",
     "Limits",
     "LogLevel",
     "LogParams",

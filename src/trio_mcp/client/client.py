@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import trio
 
@@ -208,6 +208,11 @@ class Client:
             await self.request("ping", None, EmptyResult)
         else:
             await self.request("server/discover", None, DiscoverResult)
+
+    async def until_lost(self) -> NoReturn:
+        """Wait for the end of the connection, and raise it: `ConnectionLost`."""
+        with self.duplex.outbound.while_connected():
+            await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
         """Tell a legacy server that our roots changed. Modern servers ask anew each time."""

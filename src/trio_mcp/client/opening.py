@@ -41,6 +41,8 @@ async def open_client(channel: MessageChannel, **options: Unpack[ClientOptions])
         try:
             with trio.fail_after(client.settings.connect_timeout):
                 await _negotiate(client)
+            if client.settings.keep_alive is not None:
+                nursery.start_soon(client.settings.keep_alive.run, client.duplex, client.ping)
             yield client
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):

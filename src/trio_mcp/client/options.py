@@ -18,6 +18,7 @@ from ..spec.notifications import LogParams
 from ..spec.revisions import LEGACY_REVISIONS
 from ..spec.roots import Root
 from ..spec.sampling import CreateMessageParams, CreateMessageResult
+from .keep_alive import KeepAlive
 
 __all__ = [
     "ChangedList",
@@ -60,6 +61,7 @@ class ClientOptions(TypedDict, total=False):
     connect_timeout: float
     probe_timeout: float
     call_timeout: float
+    keep_alive: KeepAlive | None
 
 
 def _is_legacy(_: Any, __: Any, revision: str | None) -> None:
@@ -129,3 +131,5 @@ class ClientSettings:
     """Seconds that each request may take; then `trio.TooSlowError`, and the server is told to stop. It is a
     `fail_after_work`; calls inside of one that the caller opened, or of `fail_after_silence`, stand under that
     instead. So a caller may grant more than this, too."""
+    keep_alive: KeepAlive | None = None
+    """How an idle server is asked whether it is still there; `None`: it is not asked."""

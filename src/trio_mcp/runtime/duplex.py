@@ -213,8 +213,8 @@ class DuplexChannel:
             with trio.move_on_after(max(self._drain_timeout, _LEAST_FLUSH)):
                 await self.outbox.flushed()
 
-    def _lose(self, error: ConnectionLost) -> None:
-        """Both directions are gone: nobody will read an answer, so nothing goes on."""
+    def lose(self, error: ConnectionLost) -> None:
+        """Both directions are gone: nobody will read an answer, so nothing goes on. Idempotent."""
         if self.lost is None:
             self.lost = error
             self._inbound.refuse_new(error.reason)
@@ -229,7 +229,7 @@ class DuplexChannel:
             while True:
                 await self._channel.send(await self.outbox.take())
         except ConnectionLost as error:
-            self._lose(error)
+            self.lose(error)
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification that belongs to no request. Synchronous; raises `NotSerializable`.
@@ -286,7 +286,7 @@ class DuplexChannel:
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._end()
         except ConnectionLost as error:
-            self._lose(error)
+            self.lose(error)
 
     def _act(self, event: events.Event, size: int, batch: BatchReplies | None = None) -> None:
         match event:

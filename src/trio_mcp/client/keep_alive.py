@@ -1,0 +1,65 @@
+"""KeepAlive: finding out that a silent server is no longer there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import trio
+
+from ..jsonrpc.errors import PeerError, ProtocolViolation
+from ..runtime.channel import ConnectionLost
+from ..runtime.duplex import DuplexChannel
+from ..runtime.time_limits import fail_after_work
+
+__all__ = ["KeepAlive"]
+
+
+def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{attribute.name} must be greater than 0, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class KeepAlive:
+    """Pings for an idle server; one that does not answer is given up, and so are all calls to it.
+
+    While a request of ours is in progress none is sent: its caller knows best how long to wait, and a server that is
+    busy with it may be slow to answer anything else. Any answer is a sign of life, an error too: many
+    servers know no ping.
+    """
+
+    interval: float = attrs.field(default=30.0, validator=_positive)
+    """Seconds from one sign of life to the next ping."""
+    timeout: float = attrs.field(default=10.0, validator=_positive)
+    """Seconds until a ping counts as missed."""
+    misses: int = attrs.field(default=2, validator=_positive)
+    """Pings missed in a row after which the connection is lost (2025-11-25 ping: multiple failed pings MAY
+    trigger connection reset)."""
+
+    async def run(self, duplex: DuplexChannel, ping: Callable[[], Awaitable[None]]) -> None:
+        """Watch the connection until it is lost: waiters get `ConnectionLost`, nobody is cancelled."""
+        missed = 0
+        try:
+            while missed < self.misses:
+                if not missed:
+                    await trio.sleep(self.interval)
+                missed = 0 if _in_progress(duplex) or await self._answered(duplex, ping) else missed + 1
+        except ConnectionLost:
+            return  # it ended in another way
+        duplex.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
+
+    async def _answered(self, duplex: DuplexChannel, ping: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            with fail_after_work(self.timeout):
+                await ping()
+        except trio.TooSlowError:
+            return _in_progress(duplex)  # a request of ours that began meanwhile may be what keeps it busy
+        except (PeerError, ProtocolViolation):
+            return True
+        return True
+
+
+def _in_progress(duplex: DuplexChannel) -> bool:
+    return any(not request.method.streams for request in duplex.state.outbound)
