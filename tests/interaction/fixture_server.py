@@ -354,6 +354,36 @@ async def chatter(n: int, ctx: RequestContext) -> str:
     return "never"
 
 
+_began: list[int] = []
+_together = trio.Event()
+
+
+@server.tool
+async def account(n: int, together: int, ctx: RequestContext) -> dict[str, Any]:
+    """Tell the client things named ``n``, wait until ``together`` calls have begun, tell it more, and return all
+    that this request says of itself."""
+
+    async def tell(step: int) -> None:
+        ctx.progress(step, message=str(n))
+        for level in ("debug", "warning", "emergency"):
+            await ctx.log.log(level, {"n": n, "step": step, "level": level})
+
+    await tell(1)
+    _began.append(n)
+    if len(_began) == together:
+        _together.set()
+    await _together.wait()
+    await tell(2)
+    return {
+        "n": n,
+        "id": ctx.request_id,
+        "revision": ctx.revision.name,
+        "supports": [name for name in ("elicitation", "roots", "sampling") if ctx.client_supports(name)],
+        "token": ctx.meta.get("progressToken"),
+        "trace": ctx.trace and ctx.trace.trace_id,
+    }
+
+
 @server.tool
 async def tasks() -> int:
     """How many tasks this process has."""
