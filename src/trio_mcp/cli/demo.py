@@ -60,10 +60,8 @@ async def _until_interrupted(tell: Callable[[Screen], Awaitable[None]]) -> bool:
 async def _story_over_stdio(screen: Screen) -> None:
     screen.headline("1. A server in a child process, connected over its standard input and output")
     started = time.monotonic()
-    # Only legacy servers may send requests of their own, as the question below is.
-    async with open_stdio(
-        SERVER, inherit_env=True, era="legacy", elicitation=screen.answer, on_log=screen.log
-    ) as client:
+    async with open_stdio(SERVER, inherit_env=True, elicitation=screen.answer, on_log=screen.log) as client:
+        await client.set_log_level("info")
         assert client.server_info is not None
         screen.say(f"  {client.server_info.name} {client.server_info.version}, revision {client.revision.name}")
         screen.tools([tool async for tool in client.list_tools()])

@@ -32,7 +32,7 @@ async def tell_story(screen: Screen) -> None:
     started = time.monotonic()
     async with _server() as (process, url):
         screen.say(f"  {url}")
-        # Only legacy servers may send requests of their own, as the question below is.
+        # One server serves both eras, and asks in both.
         async with (
             open_websocket(url, era="legacy", elicitation=screen.answer, on_log=screen.log) as one,
             open_websocket(url, era="modern") as two,
