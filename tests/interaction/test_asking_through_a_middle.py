@@ -1,0 +1,163 @@
+"""A host, a server in the middle and a server behind it: what the last one asks reaches the user, and the answer
+comes back; and leaving the host's call stops all of it. In either era on either way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    CancelCause,
+    Client,
+    CodedError,
+    ElicitFormParams,
+    ElicitResult,
+    RequestContext,
+    Server,
+    ToolError,
+    open_memory,
+)
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+ERAS = ("legacy", "modern")
+
+
+class Chain:
+    """Who did what, in order; and why handlers were cancelled."""
+
+    def __init__(self) -> None:
+        self.story: list[str] = []
+        self.cancelled: dict[str, tuple[CancelCause, str | None]] = {}
+
+    @asynccontextmanager
+    async def told(self, who: str, ctx: RequestContext) -> AsyncIterator[None]:
+        self.story.append(f"{who} begins")
+        try:
+            yield
+        finally:
+            if ctx.cancellation is not None:
+                self.cancelled[who] = (ctx.cancellation.cause, ctx.cancellation.reason)
+            self.story.append(f"{who} ends")
+
+    def behind(self) -> Server:
+        """It asks."""
+        server = Server("behind")
+
+        @server.tool
+        async def greet(ctx: RequestContext) -> str:
+            async with self.told("behind", ctx):
+                answer = await ctx.elicit("name?", NAME)
+                return f"hello {answer.content['name']}" if answer.content else answer.action
+
+        return server
+
+    def middle(self, behind: Server, era: Any) -> Server:
+        """It calls the one behind, and hands on what that asks."""
+        server = Server("middle")
+
+        @server.tool
+        async def greet(ctx: RequestContext) -> str:
+            async def hand_on(params: ElicitFormParams) -> ElicitResult:
+                answer = await ctx.elicit(params.message, params.requested_schema)
+                return ElicitResult(answer.action, answer.content)
+
+            async with self.told("middle", ctx), open_memory(behind, era=era, elicitation=hand_on) as client:
+                try:
+                    return (await client.call_tool("greet")).text
+                except CodedError as error:
+                    raise ToolError(str(error)) from None
+
+        return server
+
+
+@pytest.fixture(params=ERAS)
+def front_era(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=ERAS)
+def back_era(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+async def test_a_question_passes_through_and_its_answer_comes_back(
+    autojump_clock: MockClock, front_era: Any, back_era: Any
+) -> None:
+    chain = Chain()
+
+    async def user(params: ElicitFormParams) -> dict[str, Any]:
+        chain.story.append(f"user is asked {params.message}")
+        return {"name": "Ada"}
+
+    server = chain.middle(chain.behind(), back_era)
+    async with open_memory(server, era=front_era, elicitation=user) as client:
+        assert (await client.call_tool("greet")).text == "hello Ada"
+    assert chain.story == ["middle begins", "behind begins", "user is asked name?", "behind ends", "middle ends"]
+    assert chain.cancelled == {}
+
+
+async def test_leaving_the_call_while_the_user_is_asked_stops_all_of_it_with_the_same_reason(
+    autojump_clock: MockClock, front_era: Any, back_era: Any
+) -> None:
+    chain = Chain()
+
+    async def user(_: ElicitFormParams) -> dict[str, Any]:
+        asked.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            chain.story.append("user is left alone")
+
+    asked = trio.Event()
+    server = chain.middle(chain.behind(), back_era)
+    async with open_memory(server, era=front_era, elicitation=user) as client:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "greet")
+                await asked.wait()
+                scope.cancel(reason="the user pressed stop")
+        await wait_all_tasks_blocked()
+        assert chain.cancelled == {
+            "middle": (CancelCause.PEER, "the user pressed stop"),
+            "behind": (CancelCause.PEER, "the user pressed stop"),
+        }
+        assert sorted(chain.story[2:]) == ["behind ends", "middle ends", "user is left alone"]
+        assert client.server_info is not None
+
+
+async def test_a_hundred_calls_at_once_get_the_answers_to_their_own_questions(
+    autojump_clock: MockClock, front_era: Any
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def add_up(name: str, ctx: RequestContext) -> str:
+        async def ask(number: int, place: int) -> None:
+            answer = await ctx.elicit(f"{name} {number} {place}", NAME)
+            assert answer.content is not None
+            said.append(str(answer.content["name"]))
+
+        said: list[str] = []
+        for number in range(3):
+            async with trio.open_nursery() as nursery:
+                for place in range(2):
+                    nursery.start_soon(ask, number, place)
+        return " | ".join(sorted(said))
+
+    async def user(params: ElicitFormParams) -> dict[str, Any]:
+        await trio.sleep(sum(params.message.encode()) % 7)
+        return {"name": f"answer to {params.message}"}
+
+    async def call(client: Client, name: str) -> None:
+        wanted = [f"answer to {name} {number} {place}" for number in range(3) for place in range(2)]
+        assert (await client.call_tool("add_up", {"name": name})).text == " | ".join(wanted)
+
+    async with open_memory(server, era=front_era, elicitation=user) as client, trio.open_nursery() as nursery:
+        for number in range(100):
+            nursery.start_soon(call, client, f"call {number}")
+    assert server.statistics().parked == 0
