@@ -319,6 +319,31 @@ async def test_question_of_a_server_is_its_call_and_the_host_handles_it(
         assert span.parent.span_id == parent.context.span_id
 
 
+async def test_handler_of_several_rounds_has_one_span_linked_to_the_last(
+    autojump_clock: MockClock, recorded: Recorded
+) -> None:
+    server = Server("asking", tracing=recorded.tracing)
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        await ctx.sample("first", max_tokens=1)
+        await ctx.sample("second", max_tokens=1)
+
+    async def sample(_: CreateMessageParams) -> CreateMessageResult:
+        return CreateMessageResult("assistant", TextContent("!"), "model")
+
+    async with open_memory(server, era="modern", sampling=sample, tracing=recorded.tracing) as client:
+        await client.call_tool("ask")
+    first, _, last = recorded.spans(SpanKind.CLIENT, "tools/call")
+    handler = recorded.one(SpanKind.SERVER)
+    assert first.context is not None
+    assert last.context is not None
+    assert handler.parent is not None
+    assert handler.parent.span_id == first.context.span_id
+    assert [link.context.span_id for link in handler.links] == [last.context.span_id]
+    assert handler.status.status_code is StatusCode.UNSET
+
+
 async def test_neither_arguments_nor_results_are_recorded(
     autojump_clock: MockClock, server: Server, recorded: Recorded
 ) -> None:

@@ -37,9 +37,9 @@ class OpenTelemetry:
     """Give it to a server or to ``open_*`` as ``tracing``.
 
     Each request that is sent gets a span of kind CLIENT, each handler that runs one of kind SERVER: in both roles,
-    so a question of a server is a call of the server's and handled by the client. Trace context travels in
-    ``_meta``, by the global propagator. What is answered without a handler, pings and the handshake, has no SERVER
-    span; a handler that waits through several rounds has one.
+    so where servers send requests, a question is a call of the server's and handled by the client. Trace context
+    travels in ``_meta``, by the global propagator. What is answered without a handler, pings and the handshake, has
+    no SERVER span; a handler that waits through several rounds has one, linked to the request it answers at last.
 
     ``tracer_provider``: the global one unless given. ``resource_uris``: record ``mcp.resource.uri``, too; a URI may
     hold what is nobody else's business.
@@ -155,8 +155,11 @@ class _Handler:
     def __init__(self, span: trace.Span, scope: RequestScope) -> None:
         self._span = span
         self._scope = scope
+        self._meta = scope.request.meta
 
     def end(self, result: Any) -> None:
+        if self._scope.request.meta is not self._meta:  # a later round is answered
+            _link(self._span, self._scope.request.meta)
         cancellation, error = self._scope.cancellation, self._scope.request.error
         if cancellation is not None:  # never answered, whatever the handler did; the reason is the peer's text
             _end(self._span, "cancelled", f"cancelled: {cancellation.cause}")
@@ -165,6 +168,15 @@ class _Handler:
         else:
             failed = isinstance(result, CallToolResult) and result.is_error
             _end(self._span, _TOOL_ERROR if failed else None)
+
+
+def _link(span: trace.Span, meta: Mapping[str, Any]) -> None:
+    try:
+        there = trace.get_current_span(propagate.extract(_carrier(meta), context.Context())).get_span_context()
+        if there.is_valid:
+            span.add_link(there)
+    except Exception:
+        logger.exception("tracing a later round failed")
 
 
 def _end(span: trace.Span, error_type: str | None, description: str | None = None, *, code: int | None = None) -> None:

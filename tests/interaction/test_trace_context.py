@@ -155,6 +155,29 @@ async def test_host_that_answers_a_question_carries_the_trace_on(autojump_clock:
     assert heard == [TRACE]
 
 
+async def test_handler_of_a_later_round_works_for_the_trace_of_that_round(autojump_clock: MockClock) -> None:
+    heard: list[dict[str, Any]] = []
+    asking = Server("asking")
+
+    @asking.tool
+    async def ask(ctx: RequestContext) -> dict[str, Any]:
+        await inner.call_tool("record")
+        before = ctx.trace
+        await ctx.list_roots()
+        await inner.call_tool("record")
+        return {"before": told(before), "after": told(ctx.trace)}
+
+    call = {"name": "ask", "arguments": {}}
+    async with open_memory(recorder(heard)) as inner, connected(asking, MODERN, {"roots": {}}) as peer:
+        asked = (await peer.request("tools/call", call, meta=TRACE))["result"]
+        answers = {key: {"roots": []} for key in asked["inputRequests"]}
+        retry = {**call, "inputResponses": answers, "requestState": asked["requestState"]}
+        result = (await peer.request("tools/call", retry, meta=OTHER))["result"]["structuredContent"]
+    assert heard == [TRACE, OTHER]
+    assert result["before"] == TRACE
+    assert result["after"] == {**OTHER, "tracestate": None, "baggage": None}
+
+
 async def test_client_opened_inside_a_handler_says_the_trace_from_its_first_request_on(
     autojump_clock: MockClock,
 ) -> None:
