@@ -18,6 +18,7 @@ from .runtime.limits import Limits
 from .runtime.load import Statistics
 from .runtime.logs import RequestLog
 from .runtime.time_limits import fail_after_silence, fail_after_work
+from .server.cache_hints import CacheHints
 from .server.context import Auth, ElicitAnswer, RequestContext
 from .server.input_required import InputRequired
 from .server.log_bridge import ClientLogHandler
@@ -101,6 +102,7 @@ __all__ = [
     "Auth",
     "BadAnswer",
     "BlobResourceContents",
+    "CacheHints",
     "CallToolResult",
     "CancelCause",
     "Cancellation",

@@ -29,7 +29,7 @@ from trio_mcp.spec.input_required import InputRequest, InputRequiredResult
 from trio_mcp.spec.lifecycle import DiscoverResult, Icon, Implementation, InitializeParams
 from trio_mcp.spec.notifications import LogParams, ProgressParams, SetLevelParams
 from trio_mcp.spec.prompts import GetPromptParams, PromptMessage
-from trio_mcp.spec.resources import ListResourcesResult, PageParams, Resource
+from trio_mcp.spec.resources import ListResourcesResult, PageParams, ReadResourceResult, Resource
 from trio_mcp.spec.revisions import REVISIONS, Revision
 from trio_mcp.spec.roots import Root
 from trio_mcp.spec.sampling import CreateMessageParams, CreateMessageResult, ModelPreferences, SamplingMessage
@@ -69,11 +69,6 @@ def fault(data: Any, kind: Any) -> str:
         (CreateMessageParams, {"messages": {}, "maxTokens": 1}, "expected a list"),
         (ListResourcesResult, {"resources": "abc"}, "expected a list of Resource @ $.resources"),
         (ListResourcesResult, {"resources": [{"uri": "u"}]}, "missing 'name' @ $.resources[0]"),
-        (
-            ListResourcesResult,
-            {"resources": [], "cacheScope": "secret"},
-            "one of public, private @ $.cacheScope",
-        ),
         (Icon, {"src": "s", "theme": "pink"}, "expected one of light, dark @ $.theme"),
         (Icon, {"src": "s", "theme": 3}, "expected one of light, dark @ $.theme"),
         (Icon, {"src": "s", "sizes": ["48x48", 3]}, "expected a string @ $.sizes[1]"),
@@ -216,6 +211,27 @@ def test_a_sampled_message_keeps_members_nobody_knows() -> None:
 def test_an_absent_freshness_means_stale_and_private() -> None:
     heard = structure({"tools": []}, ListToolsResult)
     assert (heard.ttl_ms, heard.cache_scope) == (0, "private")
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [(-1, 0), ("5", 0), (None, 0), (True, 0), ([], 0), (1500.7, 1500), (-0.5, 0), (10**400, 10**400)],
+)
+def test_a_freshness_that_makes_no_sense_spoils_no_result(said: object, meant: int) -> None:
+    for kind in (ListToolsResult, DiscoverResult):
+        data = {"tools": [], "supportedVersions": [], "capabilities": {}, "ttlMs": said, "cacheScope": "public"}
+        heard = structure(data, kind)
+        assert (heard.ttl_ms, heard.cache_scope) == (meant, "public")
+
+
+@pytest.mark.parametrize("said", ["shared", "PUBLIC", None, 1, {}, True])
+def test_an_unknown_cache_scope_is_taken_for_private(said: object) -> None:
+    heard = structure({"contents": [], "ttlMs": 5, "cacheScope": said}, ReadResourceResult)
+    assert (heard.ttl_ms, heard.cache_scope) == (5, "private")
+
+
+def test_a_result_with_hints_is_an_object_like_any_other() -> None:
+    assert "expected an object" in fault([], ListToolsResult)
 
 
 # Writing

@@ -17,7 +17,7 @@ from ..runtime.request_scope import RequestScope
 from ..spec.capabilities import ResourcesCapability
 from ..spec.completion import CompleteParams
 from ..spec.converters import structure_params, unstructure
-from ..spec.lifecycle import DiscoverResult, EmptyResult, InitializeResult
+from ..spec.lifecycle import CacheScope, DiscoverResult, EmptyResult, InitializeResult
 from ..spec.notifications import SetLevelParams
 from ..spec.prompts import GetPromptParams, ListPromptsResult
 from ..spec.resources import (
@@ -118,9 +118,14 @@ class ServerConnection:
         self._subscriptions.declared = declared
         return InitializeResult(request.revision.name, declared, server.info, server.instructions)
 
-    def _discover(self, _: InboundRequest) -> DiscoverResult:
+    def _discover(self, request: InboundRequest) -> DiscoverResult:
         server = self._server
-        return DiscoverResult([row.name for row in MODERN_REVISIONS], server.capabilities, server.instructions)
+        versions = [row.name for row in MODERN_REVISIONS]
+        return DiscoverResult(versions, server.capabilities, server.instructions, *self._hints(request))
+
+    def _hints(self, request: InboundRequest) -> tuple[int, CacheScope]:
+        hints = self._server.cache_hints[request.method.name]
+        return hints.ttl_ms, hints.scope
 
     def _set_level(self, request: InboundRequest) -> EmptyResult:
         params = structure_params(request.params, SetLevelParams)
@@ -145,15 +150,15 @@ class ServerConnection:
 
     async def _list_tools(self, scope: RequestScope) -> ListToolsResult:
         page, cursor = self._server.tools.listing.page(_cursor(scope))
-        return ListToolsResult([entry.tool for entry in page], cursor)
+        return ListToolsResult([entry.tool for entry in page], cursor, *self._hints(scope.request))
 
     async def _list_resources(self, scope: RequestScope) -> ListResourcesResult:
         page, cursor = self._server.resources.listing.page(_cursor(scope))
-        return ListResourcesResult([entry.resource for entry in page], cursor)
+        return ListResourcesResult([entry.resource for entry in page], cursor, *self._hints(scope.request))
 
     async def _list_templates(self, scope: RequestScope) -> ListResourceTemplatesResult:
         page, cursor = self._server.resources.templates.page(_cursor(scope))
-        return ListResourceTemplatesResult([entry.template for entry in page], cursor)
+        return ListResourceTemplatesResult([entry.template for entry in page], cursor, *self._hints(scope.request))
 
     def _read_resource(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, ReadResourceParams)
@@ -161,7 +166,7 @@ class ServerConnection:
 
     async def _list_prompts(self, scope: RequestScope) -> ListPromptsResult:
         page, cursor = self._server.prompts.listing.page(_cursor(scope))
-        return ListPromptsResult([entry.prompt for entry in page], cursor)
+        return ListPromptsResult([entry.prompt for entry in page], cursor, *self._hints(scope.request))
 
     def _get_prompt(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, GetPromptParams)

@@ -18,6 +18,7 @@ from ..spec.input_required import InputRequiredResult
 from ..spec.lifecycle import CacheScope, Icon
 from ..spec.meta import check_meta_keys
 from ..spec.resources import ReadResourceResult, Resource, ResourceTemplate
+from .cache_hints import CacheHints
 from .handlers import Handler
 from .input_required import InputRequired, settle
 from .pages import Listing
@@ -38,8 +39,7 @@ class RegisteredResource:
 
     resource: Resource
     handler: Handler
-    ttl_ms: int
-    cache_scope: CacheScope
+    hints: CacheHints
 
 
 @attrs.frozen(eq=False)
@@ -49,14 +49,14 @@ class RegisteredTemplate:
     template: ResourceTemplate
     pattern: UriTemplate
     handler: Handler
-    ttl_ms: int
-    cache_scope: CacheScope
+    hints: CacheHints
 
 
 class Resources:
     """The resources and templates of one server."""
 
-    def __init__(self, page_size: int | None) -> None:
+    def __init__(self, page_size: int | None, hints: CacheHints) -> None:
+        self._hints = hints
         self.listing: Listing[RegisteredResource] = Listing("resource", page_size)
         self.templates: Listing[RegisteredTemplate] = Listing("resource template", page_size)
 
@@ -72,12 +72,13 @@ class Resources:
         icons: Sequence[Icon] | None,
         annotations: Annotations | None,
         size: int | None,
-        ttl_ms: int,
-        cache_scope: CacheScope,
+        ttl_ms: int | None,
+        cache_scope: CacheScope | None,
         meta: JSONObject | None,
     ) -> None:
         """Register ``function`` under a URI or a URI template. See `Server.resource`."""
         check_meta_keys(meta)
+        hints = self._hints.but(ttl_ms, cache_scope)
         handler = Handler.of(function)
         shown_icons = list(icons) if icons else None
         name = name or function.__name__
@@ -90,14 +91,14 @@ class Resources:
                     f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}"
                 )
             template = ResourceTemplate(uri, name, title, description, mime_type, annotations, shown_icons, meta)
-            self.templates.add(uri, RegisteredTemplate(template, pattern, handler, ttl_ms, cache_scope))
+            self.templates.add(uri, RegisteredTemplate(template, pattern, handler, hints))
             return
         if names:
             raise TypeError(
                 f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(names)}}} for example"
             )
         resource = Resource(uri, name, title, description, mime_type, annotations, size, shown_icons, meta)
-        self.listing.add(uri, RegisteredResource(resource, handler, ttl_ms, cache_scope))
+        self.listing.add(uri, RegisteredResource(resource, handler, hints))
 
     def remove(self, uri: str) -> None:
         """Remove a resource or a template. Raises `KeyError` when there is none."""
@@ -129,11 +130,15 @@ class Resources:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}", {"uri": uri}) from None
         except ResourceNotFound:
             raise self.not_found(scope, uri) from None
-        if isinstance(value, ReadResourceResult | InputRequiredResult):
+        if isinstance(value, InputRequiredResult):
             return value
+        if isinstance(value, ReadResourceResult):
+            hints = entry.hints.but(value.ttl_ms, value.cache_scope)
+            return attrs.evolve(value, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
         mime_type = entry.resource.mime_type if isinstance(entry, RegisteredResource) else entry.template.mime_type
         parts = cast("list[Any]", value) if _is_parts(value) else [value]
-        return ReadResourceResult([_contents(uri, part, mime_type) for part in parts], entry.ttl_ms, entry.cache_scope)
+        contents = [_contents(uri, part, mime_type) for part in parts]
+        return ReadResourceResult(contents, entry.hints.ttl_ms, entry.hints.scope)
 
     @staticmethod
     def not_found(scope: RequestScope, uri: str) -> CodedError:

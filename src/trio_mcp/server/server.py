@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
 import attrs
@@ -17,6 +18,7 @@ from ..spec.content import Annotations
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import CacheScope, Icon, Implementation
 from ..spec.tools import ToolAnnotations
+from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
 from .completion import Completions
 from .prompts import Prompts
 from .request_state import RequestStates
@@ -40,6 +42,8 @@ class Server:
     ``tracing``: who is told of requests, `trio_mcp.otel.OpenTelemetry` for example.
     ``secrets``, of 32 bytes or more each, seal what modern clients carry from round to round: the first seals, all
     open. Processes that serve the same clients share one; without any, a random one is made.
+    ``cache``: how modern clients may cache what is discovered, listed and read, by default not at all;
+    ``cache_by_method`` says otherwise for single methods, ``{"tools/list": CacheHints(60_000, "public")}``.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class Server:
         require_initialized: bool = False,
         tracing: Tracing | None = None,
         secrets: Sequence[bytes] = (),
+        cache: CacheHints = NOT_CACHED,
+        cache_by_method: Mapping[str, CacheHints] = MappingProxyType({}),
     ) -> None:
         if page_size is not None and page_size < 1:
             raise ValueError(f"page_size must be at least 1, not {page_size}")
@@ -68,7 +74,8 @@ class Server:
         self.require_initialized = require_initialized
         self.tracing = tracing
         self.tools = Tools(page_size)
-        self.resources = Resources(page_size)
+        self.cache_hints = hints_by_method(cache, cache_by_method)
+        self.resources = Resources(page_size, self.cache_hints["resources/read"])
         self.prompts = Prompts(page_size)
         self.completions = Completions(self.prompts, self.resources)
         self.request_states = RequestStates(secrets)
@@ -188,16 +195,17 @@ class Server:
         icons: Sequence[Icon] | None = None,
         annotations: Annotations | None = None,
         size: int | None = None,
-        ttl_ms: int = 0,
-        cache_scope: CacheScope = "private",
+        ttl_ms: int | None = None,
+        cache_scope: CacheScope | None = None,
         meta: JSONObject | None = None,
     ) -> Callable[[F], F]:
         """Offer a function as the resource ``uri``, or as a family of resources if that is a template.
 
         ``{name}`` in a template is one path segment, ``{+name}`` anything; the function's parameters are
         those of the template, converted from text. It returns text, bytes, JSON data, `ResourceContents` or
-        a list of those. ``size`` in bytes; ``ttl_ms`` in milliseconds and ``cache_scope`` are what modern
-        clients are told. Raises as `tool`.
+        a list of those, or a `ReadResourceResult` of its own, which may say how it is cached. ``size`` in bytes.
+        ``ttl_ms`` and ``cache_scope``: how modern clients may cache it, see `CacheHints`; `None` is as the
+        server says. Raises as `tool`.
         """
 
         def register(function: F) -> F:

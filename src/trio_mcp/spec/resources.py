@@ -87,11 +87,12 @@ class ReadResourceParams:
 
 @wire
 class ReadResourceResult:
-    """What is in a resource, in one or more parts."""
+    """What is in a resource, in one or more parts. The hints are `None` where they are not said: a handler that
+    returns one leaves them to its server then, which says them in modern revisions."""
 
     contents: list[ResourceContents]
-    ttl_ms: int = since("2026-07-28", default=0)
-    cache_scope: CacheScope = since("2026-07-28", default="private")
+    ttl_ms: int | None = since("2026-07-28")
+    cache_scope: CacheScope | None = since("2026-07-28")
     meta: JSONObject | None = None
 
 

@@ -12,6 +12,7 @@ from cattrs.cols import list_structure_factory
 from cattrs.cols import mapping_structure_factory as _mapping_factory  # pyright: ignore[reportUnknownVariableType] untyped there
 from cattrs.gen import make_dict_structure_fn, override
 
+from .caching import with_good_hints
 from .content import BlobResourceContents, ResourceContents, TextResourceContents
 from .elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits
 from .fields import wire_name
@@ -180,6 +181,8 @@ def _class_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any
                 raise TypeError("expected an object")
             return make(value, kind)
 
+        if "ttl_ms" in renames:
+            return _reading_hints(structure_class)
         if kind is CreateMessageResult:
             return _keeping_extras(structure_class)
         if kind is ElicitResult:
@@ -196,6 +199,13 @@ def _keeping_extras(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any
         result = structure_class(value, kind)
         extra = {name: member for name, member in value.items() if name not in known}
         return attrs.evolve(result, extra=extra) if extra else result
+
+    return structure_result
+
+
+def _reading_hints(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def structure_result(value: Any, kind: Any) -> Any:
+        return structure_class(with_good_hints(_structure_object(value, None)), kind)
 
     return structure_result
 

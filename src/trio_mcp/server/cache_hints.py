@@ -1,0 +1,52 @@
+"""CacheHints: what modern clients are told of how long an answer stays good, and whom it may be shown to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from ..spec.lifecycle import CacheScope
+from ..spec.methods import ROWS
+
+__all__ = ["NOT_CACHED", "CacheHints", "hints_by_method"]
+
+_LONGEST: Final = 2**53 - 1  # the largest integer that all readers of JSON agree on
+_CACHEABLE: Final = tuple(row.name for row in ROWS if row.cacheable)
+
+
+def _is_ttl(_: Any, __: Any, ttl_ms: int) -> None:
+    # 2026-07-28 caching, TTL field: servers MUST provide a value of 0 or more. `True` is an int to Python only.
+    if type(ttl_ms) is not int or not 0 <= ttl_ms <= _LONGEST:
+        raise ValueError(f"ttl_ms is an integer from 0 to {_LONGEST}, not {ttl_ms!r}")
+
+
+def _is_scope(_: Any, __: Any, scope: str) -> None:
+    if scope not in ("public", "private"):
+        raise ValueError(f"a cache scope is public or private, not {scope!r}")
+
+
+@attrs.frozen
+class CacheHints:
+    """How clients may cache an answer (2026-07-28 caching). Raises `ValueError` for values out of range."""
+
+    ttl_ms: int = attrs.field(default=0, validator=_is_ttl)
+    """Milliseconds for which a client may take it for fresh. 0: it asks each time."""
+    scope: CacheScope = attrs.field(default="private", validator=_is_scope)
+    """``public``: it holds nothing of any user, and caches may show it to all of them. ``private``: only to the
+    one who asked. It tells caches what they may do and protects nothing by itself."""
+
+    def but(self, ttl_ms: int | None, scope: CacheScope | None) -> CacheHints:
+        """The same, with what is given in place of its own."""
+        return CacheHints(self.ttl_ms if ttl_ms is None else ttl_ms, self.scope if scope is None else scope)
+
+
+NOT_CACHED: Final = CacheHints()
+
+
+def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> Mapping[str, CacheHints]:
+    """The hints for each method that has any. Raises `ValueError` when ``special`` names one that has none."""
+    if unknown := sorted(set(special) - set(_CACHEABLE)):
+        raise ValueError(f"no cache hints go with {', '.join(unknown)}; they do with {', '.join(_CACHEABLE)}")
+    return {method: special.get(method, default) for method in _CACHEABLE}
