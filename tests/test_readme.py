@@ -51,6 +51,14 @@ def test_the_example_of_a_test_passes_as_it_stands(tmp_path: Path) -> None:
     assert "1 passed" in ran.stdout
 
 
+def test_the_example_of_changes_runs_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "changes.py").write_text(dict(BLOCKS)["changes.py"])
+    ran = subprocess.run(
+        [sys.executable, "changes.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "resource the note a\n"), ran.stderr
+
+
 @pytest.mark.parametrize(("name", "code"), BLOCKS)
 def test_an_example_is_about_ten_lines(name: str, code: str) -> None:
     statements = [line for line in code.splitlines() if line.strip()]

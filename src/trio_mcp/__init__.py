@@ -63,14 +63,17 @@ from .spec.sampling import (
     SamplingMessage,
     ToolChoice,
 )
+from .spec.subscriptions import SubscriptionFilter
 from .spec.tools import CallToolResult, Tool, ToolAnnotations
 from .spec.trace_context import TraceContext
 from .state.connection_state import MethodUnavailable
 
 if TYPE_CHECKING:
+    from .client.changes import Change
     from .client.client import Client
     from .client.keep_alive import KeepAlive
     from .client.options import ClientOptions, ClientSettings
+    from .client.subscriptions import Changes
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
     from .connecting.stdio import open_stdio
@@ -79,6 +82,8 @@ if TYPE_CHECKING:
     from .serving.websocket import serve_websocket
 
 _LATER: Final = {
+    "Change": ".client.changes",
+    "Changes": ".client.subscriptions",
     "Client": ".client.client",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
@@ -107,6 +112,8 @@ __all__ = [
     "CancelCause",
     "Cancellation",
     "CapabilityMissing",
+    "Change",
+    "Changes",
     "Client",
     "ClientCapabilities",
     "ClientLogHandler",
@@ -163,6 +170,7 @@ __all__ = [
     "Server",
     "ServerCapabilities",
     "Statistics",
+    "SubscriptionFilter",
     "TextContent",
     "TextResourceContents",
     "Tool",

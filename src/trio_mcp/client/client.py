@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn, TypeVar
 
 import trio
 
-from ..runtime.calls import OnProgress
+from ..runtime.calls import OnNotification, OnProgress
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.handler import NOT_NOW
@@ -40,6 +41,7 @@ from ..spec.resources import (
     SubscribeParams,
 )
 from ..spec.revisions import LATEST_LEGACY, Revision
+from ..spec.subscriptions import ListenParams, SubscriptionFilter
 from ..spec.tools import CallToolParams, CallToolResult, ListToolsResult, Tool
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
@@ -51,6 +53,7 @@ from .input_responses import InputRounds
 from .options import ClientSettings
 from .pages import Pages
 from .results import structured
+from .subscriptions import Changes, Subscriptions
 
 __all__ = ["Client"]
 
@@ -83,6 +86,7 @@ class Client:
             channel, self._state, self, settings.limits, workers=workers, tracing=settings.tracing
         )
         self._rounds = InputRounds(self.duplex.outbound, self._answers, settings)
+        self.subscriptions = Subscriptions(self.duplex, self.callbacks, self._open_stream)
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.server_capabilities = ServerCapabilities()
@@ -183,13 +187,37 @@ class Client:
 
     # Changes, logs, health
 
+    def listen(
+        self, *, tools: bool = False, prompts: bool = False, resources: bool = False, uris: Sequence[str] = ()
+    ) -> AbstractAsyncContextManager[Changes]:
+        """Be told of changes: ``async with client.listen(tools=True) as changes: async for change in changes``.
+
+        ``tools``, ``prompts``, ``resources``: that their list changed; ``uris``: that these resources did. The
+        block is entered when the server has acknowledged, with what, `Changes.acknowledged` says. Leaving it sends
+        one cancel. Any number may be open at once. Modern revisions only, in legacy ones it is
+        `MethodUnavailable`: there is ``on_list_changed`` for lists, and `subscribe` with ``on_resource_updated``
+        for resources, which work in modern ones, too.
+        """
+        if isinstance(uris, str):
+            raise TypeError(f"uris is a list of URIs: uris=[{uris!r}], not uris={uris!r}")
+        return self.subscriptions.listen(
+            SubscriptionFilter(tools or None, prompts or None, resources or None, list(uris) or None)
+        )
+
     async def subscribe(self, uri: str) -> None:
-        """Have ``on_resource_updated`` called when this resource changes (legacy revisions)."""
-        await self.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
+        """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream of
+        its own; a resource that the server cannot tell of is a `PeerError` in all."""
+        if self._revision.changes == "listen":
+            await self.subscriptions.subscribe(uri)
+        else:
+            await self.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
 
     async def unsubscribe(self, uri: str) -> None:
         """Undo `subscribe`."""
-        await self.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
+        if self._revision.changes == "listen":
+            await self.subscriptions.unsubscribe(uri)
+        else:
+            await self.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
         """Get log messages of ``level`` and above from now on. Raises `ValueError` for a level that is none.
@@ -241,6 +269,12 @@ class Client:
         with self._limits.around_call():
             result = (await self._rounds.request(method, data, revision, on_progress)).result
         return structured(method, result, result_type)
+
+    def _open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:
+        params = {**unstructure(ListenParams(asked), self._revision), "_meta": self._meta}
+        return self.duplex.outbound.request(
+            "subscriptions/listen", params, self._revision, on_notification=on_notification
+        )
 
     def adopt(
         self,

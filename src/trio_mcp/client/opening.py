@@ -37,10 +37,13 @@ async def open_client(channel: MessageChannel, **options: Unpack[ClientOptions])
     """
     client = Client(channel, ClientSettings(**options))
     async with open_service_nursery("the client was closed") as nursery:
+        client.subscriptions.services = nursery
         await nursery.start(client.duplex.run)
         try:
             with trio.fail_after(client.settings.connect_timeout):
                 await _negotiate(client)
+                if client.revision.changes == "listen" and client.settings.on_list_changed is not None:
+                    await client.subscriptions.follow_lists(client.server_capabilities, client.settings.probe_timeout)
             if client.settings.keep_alive is not None:
                 nursery.start_soon(client.settings.keep_alive.run, client.duplex, client.ping)
             yield client

@@ -106,9 +106,10 @@ class ClientSettings:
     """Called for each log message, one after another, in wire order, before calls answered later return. The
     order is kept among log messages; progress callbacks run beside them, in the tasks that called."""
     on_list_changed: Callable[[ChangedList], Any] | None = None
-    """Called when the server's tools, resources or prompts changed."""
+    """Called when the server's tools, resources or prompts changed. With a modern server this opens a stream of
+    ``subscriptions/listen`` for those of the three whose changes it declares."""
     on_resource_updated: Callable[[str], Any] | None = None
-    """Called with the URI of a subscribed resource that changed."""
+    """Called with the URI of a resource that changed, if `Client.subscribe` was called for it."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """How often a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
     max_input_requests: int = attrs.field(default=32, validator=attrs.validators.ge(1))
@@ -126,7 +127,8 @@ class ClientSettings:
     connect_timeout: float = 60.0
     """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""
     probe_timeout: float = 2.0
-    """Seconds without an answer to ``server/discover`` after which ``initialize`` is tried beside it."""
+    """Seconds without an answer to ``server/discover`` after which ``initialize`` is tried beside it, and without an
+    acknowledgement of the stream for ``on_list_changed`` after which the client is ready all the same."""
     call_timeout: float = attrs.field(default=math.inf, validator=_is_time)
     """Seconds that each request may take; then `trio.TooSlowError`, and the server is told to stop. It is a
     `fail_after_work`; calls inside of one that the caller opened, or of `fail_after_silence`, stand under that

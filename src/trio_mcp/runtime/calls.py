@@ -16,9 +16,10 @@ from .time_limits import call_limits
 
 if TYPE_CHECKING:
     from ..jsonrpc.messages import RequestId
+    from ..state.events import NotificationReceived
     from ..state.requests import OutboundRequest
 
-__all__ = ["Call", "OnProgress", "Progress", "RoundTrips", "Settled"]
+__all__ = ["Call", "OnNotification", "OnProgress", "Progress", "RoundTrips", "Settled"]
 
 
 @attrs.frozen
@@ -32,6 +33,10 @@ class Progress:
 
 OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]
 """Called in the caller's own task, in wire order, before the call returns. May be async."""
+
+OnNotification: TypeAlias = "Callable[[NotificationReceived, int], None]"
+"""Called in the reader with each notification of a stream and its size in bytes: it must be quick, and must not
+raise."""
 
 
 @attrs.frozen
@@ -59,14 +64,22 @@ class Call(Owner):
     cancel them.
     """
 
-    __slots__ = ("_items", "_limits", "_on_progress", "_parked", "end", "request")
+    __slots__ = ("_items", "_limits", "_on_progress", "_parked", "end", "on_notification", "request")
 
-    def __init__(self, request: OutboundRequest, on_progress: OnProgress | None, backlog: Backlog[Progress]) -> None:
+    def __init__(
+        self,
+        request: OutboundRequest,
+        on_progress: OnProgress | None,
+        backlog: Backlog[Progress],
+        on_notification: OnNotification | None = None,
+    ) -> None:
         super().__init__()
         self.request = request
         request.waiter = self
         self.end: Settled | None = None
         """`None` while it is in flight, and for ever when it was abandoned."""
+        self.on_notification = on_notification
+        """Who gets what comes on the stream that the request opened."""
         self._on_progress = on_progress
         self._limits = tuple(limit for limit in call_limits() if limit.renewed)
         self._items = backlog

@@ -307,8 +307,14 @@ class DuplexChannel:
                 error = PeerError(event.error.code, event.error.message, event.error.data)
                 event.request.waiter.settle(Settled(None, error, self._notifications.received))
             case events.NotificationReceived():
-                if self._handler.wants(event):
-                    self._notifications.put(event, size)
+                self.notified(event, size)
+            case events.StreamReceived():
+                call: Call = event.request.waiter
+                if call.on_notification is not None:
+                    call.on_notification(event.notification, size)
+            case events.StreamCancelled():
+                logger.debug("the peer ended stream %r: %.200r", event.request.id, event.reason)
+                event.request.waiter.settle(Settled(None, None, self._notifications.received))
             case events.ProgressReceived():
                 self._progressed(event, size)
             case events.CancelReceived():
@@ -317,6 +323,11 @@ class DuplexChannel:
                 logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
         if batch is not None:
             batch.settle(None)  # a member that is owed no reply
+
+    def notified(self, event: events.NotificationReceived, size: int) -> None:
+        """A notification, ``size`` bytes long, for the handler's `RequestHandler.notified`, if it wants it."""
+        if self._handler.wants(event):
+            self._notifications.put(event, size)
 
     def _progressed(self, event: events.ProgressReceived, size: int) -> None:
         call: Call = event.request.waiter

@@ -12,7 +12,7 @@ from ..jsonrpc.errors import MCPError, NotSerializable
 from ..spec.input_required import asks_for_input
 from ..spec.meta import PROGRESS_TOKEN
 from .backlog import Backlog
-from .calls import Call, OnProgress, Progress, RoundTrips, Settled
+from .calls import Call, OnNotification, OnProgress, Progress, RoundTrips, Settled
 from .cancellation import reason_of
 from .channel import ConnectionLost
 from .outbox import REQUEST_MARKS
@@ -59,8 +59,11 @@ class Outbound:
         on_progress: OnProgress | None = None,
         /,
         trips: RoundTrips | None = None,
+        on_notification: OnNotification | None = None,
     ) -> Any:
-        """See `DuplexChannel.request`. ``trips`` is the call that this is a request of."""
+        """See `DuplexChannel.request`. ``trips`` is the call that this is a request of. ``on_notification`` gets
+        what comes on the stream that the request opens, which ends with its result, or with `None` when the peer
+        cancels it."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._over is None and self._outbox.is_full(REQUEST_MARKS):
             with self.while_connected():
@@ -70,7 +73,7 @@ class Outbound:
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params)
         backlog = Backlog[Progress](self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
-        call = Call(request, on_progress, backlog)
+        call = Call(request, on_progress, backlog, on_notification)
         try:
             params = _carrying_trace(params) if span is None else span.params
             if call.wants_progress:

@@ -21,7 +21,7 @@ legacy     a request with modern ``_meta``     legacy: served under its own revi
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError
 from ..jsonrpc.messages import (
@@ -40,7 +40,14 @@ from ..spec.converters import structure_params
 from ..spec.errors import NOT_INITIALIZED, UNSUPPORTED_PROTOCOL_VERSION
 from ..spec.lifecycle import Implementation, InitializeParams
 from ..spec.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
-from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, progress_token_of
+from ..spec.meta import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROTOCOL_VERSION,
+    SUBSCRIPTION_ID,
+    progress_token_of,
+)
 from ..spec.methods import METHODS, Method
 from ..spec.revisions import LATEST_LEGACY, MODERN_REVISIONS, REVISIONS, Revision, negotiate, requests_of
 from .events import (
@@ -54,6 +61,8 @@ from .events import (
     Refused,
     RequestReceived,
     ResultReceived,
+    StreamCancelled,
+    StreamReceived,
 )
 from .requests import InboundRequest, OutboundRequest
 
@@ -286,7 +295,17 @@ class ConnectionState:
             return Ignored(f"unknown notification {method[:200]}")
         if method == "notifications/initialized":
             self.initialized = self.revision is not None
-        return NotificationReceived(row, params, revision)
+        event = NotificationReceived(row, params, revision)
+        meta = params.get("_meta")
+        if revision.changes != "listen" or type(meta) is not dict or SUBSCRIPTION_ID not in meta:
+            return event
+        # 2026-07-28 subscriptions, Receiving Notifications: MUST be correlated by this member.
+        stream = self._stream(cast("dict[str, Any]", meta)[SUBSCRIPTION_ID])
+        return Ignored("a notification on no open stream") if stream is None else StreamReceived(stream, event)
+
+    def _stream(self, subscription_id: object) -> OutboundRequest | None:
+        request = self._outbound.get(subscription_id) if is_request_id(subscription_id) else None
+        return request if request is not None and request.method.streams else None
 
     def _receive_cancel(self, params: dict[str, Any]) -> Event:
         request_id, reason = params.get("requestId"), params.get("reason")
@@ -294,13 +313,20 @@ class ConnectionState:
             return Ignored("a cancel that names no request")
         # Between two rounds nothing is in flight, and the last id is all a client can name a call by.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
+        if type(reason) is not str:
+            reason = None
         if entry is None:
-            return Ignored("a cancel for no request in flight")
+            # 2026-07-28 cancellation: a server MUST send it when it tears a stream down, and never else.
+            stream = self._stream(request_id)
+            if stream is None:
+                return Ignored("a cancel for no request in flight")
+            del self._outbound[stream.id]
+            return StreamCancelled(stream, reason)
         if entry.method.name == "initialize":
             # 2025-11-25 cancellation, Behavior Requirements 2: MUST NOT be cancelled.
             return Ignored("a cancel for initialize")
         self.finish(entry)
-        return CancelReceived(entry, reason if type(reason) is str else None)
+        return CancelReceived(entry, reason)
 
     def _receive_progress(self, params: dict[str, Any]) -> Event:
         token = params.get("progressToken")

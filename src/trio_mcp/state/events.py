@@ -22,6 +22,8 @@ __all__ = [
     "Refused",
     "RequestReceived",
     "ResultReceived",
+    "StreamCancelled",
+    "StreamReceived",
 ]
 
 
@@ -55,6 +57,22 @@ class ProgressReceived:
 
     request: OutboundRequest
     params: dict[str, Any]
+
+
+@attrs.frozen
+class StreamReceived:
+    """A notification on a stream of ours: ``request`` is the one that opened it, and it is still open."""
+
+    request: OutboundRequest
+    notification: NotificationReceived
+
+
+@attrs.frozen
+class StreamCancelled:
+    """The peer ended a stream of ours, which is answered no more from here on."""
+
+    request: OutboundRequest
+    reason: str | None
 
 
 @attrs.frozen
@@ -101,6 +119,8 @@ Event: TypeAlias = (
     | NotificationReceived
     | CancelReceived
     | ProgressReceived
+    | StreamReceived
+    | StreamCancelled
     | ResultReceived
     | ErrorReceived
     | Refused

@@ -1,0 +1,111 @@
+"""Streams of ours: whose a notification is, and who may end one (2026-07-28 subscriptions, cancellation; MOD-01)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.state.peers import cancel, client_of, server_of
+
+from trio_mcp.jsonrpc.messages import Notification, Response
+from trio_mcp.spec.meta import SUBSCRIPTION_ID
+from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN
+from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.events import Ignored, NotificationReceived, ResultReceived, StreamCancelled, StreamReceived
+from trio_mcp.state.requests import OutboundRequest
+
+CHANGED = "notifications/tools/list_changed"
+
+
+def listening() -> tuple[ConnectionState, OutboundRequest]:
+    client = client_of(LATEST_MODERN)
+    return client, client.open_request("subscriptions/listen", LATEST_MODERN)
+
+
+def tagged(subscription_id: Any, method: str = CHANGED) -> Notification:
+    return Notification(method, {"_meta": {SUBSCRIPTION_ID: subscription_id}})
+
+
+@pytest.mark.parametrize("method", [CHANGED, "notifications/subscriptions/acknowledged"])
+def test_a_notification_belongs_to_the_stream_it_names(method: str) -> None:
+    client, _ = listening()
+    stream = client.open_request("subscriptions/listen", LATEST_MODERN)
+    event = client.receive(tagged(stream.id, method))
+    assert isinstance(event, StreamReceived)
+    assert event.request is stream
+    assert event.notification.method.name == method
+    assert stream in client.outbound
+
+
+@pytest.mark.parametrize("spelling", ["text", "bool", "float", "unknown", "null", "list"])
+def test_an_id_of_another_type_or_value_names_no_stream(spelling: str) -> None:
+    client, stream = listening()
+    assert stream.id == 1
+    other: dict[str, Any] = {"text": "1", "bool": True, "float": 1.0, "unknown": 2, "null": None, "list": [1]}
+    assert isinstance(client.receive(tagged(other[spelling])), Ignored)
+
+
+def test_another_request_of_ours_is_no_stream() -> None:
+    client = client_of(LATEST_MODERN)
+    call = client.open_request("tools/list", LATEST_MODERN)
+    assert isinstance(client.receive(tagged(call.id)), Ignored)
+
+
+@pytest.mark.parametrize("params", [None, {}, {"_meta": None}, {"_meta": [1]}, {"_meta": {}}])
+def test_a_notification_that_names_no_stream_belongs_to_the_connection(params: Any) -> None:
+    client, _ = listening()
+    assert isinstance(client.receive(Notification(CHANGED, params)), NotificationReceived)
+
+
+def test_in_legacy_revisions_the_member_means_nothing() -> None:
+    client = client_of(LATEST_LEGACY)
+    assert isinstance(client.receive(tagged(1)), NotificationReceived)
+
+
+def test_the_result_ends_the_stream() -> None:
+    client, stream = listening()
+    assert client.receive(Response(stream.id, {})) == ResultReceived(stream, {})
+    assert isinstance(client.receive(tagged(stream.id)), Ignored)
+
+
+def test_a_cancel_of_the_server_ends_the_stream_and_the_result_after_it_is_late() -> None:
+    client, stream = listening()
+    assert client.receive(cancel(stream.id, "over")) == StreamCancelled(stream, "over")
+    assert client.outbound == ()
+    assert isinstance(client.receive(tagged(stream.id)), Ignored)
+    assert isinstance(client.receive(Response(stream.id, {})), Ignored)
+    assert isinstance(client.receive(cancel(stream.id)), Ignored)
+
+
+def test_a_reason_that_is_no_text_is_no_reason_for_a_stream_either() -> None:
+    client, stream = listening()
+    assert client.receive(cancel(stream.id, 7)) == StreamCancelled(stream, None)
+
+
+@pytest.mark.parametrize("request_id", ["1", True, 1.0, 2, None, [1]])
+def test_a_cancel_of_something_else_leaves_the_stream_alone(request_id: Any) -> None:
+    client, stream = listening()
+    assert isinstance(client.receive(cancel(request_id)), Ignored)
+    assert client.outbound == (stream,)
+
+
+def test_a_server_cannot_cancel_another_request_of_ours() -> None:
+    client = client_of(LATEST_MODERN)
+    call = client.open_request("tools/list", LATEST_MODERN)
+    assert isinstance(client.receive(cancel(call.id)), Ignored)
+    assert client.outbound == (call,)
+
+
+def test_a_stream_that_was_left_is_owed_a_cancel_unless_the_server_ended_it() -> None:
+    client, left = listening()
+    ended = client.open_request("subscriptions/listen", LATEST_MODERN)
+    client.receive(cancel(ended.id))
+    assert client.abandon(left)
+    assert not client.abandon(ended)
+
+
+def test_a_client_cannot_cancel_a_request_of_the_server() -> None:
+    server = server_of(LATEST_LEGACY)
+    question = server.open_request("roots/list", LATEST_LEGACY)
+    assert isinstance(server.receive(cancel(question.id)), Ignored)
+    assert server.outbound == (question,)
