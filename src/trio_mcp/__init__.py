@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
     from .connecting.stdio import open_stdio
+    from .connecting.targets import Address, Command, InMemory
     from .connecting.websocket import open_websocket
     from .serving.lines import serve_tcp, serve_unix
     from .serving.websocket import serve_websocket
@@ -84,9 +85,12 @@ if TYPE_CHECKING:
 _LATER: Final = {
     "Change": ".client.changes",
     "Changes": ".client.subscriptions",
+    "Address": ".connecting.targets",
     "Client": ".client.client",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
+    "Command": ".connecting.targets",
+    "InMemory": ".connecting.targets",
     "KeepAlive": ".client.keep_alive",
     "open_memory": ".connecting.memory",
     "open_stdio": ".connecting.stdio",
@@ -102,6 +106,7 @@ neither a client nor a network."""
 
 __all__ = [
     "REVISIONS",
+    "Address",
     "Annotations",
     "AudioContent",
     "Auth",
@@ -120,6 +125,7 @@ __all__ = [
     "ClientOptions",
     "ClientSettings",
     "CodedError",
+    "Command",
     "Completion",
     "ConnectionLost",
     "ContentBlock",
@@ -134,6 +140,7 @@ __all__ = [
     "Icon",
     "ImageContent",
     "Implementation",
+    "InMemory",
     "InputRequest",
     "InputRequired",
     "KeepAlive",

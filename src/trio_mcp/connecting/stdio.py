@@ -14,7 +14,8 @@ from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.nurseries import open_service_nursery
-from ..transports.process import ProcessChannel, TextSink, start_process
+from ..transports.last_lines import TextSink
+from ..transports.process import ProcessChannel, start_process
 
 __all__ = ["open_process", "open_stdio"]
 

@@ -19,8 +19,8 @@ from ..runtime.nurseries import open_service_nursery
 from ..server.server import Server
 from ..spec.fields import JSONObject
 from ..spec.revisions import LATEST_MODERN
+from ..transports.last_lines import TextSink
 from ..transports.memory import memory_channel_pair
-from ..transports.process import TextSink
 from ..transports.stdio import own_stdio
 from .scripted_client import ScriptedClient
 from .scripted_server import ScriptedServer

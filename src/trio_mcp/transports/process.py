@@ -7,18 +7,18 @@ import logging
 import os
 import signal
 import subprocess
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
 from ..runtime.channel import ConnectionLost, MessageChannel
+from .last_lines import LastLines, TextSink
 from .lines import LineChannel
 
-__all__ = ["INHERITED_ENVIRONMENT", "ProcessChannel", "TextSink", "start_process"]
+__all__ = ["INHERITED_ENVIRONMENT", "ProcessChannel", "start_process"]
 
 INHERITED_ENVIRONMENT: Final = (
     "HOME",
@@ -38,16 +38,7 @@ INHERITED_ENVIRONMENT: Final = (
 
 logger = logging.getLogger("trio_mcp")
 
-_TAIL_LINES: Final = 20
-_TAIL_LINE_LENGTH: Final = 500
 _OBITUARY_WAIT: Final = 0.3
-
-
-class TextSink(Protocol):
-    """Whatever text can be written to. It needs no file descriptor."""
-
-    def write(self, text: str, /) -> object:
-        """Take ``text``."""
 
 
 class ProcessChannel(MessageChannel):
@@ -65,7 +56,7 @@ class ProcessChannel(MessageChannel):
         self._stdin: trio.abc.SendStream = process.stdin
         self._lines = LineChannel(trio.StapledStream(process.stdin, process.stdout), max_message_bytes)
         self._sink = stderr
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._tail = LastLines()
         self._drained = trio.Event()
 
     @property
@@ -93,7 +84,7 @@ class ProcessChannel(MessageChannel):
             await self._process.wait()
             reason = "the server exited"
             await self._drained.wait()
-        return ConnectionLost(reason, exit_status=self._process.returncode, stderr=tuple(self._tail))
+        return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
     async def aclose(self) -> None:
         """Close the child's input, which asks it to exit."""
@@ -101,20 +92,17 @@ class ProcessChannel(MessageChannel):
 
     async def drain_stderr(self) -> None:
         """Read the child's standard error to its end, so that it never blocks; keep its last lines."""
-        stream, rest = self._process.stderr, b""
+        stream = self._process.stderr
         assert stream is not None
         text = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end inside a character
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async for chunk in stream:
-                self._copy(text.decode(chunk))
-                *lines, rest = (rest + chunk).split(b"\n")
-                self._keep(lines)
-                rest = rest[-_TAIL_LINE_LENGTH:]
-        self._copy(text.decode(b"", final=True))
-        self._keep([rest])
+                self._keep(text.decode(chunk))
+        self._keep(text.decode(b"", final=True))
         self._drained.set()
 
-    def _copy(self, text: str) -> None:
+    def _keep(self, text: str) -> None:
+        self._tail.write(text)
         if self._sink is None or not text:
             return
         try:
@@ -122,11 +110,6 @@ class ProcessChannel(MessageChannel):
         except Exception as error:
             logger.warning("the server's standard error is no longer copied: %s", error)
             self._sink = None
-
-    def _keep(self, lines: list[bytes]) -> None:
-        for line in lines[-_TAIL_LINES:]:
-            if text := line.decode("utf-8", "replace").rstrip():
-                self._tail.append(text[:_TAIL_LINE_LENGTH])
 
     async def end(self, grace: float) -> None:
         """The specification's ladder: close its input and wait, then SIGTERM and wait, then SIGKILL

@@ -1,0 +1,115 @@
+"""Targets: where a server is, as data."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeAlias, Unpack, cast
+from urllib.parse import unquote, urlsplit
+
+import attrs
+
+from ..client.client import Client
+from ..client.options import ClientOptions
+from ..server.server import Server
+from ..transports.last_lines import TextSink
+from .lines import open_tcp, open_unix
+from .memory import open_memory
+from .stdio import open_stdio
+from .websocket import open_websocket
+
+__all__ = ["Address", "Command", "InMemory", "Target", "target_of"]
+
+
+def _words(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    if isinstance(command, str) or not command:
+        raise ValueError('a command is a list of words, ["python", "server.py"] for example, not one string')
+    return tuple(os.fspath(word) for word in command)
+
+
+def _is_spoken(_: Any, __: Any, url: str) -> None:
+    scheme = urlsplit(url).scheme
+    if scheme in ("http", "https"):
+        raise ValueError(f"Streamable HTTP is not spoken yet: {url!r}")
+    if scheme not in ("ws", "wss", "tcp", "unix"):
+        raise ValueError(f"a URL is like ws://host/path, wss://host/path, tcp://host:port or unix:///path, not {url!r}")
+
+
+@attrs.frozen
+class Command:
+    """A server to start as a child process. `open_stdio` says what the fields mean."""
+
+    words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_words)
+    env: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True)
+    inherit_env: bool = attrs.field(default=False, kw_only=True)
+    cwd: str | os.PathLike[str] | None = attrs.field(default=None, kw_only=True)
+    stderr: TextSink | None = attrs.field(default=None, kw_only=True)
+    close_grace: float = attrs.field(default=2.0, kw_only=True)
+
+    def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
+        """See `open_stdio`."""
+        return open_stdio(
+            self.words,
+            env=self.env,
+            inherit_env=self.inherit_env,
+            cwd=self.cwd,
+            stderr=self.stderr,
+            close_grace=self.close_grace,
+            **options,
+        )
+
+
+@attrs.frozen
+class Address:
+    """A server that listens: ``ws://…``, ``wss://…``, ``tcp://host:port`` or ``unix:///path``.
+
+    ``headers`` and ``ssl_context`` are for WebSockets, see `open_websocket`. Raises `ValueError` for another URL.
+    """
+
+    url: str = attrs.field(validator=_is_spoken)
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True)
+    ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme in ("tcp", "unix") and (self.headers or self.ssl_context is not None):
+            raise ValueError(f"headers and TLS are for WebSockets, not for {self.url!r}")
+        if parts.scheme == "tcp" and not (parts.hostname and parts.port):
+            raise ValueError(f"a TCP address is like tcp://127.0.0.1:8765, not {self.url!r}")
+        if parts.scheme == "unix" and (parts.netloc or not parts.path):
+            raise ValueError(f"the address of a Unix socket is like unix:///run/server.sock, not {self.url!r}")
+
+    def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
+        """See `open_websocket`, `open_tcp` and `open_unix`."""
+        parts = urlsplit(self.url)
+        if parts.scheme == "unix":
+            return open_unix(unquote(parts.path), **options)
+        if parts.scheme == "tcp":
+            return open_tcp(cast("str", parts.hostname), cast("int", parts.port), **options)
+        return open_websocket(self.url, ssl_context=self.ssl_context, headers=self.headers, **options)
+
+
+@attrs.frozen
+class InMemory:
+    """A server in this process. See `open_memory`."""
+
+    server: Server
+    stateless: bool = attrs.field(default=False, kw_only=True)
+
+    def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
+        """See `open_memory`."""
+        return open_memory(self.server, stateless=self.stateless, **options)
+
+
+Target: TypeAlias = Command | Address | InMemory
+
+
+def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) -> Target:
+    """The target that is meant: a server of this process, a URL, or the words of a command."""
+    if isinstance(what, (Command, Address, InMemory)):
+        return what
+    if isinstance(what, Server):
+        return InMemory(what)
+    return Address(what) if isinstance(what, str) else Command(what)

@@ -1,0 +1,46 @@
+"""LastLines: the end of a text that goes by, for those who ask what went wrong."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Protocol
+
+__all__ = ["LastLines", "TextSink"]
+
+_LINES: Final = 20
+_LENGTH: Final = 500
+
+
+class TextSink(Protocol):
+    """Whatever text can be written to. It needs no file descriptor."""
+
+    def write(self, text: str, /) -> object:
+        """Take ``text``."""
+
+
+class LastLines:
+    """The last 20 lines of what is written to it, 500 characters of each; blank ones mean nothing.
+
+    ``copy`` gets all of it. What ``copy`` raises leaves `write`, which has done its own part by then.
+    """
+
+    def __init__(self, copy: TextSink | None = None) -> None:
+        self._copy = copy
+        self._whole: deque[str] = deque(maxlen=_LINES)
+        self._rest = ""
+
+    def write(self, text: str, /) -> None:
+        """Take ``text``, which may end inside a line."""
+        *lines, rest = (self._rest + text).split("\n")
+        for line in lines[-_LINES:]:
+            if line := line.rstrip():
+                self._whole.append(line[:_LENGTH])
+        self._rest = rest[:_LENGTH]
+        if self._copy is not None:
+            self._copy.write(text)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Oldest first, an unfinished one at the end."""
+        rest = self._rest.rstrip()
+        return (*self._whole, rest)[-_LINES:] if rest else tuple(self._whole)

@@ -1,0 +1,96 @@
+"""Where a server is, as data."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.interaction.client.raw import RawServer
+
+from trio_mcp import Address, Command, ConnectionLost, InMemory, Server, serve_tcp, serve_unix, serve_websocket
+from trio_mcp.connecting.targets import Target, target_of
+
+
+def greeter() -> Server:
+    server = Server("greeter")
+
+    @server.tool
+    async def greet() -> str:
+        return "hello"
+
+    return server
+
+
+async def greeted(target: Target) -> str:
+    with trio.fail_after(10):
+        async with target.open(era="legacy") as client:
+            return (await client.call_tool("greet")).text
+
+
+async def test_a_command_is_started(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, 'handshake(); note("env", env=os.environ["GIVEN"]); text(until("tools/call"), "hello")')
+    assert await greeted(Command(raw.command, env={"GIVEN": "1"})) == "hello"
+    assert raw.of("env")[0]["env"] == "1"
+
+
+async def test_a_server_in_memory_is_run() -> None:
+    assert await greeted(InMemory(greeter())) == "hello"
+
+
+async def test_a_url_says_what_is_spoken_there(tmp_path: Path) -> None:
+    path = tmp_path / "a server.sock"
+    async with trio.open_nursery() as nursery:
+        web = await nursery.start(serve_websocket, greeter(), "127.0.0.1", 0)
+        tcp = await nursery.start(serve_tcp, greeter(), "127.0.0.1", 0)
+        await nursery.start(serve_unix, greeter(), path)
+        ports = [listeners[0].socket.getsockname()[1] for listeners in (web, tcp)]
+        assert await greeted(Address(f"ws://127.0.0.1:{ports[0]}/mcp", headers={"x-who": "me"})) == "hello"
+        assert await greeted(Address(f"tcp://127.0.0.1:{ports[1]}")) == "hello"
+        assert await greeted(Address(path.as_uri().replace("file:", "unix:"))) == "hello"
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_does_not_listen_is_connection_lost(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionLost, match=r"nobody\.sock"):
+        await greeted(Address(f"unix://{tmp_path}/nobody.sock"))
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://example.com/mcp", "Streamable HTTP is not spoken yet"),
+        ("ftp://example.com", "a URL is like ws://host/path"),
+        ("server.py", "a URL is like ws://host/path"),
+        ("tcp://127.0.0.1", "tcp://127.0.0.1:8765"),
+        ("tcp://:80", "tcp://127.0.0.1:8765"),
+        ("unix://run/server.sock", "unix:///run/server.sock"),
+        ("unix:", "unix:///run/server.sock"),
+    ],
+)
+def test_a_url_that_is_none_of_ours_says_so_at_once(url: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Address(url)
+
+
+@pytest.mark.parametrize("more", [{"headers": {"a": "b"}}, {"ssl_context": ssl.create_default_context()}])
+def test_headers_and_tls_are_for_websockets(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="for WebSockets"):
+        Address("tcp://127.0.0.1:1", **more)
+
+
+@pytest.mark.parametrize("words", ["python server.py", [], ()])
+def test_a_command_is_a_list_of_words(words: Any) -> None:
+    with pytest.raises(ValueError, match="a list of words"):
+        Command(words)
+
+
+def test_what_is_meant_is_found_out() -> None:
+    server = Server("s")
+    assert target_of(server) == InMemory(server)
+    assert target_of("tcp://localhost:80") == Address("tcp://localhost:80")
+    assert target_of([sys.executable, Path("server.py")]) == Command((sys.executable, "server.py"))
+    assert target_of(Command(["a"], cwd="/")) == Command(["a"], cwd="/")
