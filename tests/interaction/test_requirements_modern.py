@@ -246,3 +246,21 @@ async def test_log_level_of_a_call_may_be_given_with_it(autojump_clock: MockCloc
         with pytest.raises(PeerError) as raised:
             await client.call_tool("log", meta={META_PREFIX + "logLevel": "deafening"})
         assert raised.value.code == -32602
+        await client.set_log_level("debug")
+        await client.call_tool("log", meta={META_PREFIX + "logLevel": "error"})
+        assert heard == ["loud", "loud"]
+        await client.call_tool("log")
+        assert heard == ["loud", "loud", "quiet", "loud"]
+
+
+async def test_caller_cannot_misname_the_version_or_the_capabilities_of_its_client(autojump_clock: MockClock) -> None:
+    server = Server("strict")
+
+    @server.tool
+    async def who(ctx: RequestContext) -> list[Any]:
+        return [ctx.revision.name, ctx.client_supports("sampling")]
+
+    theirs = {META_PREFIX + "protocolVersion": "2099-01-01", META_PREFIX + "clientCapabilities": {"sampling": {}}}
+    async with open_memory(server, era="modern") as client:
+        result = await client.call_tool("who", meta=theirs)
+    assert result.structured_content == {"result": [MODERN, False]}

@@ -82,6 +82,7 @@ class Client:
         self._state = ConnectionState("client")
         self._revision: Revision = LATEST_LEGACY
         self._meta: JSONObject = {}
+        self._log_level: JSONObject = {}
         self.duplex = DuplexChannel(
             channel, self._state, self, settings.limits, workers=workers, tracing=settings.tracing
         )
@@ -226,7 +227,7 @@ class Client:
         """
         level = LogLevel(level)
         if self._revision.log_level == "request":
-            self._meta = {**self._meta, LOG_LEVEL: level.value}
+            self._log_level = {LOG_LEVEL: level.value}
         else:
             await self.request("logging/setLevel", SetLevelParams(level), EmptyResult)
 
@@ -265,7 +266,7 @@ class Client:
         check_meta_keys(meta)
         data: JSONObject = {} if params is None else unstructure(params, revision)
         if self._meta or meta:
-            data = {**data, "_meta": {**data.get("_meta", {}), **(meta or {}), **self._meta}}
+            data = {**data, "_meta": {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}}
         with self._limits.around_call():
             result = (await self._rounds.request(method, data, revision, on_progress)).result
         return structured(method, result, result_type)
