@@ -15,7 +15,7 @@ from trio_mcp import Limits, RequestContext, Server
 from .memory_peer import MODERN, MemoryPeer, connected
 from .rounds import asked
 
-TIMEOUT, MOST = 10, 3
+TIMEOUT, MOST = 10, 2
 ROOTS: dict[str, Any] = {"roots": {}}
 
 steps = st.one_of(
@@ -164,6 +164,6 @@ class Play:
 
 
 @settings(max_examples=150, deadline=None)
-@given(script=st.lists(steps, max_size=25))
+@given(script=st.lists(steps, min_size=10, max_size=30))
 def test_nothing_runs_twice_no_answer_is_lost_and_no_handler_is_left_behind(script: list[tuple[str, int]]) -> None:
     trio.run(Play().run, script, clock=trio.testing.MockClock(autojump_threshold=0))
