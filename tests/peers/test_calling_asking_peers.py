@@ -1,7 +1,7 @@
-"""trio-mcp's client is asked by a server of the official package, in a child process.
+"""trio-mcp's client is asked by servers of people's real software, in child processes.
 
-The server declares what it needs to know, and the package asks: in requests of its own in the legacy era, and by
-``InputRequiredResult`` in the modern one. One child per era serves all tests of this file.
+The official server declares what it needs to know, and the package asks: in requests of its own in the legacy era,
+and by ``InputRequiredResult`` in the modern one. One child per peer and era serves all tests of this file.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from tests.peers.journals import Journal
 
 from trio_mcp import CodedError, ProtocolViolation, open_stdio
 
-SERVER = [sys.executable, str(Path(__file__).parent / "servers" / "official_asking_server.py")]
-only_modern = pytest.mark.parametrize("peer", ["modern"], indirect=True)
+SERVERS = Path(__file__).parent / "servers"
+PEERS = [
+    pytest.param((name, era), id=f"{name}-{era}")
+    for name, era in (("official", "legacy"), ("official", "modern"), ("fastmcp", "modern"))
+]
+only_official = pytest.mark.parametrize("peer", PEERS[:2], indirect=True)
+only_official_modern = pytest.mark.parametrize("peer", PEERS[1:2], indirect=True)
 
 
-@pytest.fixture(scope="module", params=["legacy", "modern"])
+@pytest.fixture(scope="module", params=PEERS)
 def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
-    journal = Journal(tmp_path_factory.mktemp("asking") / request.param)
-    connect = partial(open_stdio, SERVER, env=journal.env)
-    with conversation("official", request.param, journal, connect) as talk:
+    name, era = request.param
+    journal = Journal(tmp_path_factory.mktemp(name) / era)
+    command = [sys.executable, str(SERVERS / f"{name}_asking_server.py")]
+    with conversation(name, era, journal, partial(open_stdio, command, env=journal.env)) as talk:
         yield talk
     assert journal.lines[-1] == "server ended"
 
 
-@pytest.mark.parametrize(
-    ("tool", "prompt"), [("one_after_another", "Name a green shirt."), ("all_at_once", "A slogan?")]
-)
-def test_an_elicitation_a_sampling_and_a_roots_question_are_answered(
-    peer: Conversation, tool: str, prompt: str
-) -> None:
+def _asks_for_all(peer: Conversation, tool: str, prompt: str) -> None:
     """The user's handler names a colour only: the size is the default of the form."""
     asked, before = len(peer.samplings), len(peer.journal.lines)
     assert peer.text(tool) == "green 40, forty-two, file:///home/pilot"
@@ -44,31 +45,40 @@ def test_an_elicitation_a_sampling_and_a_roots_question_are_answered(
     assert peer.journal.lines[before:] == [f"{tool} ran"]
 
 
-@only_modern
+def test_an_elicitation_a_sampling_and_a_roots_question_at_once_are_answered(peer: Conversation) -> None:
+    _asks_for_all(peer, "all_at_once", "A slogan?")
+
+
+@only_official
+def test_an_elicitation_a_sampling_and_a_roots_question_in_a_row_are_answered(peer: Conversation) -> None:
+    _asks_for_all(peer, "one_after_another", "Name a green shirt.")
+
+
+@only_official_modern
 def test_a_prompt_that_asks_is_answered(peer: Conversation) -> None:
     (message,) = peer.run(peer.client.get_prompt, "greet").messages
     assert message.content.text == "greeting to {'colour': 'green', 'size': 40}"
 
 
-@only_modern
+@only_official_modern
 def test_a_resource_that_asks_is_answered(peer: Conversation) -> None:
     (contents,) = peer.run(peer.client.read_resource, "places://0").contents
     assert contents.text == "file:///home/pilot"
 
 
-@only_modern
+@only_official_modern
 def test_a_server_that_asks_to_be_called_again_is_called_again_with_its_state(peer: Conversation) -> None:
     assert peer.text("count_to", last=5) == "there"
 
 
-@only_modern
+@only_official_modern
 def test_a_server_that_asks_to_be_called_again_for_ever_is_left(peer: Conversation) -> None:
     with pytest.raises(ProtocolViolation, match="more than 32 times"):
         peer.call("count_to", last=1000)
     assert peer.text("count_to", last=1) == "there"
 
 
-@only_modern
+@only_official_modern
 def test_a_user_who_says_no_ends_the_call_and_nothing_else(peer: Conversation) -> None:
     with pytest.raises(CodedError, match="the user said no") as caught:
         peer.call("rude")
