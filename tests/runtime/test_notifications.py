@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ async def queue_to(
     failures: list[Exception] = []
     queue: Any = NotificationQueue(Backlog(bound, 1_000_000), handle, failures.append)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(queue.run)
+        queue.task.start_in(nursery, copy_context())
         yield queue, failures
         nursery.cancel_scope.cancel()
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ async def watching(grace: float) -> AsyncGenerator[tuple[Any, list[tuple[Any, fl
     begun = trio.current_time()
     overruns: Any = Overruns(grace, lambda scope: reported.append((scope, trio.current_time() - begun)))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(overruns.run)
+        overruns.task.start_in(nursery, copy_context())
         yield overruns, reported
         nursery.cancel_scope.cancel()
 

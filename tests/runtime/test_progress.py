@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextvars import copy_context
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -152,7 +153,7 @@ def test_whatever_is_reported_what_goes_out_increases_keeps_the_interval_and_end
                 await trio.sleep(0.01)
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(late.run)
+            late.task.start_in(nursery, copy_context())
             nursery.start_soon(look)
             for value, pause in reports:
                 reporting.report(value)

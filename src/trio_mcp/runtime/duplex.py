@@ -1,10 +1,10 @@
 """DuplexChannel: the trio shell of one connection.
 
-Three tasks and one task per request of the peer::
+Two tasks, some on demand, and one task per request of the peer::
 
     reader   channel.receive -> decode -> ConnectionState.receive -> act     never waits for a handler
     writer   Outbox.take -> channel.send                                     the only one that writes
-    notices  NotificationQueue: our callbacks, one after another
+    notices  NotificationQueue: our callbacks, one after another               on demand
     answer   one per request of the peer, in a nursery of its own (Inbound, RequestScope)
 
 All state of what is in flight changes in `ConnectionState`, synchronously; the tasks here only carry it out.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
+from contextvars import copy_context
 from typing import Any, Final
 
 import trio
@@ -122,14 +123,15 @@ class DuplexChannel:
         """
         try:
             async with trio.open_nursery() as service:
+                service.start_soon(self._write)
+                context = copy_context()
                 for task in (
-                    self._write,
-                    self._notifications.run,
-                    self._inbound.overruns.run,
-                    self._inbound.parking.run,
-                    self.wiring.late_progress.run,
+                    self._notifications.task,
+                    self._inbound.overruns.task,
+                    self._inbound.parking.task,
+                    self.wiring.late_progress.task,
                 ):
-                    service.start_soon(task)
+                    task.start_in(service, context)
                 async with trio.open_nursery() as self._inbound.nursery:
                     service.start_soon(self._read)
                     task_status.started()

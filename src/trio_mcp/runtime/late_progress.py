@@ -6,6 +6,7 @@ from collections import deque
 
 import trio
 
+from .on_demand import OnDemand
 from .progress import ProgressReporter
 
 __all__ = ["LateProgress"]
@@ -16,19 +17,19 @@ class LateProgress:
 
     def __init__(self) -> None:
         self._waiting: deque[ProgressReporter] = deque()
-        self._more = trio.lowlevel.ParkingLot()
+        self.task = OnDemand()
 
     def add(self, reporter: ProgressReporter) -> None:
         """``reporter`` keeps a value that is not due yet. Called once for each value that it starts to keep."""
         self._waiting.append(reporter)
-        self._more.unpark()
+        self.task.wake(self._run)
 
-    async def run(self) -> None:
-        """Let values out until cancelled, in the order they were added: never early, and at most one interval
-        late, since all intervals are the same."""
+    async def _run(self) -> None:
+        """Let values out, in the order they were added: never early, and at most one interval late, since all
+        intervals are the same."""
         while True:
             while not self._waiting:
-                await self._more.park()
+                await self.task.sleep()
             reporter = self._waiting[0]
             if reporter.due is not None and reporter.due > trio.current_time():
                 await trio.sleep_until(reporter.due)

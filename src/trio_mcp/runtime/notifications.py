@@ -9,6 +9,7 @@ import trio
 
 from ..state.events import NotificationReceived
 from .backlog import Backlog
+from .on_demand import OnDemand
 
 __all__ = ["NotificationQueue"]
 
@@ -30,7 +31,8 @@ class NotificationQueue:
         self._waiting = backlog
         self._handle = handle
         self._failed = failed
-        self._arrived = trio.lowlevel.ParkingLot()
+        self.task = OnDemand()
+        """Does it, and is cancelled at the end, which ends the wait of all that wait to be caught up."""
         self._progressed = trio.lowlevel.ParkingLot()
         self._over = False
         self.received = 0
@@ -45,20 +47,19 @@ class NotificationQueue:
         if dropped := self._waiting.put(event, size):
             self.dropped += dropped
             self._done(dropped)
-        self._arrived.unpark()
+        self.task.wake(self._run)
 
     def _done(self, count: int = 1) -> None:
         self.handled += count
         if self._progressed:
             self._progressed.unpark_all()
 
-    async def run(self) -> None:
-        """Hand them over until cancelled, which ends the wait of all that wait to be caught up."""
+    async def _run(self) -> None:
         _inside.set(_inside.get() | {id(self)})
         try:
             while True:
                 while not self._waiting:
-                    await self._arrived.park()
+                    await self.task.sleep()
                 event = self._waiting.take()
                 try:
                     await self._handle(event)

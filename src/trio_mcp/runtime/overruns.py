@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import trio
 
+from .on_demand import OnDemand
 from .request_scope import RequestScope
 
 __all__ = ["Overruns"]
@@ -19,22 +20,21 @@ class Overruns:
         self._report = report
         self._watched: dict[RequestScope, float] = {}
         """When each is due. The grace is the same for all, so the oldest is always the next."""
-        self._more = trio.lowlevel.ParkingLot()
+        self.task = OnDemand()
 
     def watch(self, scope: RequestScope) -> None:
         """It was cancelled now."""
         self._watched[scope] = trio.current_time() + self._grace
-        self._more.unpark()
+        self.task.wake(self._run)
 
     def forget(self, scope: RequestScope) -> None:
         """It has ended. At once, since all that it was called with is kept alive as long as it is watched."""
         self._watched.pop(scope, None)
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
+    async def _run(self) -> None:
         while True:
             while not self._watched:
-                await self._more.park()
+                await self.task.sleep()
             scope, due = next(iter(self._watched.items()))
             if due > trio.current_time():
                 await trio.sleep_until(due)

@@ -13,6 +13,7 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..spec.errors import TOO_BUSY
 from ..spec.input_required import InputRequiredResult
 from .cancellation import CancelCause
+from .on_demand import OnDemand
 from .retry import Retry
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class Parking:
         self._places: dict[bytes, _Place] = {}
         """By handle, oldest first. All wait equally long, so the oldest is always the next to expire."""
         self._handles: dict[InboundRequest, bytes] = {}
-        self._more = trio.lowlevel.ParkingLot()
+        self.task = OnDemand()
+        """Lets them expire."""
 
     def __iter__(self) -> Iterator[RequestScope]:
         """All that are parked now, oldest first."""
@@ -88,7 +90,7 @@ class Parking:
         wiring.load.parked += 1
         if len(self._places) > wiring.limits.max_parked:
             self._expire(next(iter(self)), "too many handlers wait for answers")
-        self._more.unpark()
+        self.task.wake(self._run)
 
     def resume(self, request: InboundRequest, retry: Retry) -> None:
         """Let the parked handler go on with ``request``, once it is its turn. Synchronous.
@@ -118,12 +120,11 @@ class Parking:
         self._wiring.load.expired += 1
         self._cancel(scope, CancelCause.EXPIRED, reason)
 
-    async def run(self) -> None:
-        """Let them expire until cancelled."""
+    async def _run(self) -> None:
         timeout = self._wiring.limits.retry_timeout
         while True:
             while not self._places:
-                await self._more.park()
+                await self.task.sleep()
             place = next(iter(self._places.values()))
             if place.due > trio.current_time():
                 await trio.sleep_until(place.due)
