@@ -19,6 +19,7 @@ from trio_mcp import (
     ElicitFormParams,
     ElicitResult,
     LogParams,
+    MethodUnavailable,
     NotSerializable,
     PeerError,
     Progress,
@@ -192,6 +193,23 @@ async def test_progress_that_does_not_grow_is_no_progress() -> None:
     told = [ctx.progress(value) for value in (1, 1, 0, 2.5, math.nan, math.inf, "three")]  # type: ignore[arg-type]
     assert told == [True, False, False, True, False, False, False]
     assert ctx.progress_reports == [Progress(1), Progress(2.5)]
+
+
+async def test_a_later_round_brings_its_answers_and_its_state() -> None:
+    ctx = RecordingContext(
+        input_responses={"who": {"action": "accept", "content": {"name": "Ann"}}}, request_state="[7]"
+    )
+    assert ctx.is_resubmit
+    assert ctx.input_response_as(ElicitResult, "who") == ElicitResult("accept", {"name": "Ann"})
+    assert ctx.request_state_as(list[int]) == [7]
+    assert not RecordingContext().is_resubmit
+
+
+async def test_what_a_modern_server_cannot_ask_is_not_asked() -> None:
+    ctx = RecordingContext(revision="2026-07-28")
+    with pytest.raises(MethodUnavailable):
+        await ctx.send_request("ping", None, dict)
+    assert ctx.questions == []
 
 
 # Cancellation

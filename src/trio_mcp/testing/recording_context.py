@@ -7,29 +7,26 @@ import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
 import attrs
 import trio
 
 from ..jsonrpc.codec import encode_value, frame_notification
-from ..jsonrpc.errors import ProtocolViolation
 from ..jsonrpc.messages import RequestId
 from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.logs import RequestLog
+from ..server.asking import AskingContext
 from ..server.context import Auth
-from ..server.live_context import LiveContext
-from ..spec.converters import structure
 from ..spec.fields import JSONObject
 from ..spec.log_levels import should_log
 from ..spec.notifications import LogParams
 from ..spec.revisions import LATEST_MODERN, REVISIONS, Revision
+from ..spec.trace_context import TraceContext
 from .scripted_user import ScriptedUser, UserOptions
 
 __all__ = ["RecordingContext", "Said"]
-
-T = TypeVar("T")
 
 
 @attrs.frozen
@@ -40,7 +37,7 @@ class Said:
     params: JSONObject | None
 
 
-class RecordingContext(LiveContext):
+class RecordingContext(AskingContext):
     """Stands in for the context of a request: notes what the handler tells and asks, and answers by script.
 
     The handlers of a client given as ``user`` answer the questions, in the asking task, and are what the client
@@ -70,7 +67,6 @@ class RecordingContext(LiveContext):
         request_state: str = "",
         **user: Unpack[UserOptions],
     ) -> None:
-        # Of the live context only the questions are used, and those need no scope.
         self._lifespan = lifespan
         self._request_id = request_id
         self._revision = REVISIONS[revision]
@@ -115,6 +111,10 @@ class RecordingContext(LiveContext):
         return self._meta
 
     @property
+    def trace(self) -> TraceContext | None:
+        return TraceContext.of(self._meta)
+
+    @property
     def headers(self) -> Mapping[str, str] | None:
         return self._headers
 
@@ -125,6 +125,10 @@ class RecordingContext(LiveContext):
     @property
     def stateless(self) -> bool:
         return not self._revision.handshake
+
+    @property
+    def lifespan(self) -> Any:
+        return self._lifespan
 
     @property
     def input_responses(self) -> Mapping[str, JSONObject]:
@@ -218,14 +222,7 @@ class RecordingContext(LiveContext):
     def _check_way_back(self) -> None:
         pass
 
-    async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
-        result = await self._ask_raw(method, params)
-        try:
-            return structure(result, result_type)
-        except ValueError as error:
-            raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
-
-    async def _ask_raw(self, method: str, params: JSONObject | None) -> Any:
+    async def _deliver(self, method: str, params: JSONObject | None) -> Any:
         encode_value(params)
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(Said(method, params))
