@@ -358,22 +358,15 @@ _began: list[int] = []
 _together = trio.Event()
 
 
-@server.tool
-async def account(n: int, together: int, ctx: RequestContext) -> dict[str, Any]:
-    """Tell the client things named ``n``, wait until ``together`` calls have begun, tell it more, and return all
-    that this request says of itself."""
+async def tell(n: int, step: int, ctx: RequestContext) -> None:
+    """Progress and logs that name ``n``."""
+    ctx.progress(step, message=str(n))
+    for level in ("debug", "warning", "emergency"):
+        await ctx.log.log(level, {"n": n, "step": step, "level": level})
 
-    async def tell(step: int) -> None:
-        ctx.progress(step, message=str(n))
-        for level in ("debug", "warning", "emergency"):
-            await ctx.log.log(level, {"n": n, "step": step, "level": level})
 
-    await tell(1)
-    _began.append(n)
-    if len(_began) == together:
-        _together.set()
-    await _together.wait()
-    await tell(2)
+def account_of(n: int, ctx: RequestContext) -> dict[str, Any]:
+    """All that the request says of itself."""
     return {
         "n": n,
         "id": ctx.request_id,
@@ -382,6 +375,27 @@ async def account(n: int, together: int, ctx: RequestContext) -> dict[str, Any]:
         "token": ctx.meta.get("progressToken"),
         "trace": ctx.trace and ctx.trace.trace_id,
     }
+
+
+@server.tool
+async def account(n: int, together: int, ctx: RequestContext) -> dict[str, Any]:
+    """Tell the client things named ``n``, wait until ``together`` calls have begun, tell it more and all of itself."""
+    await tell(n, 1, ctx)
+    _began.append(n)
+    if len(_began) == together:
+        _together.set()
+    await _together.wait()
+    await tell(n, 2, ctx)
+    return account_of(n, ctx)
+
+
+@server.tool
+async def confer(n: int, ctx: RequestContext) -> dict[str, Any]:
+    """Ask the client for what belongs to ``n``, then tell it things named ``n`` and all of itself."""
+    note(n, "confer", "asks")
+    answer = await ctx.sample(f"{n}", max_tokens=1)
+    await tell(n, 2, ctx)
+    return {**account_of(n, ctx), "answer": answer.model}
 
 
 @server.tool

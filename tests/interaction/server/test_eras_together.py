@@ -19,6 +19,7 @@ CAPABILITIES: tuple[dict[str, Any], ...] = (
     {"elicitation": {"form": {}}},
     {"sampling": {}, "elicitation": {}},
 )
+LEGACY_CAPABILITIES: dict[str, Any] = {"roots": {}, "sampling": {}}
 
 
 @attrs.frozen
@@ -35,21 +36,32 @@ class Told:
     message: dict[str, Any]
 
     @classmethod
-    def of(cls, client: RawClient, n: int, revision: str) -> Told:
-        """Where one era has a number, the other has the same digits as text."""
+    def of(
+        cls,
+        client: RawClient,
+        tool: str,
+        n: int,
+        revision: str,
+        capabilities: dict[str, Any],
+        *,
+        later: bool = False,
+        **more: Any,
+    ) -> Told:
+        """Where one era has a number, the other has the same digits as text. ``later``: of the second round."""
         is_modern = revision == MODERN
+        number = n + later * EACH
         has_number = (n % 2 == 0) is is_modern
-        request_id, token = (n, f"{n}") if has_number else (f"{n}", n)
-        level = LEVELS[n // 4 % 4] if is_modern else "warning"
-        trace_id = f"{n + 1:031x}{int(is_modern)}"
+        request_id, token = (number, f"{number}") if has_number else (f"{number}", number)
+        level = LEVELS[(n // 4 + later) % 4] if is_modern else "warning"
+        trace_id = f"{number + 1:031x}{int(is_modern)}"
         meta: dict[str, Any] = {"progressToken": token, "traceparent": f"00-{trace_id}-{n + 1:016x}-01"}
-        capabilities = CAPABILITIES[n % 4] if is_modern else {"roots": {}}
         client.revision, client.capabilities = revision, capabilities
         if is_modern and level is not None:
             meta[META_PREFIX + "logLevel"] = level
-        arguments = {"n": n if is_modern else -n - 1, "together": 2 * EACH}
-        message = client.message("tools/call", {"name": "account", "arguments": arguments}, meta=meta, id=request_id)
-        return cls(arguments["n"], revision, request_id, token, level, sorted(capabilities), trace_id, message)
+        name = n if is_modern else -n - 1
+        arguments = {"n": name, **({"together": 2 * EACH} if tool == "account" else {})}
+        message = client.message("tools/call", {"name": tool, "arguments": arguments, **more}, meta=meta, id=request_id)
+        return cls(name, revision, request_id, token, level, sorted(capabilities), trace_id, message)
 
     def levels(self) -> list[str]:
         """What passes, for each step."""
@@ -58,11 +70,17 @@ class Told:
 
 def ask_all(client: RawClient) -> list[Told]:
     """A thousand requests of each era, in no order, all of them sent before any can be answered."""
-    asked = [Told.of(client, n, revision) for n in range(EACH) for revision in (LATEST_LEGACY, MODERN)]
+    asked = [Told.of(client, "account", n, LATEST_LEGACY, {"roots": {}}) for n in range(EACH)]
+    asked += [Told.of(client, "account", n, MODERN, CAPABILITIES[n % 4]) for n in range(EACH)]
+    send_all(client, asked)
+    return asked
+
+
+def send_all(client: RawClient, asked: list[Told]) -> None:
+    """In no order."""
     random.Random(4).shuffle(asked)
     for told in asked:
         client.send(told.message)
-    return asked
 
 
 def read_all(client: RawClient, replies: int) -> None:
@@ -87,6 +105,58 @@ def test_a_thousand_requests_of_each_era_at_once_keep_what_is_theirs(start: Star
             check(grouped[told.n], told)
 
 
+@pytest.mark.parametrize("transport", ["stdio", "websocket"])
+def test_a_thousand_handlers_of_each_era_that_ask_at_once_get_the_answers_to_their_own_questions(start: Start) -> None:
+    limits = {"max_in_flight": 2 * EACH, "max_parked": EACH}
+    with start(limits=limits, revision=LATEST_LEGACY, capabilities=LEGACY_CAPABILITIES) as client:
+        client.result(client.request("logging/setLevel", {"level": "warning"}))
+        client.forget()
+        legacy = [Told.of(client, "confer", n, LATEST_LEGACY, LEGACY_CAPABILITIES) for n in range(EACH)]
+        modern = [Told.of(client, "confer", n, MODERN, {"sampling": {}}) for n in range(EACH)]
+        send_all(client, legacy + modern)
+        while len(client.messages) < 2 * EACH:  # until all have asked: nothing else is said before
+            client.receive()
+        by_id = {(type(told.id), told.id): told for told in modern}
+        replies: list[dict[str, Any]] = []
+        again: list[Told] = []
+        for message in client.messages:
+            if message.get("method") == "sampling/createMessage":
+                n = int(message["params"]["messages"][0]["content"]["text"])
+                replies.append({"jsonrpc": "2.0", "id": message["id"], "result": answer_to(n)})
+            else:
+                told = by_id.pop((type(message["id"]), message["id"]))
+                again.append(second_round(client, told, message["result"]))
+        assert (len(replies), by_id) == (EACH, {})
+        client.forget()
+        replies += [told.message for told in again]
+        random.Random(5).shuffle(replies)
+        for message in replies:
+            client.send(message)
+        while sum("method" not in message for message in client.messages) < 2 * EACH:
+            client.receive()
+        assert client.finish() == 0
+        assert client.stderr() == ""
+        grouped = group(client.messages, legacy + again)
+        for told in legacy + again:
+            check(grouped[told.n], told, answer=f"model {told.n}")
+        begun = [entry["call"] for entry in client.journal.entries("asks", tool="confer")]
+        assert sorted(begun) == sorted(told.n for told in legacy + again), "none ran twice"
+
+
+def answer_to(n: int) -> dict[str, Any]:
+    """Whose it is can be seen."""
+    return {"role": "assistant", "content": {"type": "text", "text": "!"}, "model": f"model {n}"}
+
+
+def second_round(client: RawClient, told: Told, asked: dict[str, Any]) -> Told:
+    """The same call again, with the answer, under another id, token, level and trace and with other capabilities."""
+    ((key, question),) = asked["inputRequests"].items()
+    assert question["params"]["messages"][0]["content"]["text"] == str(told.n)
+    more = {"inputResponses": {key: answer_to(told.n)}, "requestState": asked["requestState"]}
+    capabilities = {"sampling": {}, **({"elicitation": {"form": {}}} if told.n % 2 else {})}
+    return Told.of(client, "confer", told.n, MODERN, capabilities, later=True, **more)
+
+
 def group(messages: list[dict[str, Any]], asked: list[Told]) -> dict[int, list[dict[str, Any]]]:
     """The messages by the ``n`` that each of them names, in their order. One that names none fails."""
     by_id = {(type(told.id), told.id): told.n for told in asked}
@@ -103,15 +173,18 @@ def group(messages: list[dict[str, Any]], asked: list[Told]) -> dict[int, list[d
     return grouped
 
 
-def check(messages: list[dict[str, Any]], told: Told) -> None:
-    """Its progress under its own token, its logs from its own level on, and then its own reply, and no more."""
+def check(messages: list[dict[str, Any]], told: Told, answer: str | None = None) -> None:
+    """Its progress under its own token, its logs from its own level on, and then its own reply, and no more. One
+    that got an ``answer`` has told things only after it."""
     *notifications, reply = messages
     progress = [m["params"] for m in notifications if m["method"] == "notifications/progress"]
-    assert [params["progress"] for params in progress] in ([1, 2], [2])  # where it waits, the latest value counts
+    steps = (1, 2) if answer is None else (2,)
+    # Where progress waits for the wire, the latest value counts.
+    assert [params["progress"] for params in progress] in ([*steps], [2])
     assert all(is_same(params["progressToken"], told.token) for params in progress)
     logs = [m["params"] for m in notifications if m["method"] == "notifications/message"]
     assert [(params["data"]["step"], params["level"]) for params in logs] == [
-        (step, level) for step in (1, 2) for level in told.levels()
+        (step, level) for step in steps for level in told.levels()
     ]
     result = reply["result"]
     assert result["structuredContent"] == {
@@ -121,6 +194,7 @@ def check(messages: list[dict[str, Any]], told: Told) -> None:
         "supports": told.supports,
         "token": told.token,
         "trace": told.trace_id,
+        **({} if answer is None else {"answer": answer}),
     }
     assert is_same(result["structuredContent"]["id"], told.id)
     assert is_same(result["structuredContent"]["token"], told.token)
