@@ -1,0 +1,28 @@
+"""A client written with ``fastmcp``."""
+
+import sys
+import warnings
+
+import anyio
+import anyio.to_thread
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from orders import Rows, obey
+
+warnings.simplefilter("ignore")
+
+
+async def main():
+    rows = Rows()
+
+    async def log(params):
+        rows.got(params.data)
+
+    async def call(tool, arguments):
+        return (await client.call_tool(tool, arguments)).content[0].text
+
+    async with Client(StdioTransport(sys.argv[1], sys.argv[2:]), log_handler=log) as client:
+        await obey(call, rows, anyio.to_thread.run_sync, anyio.create_task_group)
+
+
+anyio.run(main)

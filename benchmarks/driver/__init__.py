@@ -1,0 +1,1 @@
+"""The neutral side: raw pipes and sockets, the standard library alone, no MCP library and no async framework."""

@@ -1,0 +1,92 @@
+"""Measures: what is measured, in which unit, and what is to be reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .probes.growth import CONNECTIONS, PAYLOADS, WIDTHS
+
+__all__ = ["MEASURES", "Goal", "Measure"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Bounds: ``least`` is asked for, ``aim`` is wished for. Of the ratio to the floor unless ``absolute``."""
+
+    least: float
+    aim: float
+    absolute: bool = False
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One row of the results. ``suite`` and ``name`` together are its key."""
+
+    suite: str
+    name: str
+    title: str
+    unit: str
+    better: Literal["more", "less"] = "less"
+    goal: Goal | None = None
+
+    def reached(self, bound: float, value: float) -> bool:
+        """Whether ``value`` is at least as good as ``bound``."""
+        return value >= bound if self.better == "more" else value <= bound
+
+
+def _more(suite: str, name: str, title: str, least: float | None = None, aim: float | None = None) -> Measure:
+    goal = None if least is None or aim is None else Goal(least, aim)
+    return Measure(suite, name, title, "/s", "more", goal)
+
+
+def _cpu(suite: str, name: str, title: str) -> Measure:
+    return Measure(suite, name, f"{title}: processor time each", "µs")
+
+
+MEASURES = (
+    _more("stdio", "notifications", "log notifications", 0.5, 0.75),
+    _cpu("stdio", "notifications_cpu", "log notifications"),
+    Measure("stdio", "progress", "a call of `ctx.progress()`", "µs", goal=Goal(1.0, 0.4, absolute=True)),
+    Measure("stdio", "progress_written", "of these calls, notifications written", "%"),
+    _more("stdio", "echo", "echo, sequential", 0.8, 0.95),
+    Measure("stdio", "echo_p50", "echo, sequential: median", "µs"),
+    _cpu("stdio", "echo_cpu", "echo, sequential"),
+    _more("stdio", "echo_64", "echo, 64 in flight", 0.6, 0.8),
+    _cpu("stdio", "echo_64_cpu", "echo, 64 in flight"),
+    _more("stdio", "sampling", "sampling round trips", 0.75, 0.9),
+    _cpu("stdio", "sampling_cpu", "sampling round trips"),
+    Measure("stdio", "cancel_p50", "cancel to `finally`: median", "µs", goal=Goal(1.3, 1.1)),
+    Measure("stdio", "cancel_500", "500 cancelled at once: last `finally`", "ms", goal=Goal(1.6, 1.2)),
+    Measure("stdio", "flood_echo", "echo while another request floods: median", "µs", goal=Goal(2.0, 1.2)),
+    Measure(
+        "stdio",
+        "flood_after_cancel",
+        "lines read after the cancel of a flood was written",
+        "lines",
+        goal=Goal(150, 20, absolute=True),
+    ),
+    Measure("stdio", "crowd_accept", "10,000 in flight: time to accept, each", "µs"),
+    Measure("stdio", "crowd_memory", "10,000 in flight: memory each", "KiB", goal=Goal(9, 7, absolute=True)),
+    Measure("stdio", "start", "spawn to first reply", "ms", goal=Goal(1.7, 1.3)),
+    Measure("stdio", "idle_memory", "idle memory", "MiB", goal=Goal(45, 36, absolute=True)),
+    _more("websocket", "notifications", "log notifications", 3, 6),
+    _cpu("websocket", "notifications_cpu", "log notifications"),
+    _more("websocket", "echo", "echo, sequential"),
+    Measure("websocket", "echo_p50", "echo, sequential: median", "µs"),
+    _more("websocket", "echo_64", "echo, 64 in flight"),
+    _cpu("websocket", "echo_64_cpu", "echo, 64 in flight"),
+    Measure("websocket", "cancel_p50", "cancel to `finally`: median", "µs"),
+    Measure("websocket", "cancel_500", "500 cancelled at once: last `finally`", "ms"),
+    _more("client", "calls", "calls, sequential"),
+    _cpu("client", "calls_cpu", "calls, sequential"),
+    _more("client", "calls_64", "calls, 64 at once"),
+    _cpu("client", "calls_64_cpu", "calls, 64 at once"),
+    _more("client", "handled", "notifications handled"),
+    _cpu("client", "handled_cpu", "notifications handled"),
+    *(_more("growth", f"echo_in_flight_{n}", f"echo, {n:,} in flight") for n in WIDTHS),
+    *(Measure("growth", f"cancel_among_{n}", f"cancel among {n:,} in flight: median", "µs") for n in WIDTHS),
+    *(Measure("growth", f"echo_bytes_{n}", f"echo of {n:,} bytes: median", "ms") for n in PAYLOADS),
+    *(_more("growth, websocket", f"echo_connections_{n}", f"echo on {n:,} connections") for n in CONNECTIONS),
+    Measure("growth, websocket", "memory_per_connection", "memory per connection", "KiB"),
+)

@@ -1,0 +1,68 @@
+"""Suites: which probes are run, in which order, on which subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from .driver.session import open_pipes, open_socket
+from .probes import calling, cancelling, echoing, fairness, growth, notifying, starting
+from .subjects import CLIENTS, FLOOR, OURS_NAME, PIPE_SERVERS, SOCKET_SERVERS, Subject
+
+__all__ = ["SUITES", "Suite"]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """``open`` gives what the probes are called with. ``rounds`` of a full run, and of a short one; ``0``: none."""
+
+    name: str
+    subjects: tuple[Subject, ...]
+    open: Callable[[list[str], float], AbstractContextManager[Any]]
+    probes: tuple[Callable[[Any], dict[str, float]], ...]
+    full_rounds: int
+    short_rounds: int
+
+
+_OWN = tuple(subject for subject in PIPE_SERVERS if subject.name in (FLOOR, OURS_NAME))
+
+SUITES = (
+    Suite(
+        "stdio",
+        PIPE_SERVERS,
+        open_pipes,
+        (
+            starting.cold_start,
+            notifying.notifications,
+            notifying.progress,
+            echoing.echo,
+            echoing.echo_64,
+            echoing.sampling,
+            cancelling.cancel_one,
+            cancelling.cancel_500,
+            fairness.flood,
+            cancelling.crowd,
+        ),
+        full_rounds=9,
+        short_rounds=3,
+    ),
+    Suite(
+        "websocket",
+        SOCKET_SERVERS,
+        open_socket,
+        (
+            notifying.notifications,
+            echoing.echo,
+            echoing.echo_64,
+            cancelling.cancel_one,
+            cancelling.cancel_500,
+        ),
+        full_rounds=9,
+        short_rounds=3,
+    ),
+    Suite("client", CLIENTS, calling.open_client, (calling.calls, calling.calls_64, calling.handled), 9, 3),
+    Suite("growth", _OWN, open_pipes, (growth.widths, growth.crowded, growth.payloads), 3, 0),
+    Suite("growth, websocket", SOCKET_SERVERS, open_socket, (growth.connections,), 3, 0),
+)

@@ -1,0 +1,100 @@
+"""A loss fails the run."""
+
+import os
+import select
+from typing import Any
+
+import pytest
+from benchmarks.driver.checks import Mismatch, Stuck, within
+from benchmarks.driver.marks import Marks
+from benchmarks.driver.messages import echo, text, tool_call
+from benchmarks.driver.websocket import Frames
+from benchmarks.driver.wire import Lines
+from benchmarks.probes.notifying import check_rows
+
+
+def logged(number: int) -> dict[str, Any]:
+    data = f"row {number} was read, checked and written"
+    return {"method": "notifications/message", "params": {"level": "info", "data": data}}
+
+
+def test_rows_in_order_pass() -> None:
+    assert check_rows([logged(0), logged(1), logged(2)], 3) == 3
+
+
+@pytest.mark.parametrize("numbers", [[0, 1], [0, 2, 1], [0, 1, 1], [0, 1, 3], [0, 1, 2, 3]], ids=str)
+def test_rows_that_are_lost_swapped_repeated_or_too_many_fail(numbers: list[int]) -> None:
+    with pytest.raises(Mismatch):
+        check_rows([logged(number) for number in numbers], 3)
+
+
+def test_reply_to_another_request_fails() -> None:
+    reply = {"id": 8, "result": {"content": [{"type": "text", "text": "hi"}]}}
+    assert text(reply, 8) == "hi"
+    with pytest.raises(Mismatch, match="id of a reply"):
+        text(reply, 7)
+
+
+def test_error_in_place_of_a_result_fails() -> None:
+    with pytest.raises(Mismatch, match="the reply to 7"):
+        text({"id": 7, "error": {"code": -1, "message": "no"}}, 7)
+
+
+def test_what_never_comes_is_not_waited_for_for_ever() -> None:
+    read, write = os.pipe()
+    with pytest.raises(Stuck, match="a mark: nothing came"), within(0.01, "a mark"):
+        select.select([read], [], [])
+    os.close(read)
+    os.close(write)
+
+
+def test_marks_are_kept_until_they_are_asked_for() -> None:
+    read, write = os.pipe()
+    marks = Marks(read)
+    os.write(write, b"b1\nb2\ne1")
+    assert marks.wait("b", 2) == [1, 2]
+    os.write(write, b"7\n")
+    assert marks.wait("e") == [17]
+    marks.close()
+    os.close(write)
+
+
+def test_calls_are_about_140_bytes_and_differ() -> None:
+    calls = [tool_call(number, "echo", {"text": echo(number)}) for number in range(1000, 1100)]
+    assert len(set(calls)) == 100
+    assert {len(call) // 10 for call in calls} == {14}
+
+
+def test_incomplete_lines_stay_until_the_rest_is_here() -> None:
+    framing = Lines()
+    buffer = bytearray(framing.frame(b"one") + framing.frame(b"two")[:-1])
+    assert framing.cut(buffer) == [b"one"]
+    buffer += framing.frame(b"two")[-1:]
+    assert framing.cut(buffer) == [b"two"]
+    assert not buffer
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536])
+def test_frames_of_a_server_are_cut_at_every_length_of_size(size: int) -> None:
+    if size < 126:
+        head = bytes([0x81, size])
+    else:
+        head = b"\x81\x7e" + size.to_bytes(2) if size < 65_536 else b"\x81\x7f" + size.to_bytes(8)
+    frame = head + b"x" * size
+    buffer = bytearray(frame + frame[:-1])
+    whole = [b"x" * size]
+    assert Frames().cut(buffer) == whole
+    assert bytes(buffer) == frame[:-1]
+    buffer += frame[-1:]
+    assert Frames().cut(buffer) == whole
+
+
+def test_our_own_frames_are_masked_with_zeros() -> None:
+    assert Frames().frame(b"hello") == b"\x81\x85\x00\x00\x00\x00hello"
+    assert Frames().frame(b"x" * 200)[:8] == b"\x81\xfe\x00\xc8\x00\x00\x00\x00"
+    assert Frames().frame(b"x" * 70_000)[:14] == b"\x81\xff" + (70_000).to_bytes(8) + b"\x00\x00\x00\x00"
+
+
+def test_frame_that_is_no_text_fails() -> None:
+    with pytest.raises(ConnectionError, match="0x88"):
+        Frames().cut(bytearray(b"\x88\x00"))

@@ -1,0 +1,67 @@
+"""The driver and all probes, a few messages each, on our own servers and on the floor."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.driver.checks import Mismatch
+from benchmarks.driver.session import open_pipes, open_socket
+from benchmarks.measures import MEASURES
+from benchmarks.probes import calling, cancelling, echoing, fairness, notifying, starting
+
+HERE = Path(calling.__file__).parent.parent
+FEW = 0.0001
+TOLD = (starting.cold_start, notifying.notifications, notifying.progress, fairness.flood)
+ANSWERED = (echoing.echo, echoing.echo_64, cancelling.cancel_one, cancelling.cancel_500)
+
+
+def command(program: str) -> list[str]:
+    return [sys.executable, str(HERE / program)]
+
+
+def names(*suites: str) -> set[str]:
+    return {measure.name for measure in MEASURES if measure.suite in suites}
+
+
+@pytest.mark.parametrize("program", ["floor_stdio", "trio_mcp_stdio"])
+def test_all_is_there_and_in_order_over_stdio(program: str) -> None:
+    figures: dict[str, float] = {}
+    with open_pipes(command(f"servers/{program}.py"), FEW) as session:
+        for probe in (*TOLD, *ANSWERED, echoing.sampling):
+            figures |= probe(session)
+    assert figures.keys() == names("stdio") - {"crowd_accept", "crowd_memory"}
+    assert all(value > 0 for name, value in figures.items() if name != "flood_after_cancel")
+
+
+@pytest.mark.parametrize("program", ["bare_websocket", "trio_mcp_websocket"])
+def test_all_is_there_and_in_order_over_websocket(program: str) -> None:
+    figures: dict[str, float] = {}
+    with open_socket(command(f"servers/{program}.py"), FEW) as session:
+        for probe in (notifying.notifications, *ANSWERED):
+            figures |= probe(session)
+    assert figures.keys() - {"echo_cpu"} == names("websocket")
+
+
+@pytest.mark.parametrize("program", ["floor_client", "trio_mcp_client"])
+def test_clients_do_what_they_are_told(program: str) -> None:
+    figures: dict[str, float] = {}
+    server = [*command("servers/raw.py"), str(min(os.sched_getaffinity(0)))]
+    with calling.open_client([*command(f"clients/{program}.py"), *server], FEW) as client:
+        for probe in (calling.calls, calling.calls_64, calling.handled):
+            figures |= probe(client)
+    assert figures.keys() == names("client")
+
+
+def test_server_that_loses_a_notification_fails_the_run(tmp_path: Path) -> None:
+    floor = (HERE / "servers/floor.py").read_text()
+    lossy = floor.replace("for number in range(count):\n        await", "for number in range(1, count):\n        await")
+    assert lossy != floor
+    for name in ("floor_stdio.py", "marking.py"):
+        (tmp_path / name).write_text((HERE / "servers" / name).read_text())
+    (tmp_path / "floor.py").write_text(lossy)
+    with (
+        pytest.raises(Mismatch, match="data of notification 0"),
+        open_pipes([sys.executable, str(tmp_path / "floor_stdio.py")], FEW) as session,
+    ):
+        notifying.notifications(session)
