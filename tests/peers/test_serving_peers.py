@@ -58,7 +58,6 @@ CLIENTS = [
     pytest.param((name, era), id=f"{name}-{era}") for name in ("official", "fastmcp") for era in ("legacy", "modern")
 ]
 only_legacy = pytest.mark.parametrize("report", CLIENTS[0::2], indirect=True)
-only_modern = pytest.mark.parametrize("report", CLIENTS[1::2], indirect=True)
 only_fastmcp = pytest.mark.parametrize("report", CLIENTS[2:], indirect=True)
 
 
@@ -292,7 +291,6 @@ def test_connection_is_usable_after_all_of_it(report: Report) -> None:
 # What the server asks
 
 
-@only_legacy
 def test_model_of_the_client_is_asked(report: Report) -> None:
     model = "deep-thought" if report.name == "official" else "fastmcp-slim"
     assert report.text("sampling") == f"{model}: forty-two"
@@ -300,7 +298,6 @@ def test_model_of_the_client_is_asked(report: Report) -> None:
     assert report.text("sampling ending") == "not cancelled"
 
 
-@only_legacy
 def test_user_of_the_client_fills_in_a_form(report: Report) -> None:
     assert report.text("elicitation") == "accept green"
     question = report.saw("asked")["elicitation"]
@@ -308,18 +305,16 @@ def test_user_of_the_client_fills_in_a_form(report: Report) -> None:
     assert question["requestedSchema"]["properties"] == {"colour": {"type": "string"}}
 
 
-@only_legacy
 def test_user_of_the_client_is_sent_to_a_url(report: Report) -> None:
     assert report.text("url elicitation") == "accept"
     assert report.saw("url asked") == {
         "mode": "url",
         "message": "Sign in, please.",
         "url": "https://example.com/sign-in",
-        "elicitationId": "sign-in-1",
+        **({"elicitationId": "sign-in-1"} if report.is_legacy else {}),
     }
 
 
-@only_legacy
 def test_roots_of_the_client_are_listed(report: Report) -> None:
     assert report.saw("roots")["structuredContent"] == {"result": ["home: file:///home/pilot"]}
 
@@ -328,11 +323,3 @@ def test_roots_of_the_client_are_listed(report: Report) -> None:
 def test_leaving_a_call_takes_back_what_its_handler_asked_the_client(report: Report) -> None:
     """The client's own sampling callback was cancelled before this step returned."""
     assert report.saw("leave asking") == "peer: caller cancelled"
-
-
-@only_modern
-@pytest.mark.parametrize("step", ["sampling", "elicitation", "roots"])
-def test_modern_client_is_not_asked_and_the_error_says_why(report: Report, step: str) -> None:
-    _, _, message, _ = report.error(step)
-    assert "lets no server send requests" in message
-    assert report.saw("asked") == {}

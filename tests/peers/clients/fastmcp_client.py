@@ -200,9 +200,9 @@ async def drive(client: Client, era: str) -> None:
     await step("elicitation", partial(call, "ask_user", message="Which colour?"))
     await step("roots", partial(call, "show_roots"))
     report.tell("asked", saw=asked.copy())
+    await step("url elicitation", partial(call, "send_user", url="https://example.com/sign-in"))
+    report.tell("url asked", saw=asked.get("elicitation"))
     if era == "legacy":
-        await step("url elicitation", partial(call, "send_user", url="https://example.com/sign-in"))
-        report.tell("url asked", saw=asked.get("elicitation"))
         await step("leave asking", leave_asking)
         await step("ping", ping)
         await step("set level", set_level, "emergency")
