@@ -232,3 +232,20 @@ async def test_a_question_that_cannot_be_sent_is_an_error_of_that_call(
     async with connected(server, revision, ALL) as peer:
         assert (await peer.error("order"))["code"] == -32603
         assert "result" in await peer.request("tools/list")
+
+
+async def test_the_return_annotation_may_name_the_questions_too(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def count(ctx: RequestContext) -> int | InputRequired:
+        return 5 if ctx.is_resubmit else InputRequired({"name": FORM})
+
+    @server.tool
+    async def never() -> InputRequired:
+        return InputRequired({"name": FORM})
+
+    assert server.tools.listing.get("never").tool.output_schema is None  # type: ignore[union-attr]
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "count")
+        assert (await peer.retry(first, result))["result"]["structuredContent"] == {"result": 5}

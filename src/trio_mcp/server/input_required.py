@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from inspect import Parameter
+from types import UnionType
+from typing import Any, Final, TypeAlias, Union, get_args, get_origin
 
 import attrs
 import trio
@@ -18,7 +20,7 @@ from ..spec.revisions import Revision
 from ..spec.sampling import CreateMessageParams
 from ..state.requests import Continuation
 
-__all__ = ["InputRequired", "replay", "settle"]
+__all__ = ["InputRequired", "replay", "settle", "without_questions"]
 
 Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | InputRequest
 
@@ -38,6 +40,15 @@ class InputRequired:
 
     requests: Mapping[str, Asked] = attrs.field(factory=dict[str, Asked])
     state: str = ""
+
+
+def without_questions(returns: Any) -> Any:
+    """A return annotation without `InputRequired`: what is left is what the handler gives in the end."""
+    if returns is InputRequired:
+        return Parameter.empty
+    if get_origin(returns) in (Union, UnionType) and InputRequired in get_args(returns):
+        return Union[tuple(member for member in get_args(returns) if member is not InputRequired)]  # noqa: UP007, made
+    return returns
 
 
 def replay(scope: RequestScope) -> None:

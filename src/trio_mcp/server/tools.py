@@ -18,7 +18,7 @@ from ..spec.lifecycle import Icon
 from ..spec.meta import check_meta_keys
 from ..spec.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations
 from .handlers import Handler
-from .input_required import InputRequired, replay, settle
+from .input_required import InputRequired, replay, settle, without_questions
 from .pages import Listing
 from .results import ToResult, error_result, result_maker
 from .schemas import SchemaValidator
@@ -79,7 +79,7 @@ class Tools:
         check_meta_keys(meta)
         handler = Handler.of(function)
         signature = handler.signature
-        output, to_result = result_maker(signature.returns, output_schema)
+        output, to_result = result_maker(without_questions(signature.returns), output_schema)
         whole = input_schema is not None and signature.names == ("arguments",)
         tool = Tool(
             name or function.__name__,
