@@ -17,7 +17,8 @@ import trio
 from opentelemetry import context, propagate, trace
 
 from .jsonrpc.errors import PeerError
-from .runtime.request_scope import RequestScope, current_request
+from .runtime.present_trace import present_trace
+from .runtime.request_scope import RequestScope
 from .runtime.tracing import CallSpan, HandlerSpan, Tracer
 from .spec.meta import TRACEPARENT, TRACESTATE
 from .spec.tools import CallToolResult
@@ -69,9 +70,9 @@ class _Tracer:
 
     def _call(self, request: OutboundRequest, params: dict[str, Any]) -> CallSpan:
         parent = context.get_current()
-        worked_for = current_request.get(None)
-        if worked_for is not None and not trace.get_current_span(parent).get_span_context().is_valid:
-            parent = propagate.extract(_carrier(worked_for.request.meta), parent)  # a handler that is not traced
+        carried = present_trace()
+        if carried is not None and not trace.get_current_span(parent).get_span_context().is_valid:
+            parent = propagate.extract(carried.carried_by({}), parent)  # what we work for is not traced here
         span = self._start(request, params, trace.SpanKind.CLIENT, parent)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span, parent))

@@ -12,6 +12,7 @@ from trio_mcp import (
     CreateMessageParams,
     CreateMessageResult,
     RequestContext,
+    Root,
     Server,
     TextContent,
     TraceContext,
@@ -135,7 +136,8 @@ async def test_requests_at_the_same_time_keep_their_own_traces(autojump_clock: M
     ]
 
 
-async def test_host_that_answers_a_question_carries_the_trace_on(autojump_clock: MockClock) -> None:
+@BOTH_ERAS
+async def test_host_that_answers_a_question_carries_the_trace_on(autojump_clock: MockClock, era: Any) -> None:
     heard: list[dict[str, Any]] = []
     asking = Server("asking")
 
@@ -145,14 +147,50 @@ async def test_host_that_answers_a_question_carries_the_trace_on(autojump_clock:
 
     async def sample(_: CreateMessageParams) -> CreateMessageResult:
         await inner.call_tool("record")
+        async with open_memory(relaying) as relay:  # what it calls works for its own request again
+            await relay.call_tool("relay", meta=OTHER)
         return CreateMessageResult("assistant", TextContent("!"), "model")
+
+    relaying = Server("relaying")
+
+    @relaying.tool
+    async def relay() -> None:
+        await inner.call_tool("record")
 
     async with (
         open_memory(recorder(heard)) as inner,
-        open_memory(asking, era="legacy", sampling=sample) as client,
+        open_memory(asking, era=era, sampling=sample) as client,
     ):
         await client.call_tool("ask", meta=TRACE)
-    assert heard == [TRACE]
+        await inner.call_tool("record")
+        await client.call_tool("ask")
+    theirs = {**OTHER, "baggage": "user=alice"}
+    assert heard == [TRACE, theirs, {}, {}, OTHER]
+
+
+@BOTH_ERAS
+async def test_host_that_works_for_a_request_carries_the_trace_of_its_call(autojump_clock: MockClock, era: Any) -> None:
+    """A handler is a host, too: what its own call names goes before what its request names."""
+    heard: list[dict[str, Any]] = []
+    asking, outer = Server("asking"), Server("outer")
+
+    @asking.tool
+    async def ask(ctx: RequestContext) -> None:
+        await ctx.list_roots()
+
+    async def roots() -> list[Root]:
+        await inner.call_tool("record")
+        return []
+
+    @outer.tool
+    async def relay() -> None:
+        async with open_memory(asking, era=era, roots=roots) as client:
+            await client.call_tool("ask", meta=OTHER)
+            await client.call_tool("ask")
+
+    async with open_memory(recorder(heard)) as inner, open_memory(outer) as client:
+        await client.call_tool("relay", meta=TRACE)
+    assert heard == [{**OTHER, "baggage": "user=alice"}, TRACE]
 
 
 async def test_handler_of_a_later_round_works_for_the_trace_of_that_round(autojump_clock: MockClock) -> None:

@@ -11,6 +11,7 @@ import attrs
 from ..jsonrpc.errors import CodedError, ProtocolViolation
 from ..runtime.calls import OnProgress
 from ..runtime.outbound import Outbound
+from ..runtime.present_trace import answering
 from ..runtime.together import run_together
 from ..spec.converters import structure, unstructure
 from ..spec.fields import JSONObject
@@ -69,7 +70,8 @@ class InputRounds:
                     return Completed(result, rounds)
                 if rounds > self._settings.max_rounds:
                     raise ProtocolViolation(f"{method}: the server asked more than {rounds - 1} times for input")
-                params = {**settled, **await self._answered(method, result, revision)}
+                with answering(params.get("_meta") or {}):
+                    params = {**settled, **await self._answered(method, result, revision)}
                 rounds += 1
 
     async def _answered(self, method: str, result: Any, revision: Revision) -> JSONObject:

@@ -16,6 +16,7 @@ from .calls import Call, OnNotification, OnProgress, Progress, RoundTrips, Settl
 from .cancellation import reason_of
 from .channel import ConnectionLost
 from .outbox import REQUEST_MARKS
+from .present_trace import present_trace
 from .request_scope import current_request
 
 if TYPE_CHECKING:
@@ -153,9 +154,8 @@ class Outbound:
 
 
 def _carrying_trace(params: dict[str, Any] | None) -> dict[str, Any] | None:
-    """``params`` with the trace context of the inbound request we are working for, if it has one."""
-    scope = current_request.get(None)
-    trace = None if scope is None else scope.trace
+    """``params`` with the trace context of what we are working for, if it has one."""
+    trace = present_trace()
     if trace is None:
         return params
     params = params or {}
