@@ -54,11 +54,11 @@ class Replies:
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
         """The line of ``error``, under a code that the revision of ``request`` has."""
-        code = request.revision.renamed_errors.get(error.code)
-        if code is not None:
-            error = CodedError(code, error.message, error.data)
-        request.error = error
-        return error_line(ErrorResponse(request.id, error.code, error.message, error.data))
+        code = request.revision.renamed_errors.get(error.code, error.code)
+        # A fresh one: the traceback of what was raised knows the request, and only the garbage collector could
+        # part them.
+        request.error = CodedError(code, error.message, error.data)
+        return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
     def failure(self, request: InboundRequest, failure: BaseException) -> bytes:
         """The line for an exception of a handler: a `CodedError` says what it is, all else stays inside."""
