@@ -6,10 +6,12 @@ from functools import partial
 
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, refusal, serving
+from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, port_of, refusal, serving
 from tests.interaction.websocket.servers import watched_server
-from trio_websocket import WebSocketRequest
+from trio_websocket import ConnectionClosed, WebSocketRequest
 from trio_websocket import serve_websocket as serve_anything
+from wsproto.events import AcceptConnection, Request
+from wsproto.extensions import PerMessageDeflate
 
 from trio_mcp import ConnectionLost, Limits, ProtocolViolation, open_websocket, serve_websocket
 
@@ -57,9 +59,16 @@ async def test_mcp_is_selected_among_others() -> None:
 
 
 async def test_a_server_that_selects_no_subprotocol_is_a_clean_failure() -> None:
+    codes: list[int] = []
+
     async def accept_without(request: WebSocketRequest) -> None:
-        await request.accept()
-        await trio.sleep_forever()
+        socket = await request.accept()
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.get_message()
+        codes.append(closed.value.reason.code)
+        told.set()
+
+    told = trio.Event()
 
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -67,7 +76,9 @@ async def test_a_server_that_selects_no_subprotocol_is_a_clean_failure() -> None
             with pytest.raises(ProtocolViolation, match="selected no subprotocol 'mcp'"):
                 async with open_websocket(f"ws://127.0.0.1:{other.port}/"):
                     pytest.fail("this is not MCP")
+            await told.wait()
             nursery.cancel_scope.cancel()
+    assert codes == [1002]
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 101 Oh\r\nUpgrade: websocket\r\n\r\n"])
@@ -196,6 +207,52 @@ async def test_what_asks_for_no_websocket_is_answered_in_http() -> None:
         assert (await http(port, b"GET /mcp HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
         assert (await http(port, b"\x16\x03\x01\x02\x00")).startswith(b"HTTP/1.1 400 ")
         assert (await http(port, b"GET /mcp HTTP/1.1\r\nX: " + b"x" * 20_000)).startswith(b"HTTP/1.1 431 ")
+
+
+def upgrade(**headers: str) -> bytes:
+    """A request for a WebSocket, with ``headers`` in place of the usual ones."""
+    usual = {
+        "Host": "localhost",
+        "Upgrade": "websocket",
+        "Connection": "keep-alive, Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol": "mcp",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    lines = ["GET /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in usual.items() if value), "", ""]
+    return "\r\n".join(lines).encode()
+
+
+async def test_another_version_of_websocket_is_told_ours_and_no_key_is_no_good_request() -> None:
+    async with served(watched_server().server, port=0) as listeners:
+        port = port_of(listeners)
+        answer = await http(port, upgrade(Sec_WebSocket_Version="8"))
+        assert answer.startswith(b"HTTP/1.1 426 ")
+        assert b"Sec-WebSocket-Version: 13\r\n" in answer
+        assert (await http(port, upgrade(Sec_WebSocket_Key=""))).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_who_is_turned_away_is_told_when_to_come_back() -> None:
+    limits = Limits(max_connections=1)
+    async with (
+        served(watched_server().server, port=0, limits=limits) as listeners,
+        connected(port_of(listeners)),
+    ):
+        answer = await http(port_of(listeners), upgrade())
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nRetry-After: 5\r\n" in answer
+
+
+async def test_no_extension_is_negotiated() -> None:
+    async with served(watched_server().server, port=0) as listeners:
+        offer = Request(host="localhost", target="/mcp", subprotocols=["mcp"], extensions=[PerMessageDeflate()])
+        async with await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) as stream:
+            peer = RawPeer(stream)
+            await peer.send(offer)
+            accepted = await peer.next()
+    assert isinstance(accepted, AcceptConnection)
+    assert accepted.extensions == []
 
 
 async def test_a_client_that_never_asks_is_closed() -> None:

@@ -98,6 +98,13 @@ async def test_a_message_may_hold_newlines_and_come_in_pieces_with_a_ping_betwee
         assert (await peer.reply(1))["result"]["content"][0]["text"] == "größer"
 
 
+async def test_a_leading_bom_is_skipped() -> None:
+    async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as peer:
+        await peer.open_legacy()
+        await peer.say("\ufeff" + call(1, "ping"))
+        assert (await peer.reply(1))["result"] == {}
+
+
 async def test_four_mebibytes_are_served_both_ways() -> None:
     with trio.fail_after(PATIENCE):
         async with (
