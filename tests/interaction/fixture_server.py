@@ -399,6 +399,30 @@ async def confer(n: int, ctx: RequestContext) -> dict[str, Any]:
 
 
 @server.tool
+async def publish(
+    changes: list[str], ctx: RequestContext, n: int = 1, then: Literal["return", "end"] = "return"
+) -> str:
+    """``n`` times over, one change of each: ``tools`` and ``prompts`` are lists, all else is the URI of a resource.
+    ``end``: and then the signal that ends this process, before anything else of it runs."""
+    with journal(ctx, "publish"):
+        for number in range(n):
+            for change in changes:
+                if change == "tools":
+                    server.tool(name=f"made-{number}")(text)
+                    server.remove_tool(f"made-{number}")
+                elif change == "prompts":
+                    server.prompt(name=f"made-{number}")(text)
+                    server.remove_prompt(f"made-{number}")
+                else:
+                    server.resource_updated(change)
+            if then == "return":
+                await trio.lowlevel.checkpoint()
+        if then == "end":
+            os.kill(os.getpid(), signal.SIGTERM)
+    return "published"
+
+
+@server.tool
 async def tasks() -> int:
     """How many tasks this process has."""
     return trio.lowlevel.current_statistics().tasks_living
@@ -408,6 +432,12 @@ async def tasks() -> int:
 async def text() -> str:
     """A resource."""
     return "text"
+
+
+@server.resource("fixture://note/{name}")
+async def paper(name: str) -> str:
+    """Many resources."""
+    return name
 
 
 @server.prompt
