@@ -6,11 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
-from trio_mcp import REVISIONS, Limits
+from trio_mcp import REVISIONS, Limits, open_stdio
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", README, flags=re.DOTALL)
@@ -57,6 +58,14 @@ def test_the_example_of_changes_runs_as_it_stands(tmp_path: Path) -> None:
         [sys.executable, "changes.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "resource the note a\n"), ran.stderr
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_example_that_asks_serves_both_eras(tmp_path: Path, era: Any) -> None:
+    (tmp_path / "shop.py").write_text(dict(BLOCKS)["shop.py"])
+    command = [sys.executable, "-m", "trio_mcp.cli", "run", str(tmp_path / "shop.py")]
+    async with open_stdio(command, era=era, elicitation=lambda _: {"street": "Elm"}) as client:
+        assert (await client.call_tool("order", {"item": "tea"})).text == "tea to Elm 1"
 
 
 @pytest.mark.parametrize(("name", "code"), BLOCKS)

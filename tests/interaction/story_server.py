@@ -68,15 +68,6 @@ async def pay(ctx: RequestContext) -> str:
 
 
 @server.tool
-async def give_up(ctx: RequestContext) -> str:
-    """Ask, and go on without an answer."""
-    with counted("give_up"):
-        with trio.move_on_after(0.05) as limit:
-            await ctx.elicit("Where to?", Address)
-        return "went on without" if limit.cancelled_caught else "was answered"
-
-
-@server.tool
 async def hang(ctx: RequestContext) -> None:
     """Ask something nobody ever answers."""
     with counted("hang"):
