@@ -6,30 +6,32 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.interaction.client.raw import RawPeer, RawServer, alive, cancels_in, methods_in, scripted, text_of
+from tests.interaction.client.raw import RawServer, alive, cancels_in, methods_in, text_of
 
 from trio_mcp import Client, ConnectionLost, PeerError, Progress, fail_after_silence, open_stdio
-from trio_mcp.client.opening import open_client
+from trio_mcp.testing import ScriptedServer, open_scripted_server
+
+LEGACY = "2025-11-25"
 
 
-async def _answers_late(peer: RawPeer) -> None:
-    await peer.handshake()
-    call = await peer.until("tools/call")
+async def _answers_late(server: ScriptedServer) -> None:
+    await server.accept(LEGACY)
+    call = await server.expect_call("sleep")
+    await server.expect_cancel(call)
     await trio.sleep(10)
-    await peer.text(call, "late")
-    await peer.text(await peer.until("tools/call"), "next")
+    await server.answer_text(call, "late")
+    await server.answer_text(await server.expect_call("any"), "next")
+    await server.expect_end()
 
 
 async def test_tmo_01_a_limit_around_a_call_is_kept_to_and_the_late_answer_dropped(autojump_clock: object) -> None:
-    async with scripted(_answers_late) as (channel, peer), open_client(channel) as client:
+    async with open_scripted_server(_answers_late, patience=60) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
             await client.call_tool("sleep", {"ms": 10_000})
         assert trio.current_time() == pytest.approx(begun + 0.3)
         await trio.sleep(15)
         assert text_of(await client.call_tool("any")) == "next"
-    calls = [m["id"] for m in peer.wire if m.get("method") == "tools/call"]
-    assert cancels_in(peer.wire) == calls[:1]
 
 
 async def test_tmo_01_in_another_process_the_cancel_goes_out_once(tmp_path: Path) -> None:
@@ -51,67 +53,70 @@ async def test_tmo_01_in_another_process_the_cancel_goes_out_once(tmp_path: Path
     assert len(cancels_in(raw.wire)) == 1
 
 
-async def _reports_every_200_ms(peer: RawPeer, times: int) -> None:
-    await peer.handshake()
-    call = await peer.until("tools/call")
+async def _reports_every_200_ms(server: ScriptedServer, times: int) -> dict[str, object]:
+    await server.accept(LEGACY)
+    call = await server.expect_call("any")
     for count in range(times):
         await trio.sleep(0.2)
-        await peer.progress(call, count)
-    await peer.text(call, "finished")
+        await server.progress(call, count)
+    return call
 
 
 async def test_tmo_02_progress_restarts_a_limit_of_silence_without_any_callback(autojump_clock: object) -> None:
-    async def script(peer: RawPeer) -> None:
-        await _reports_every_200_ms(peer, 10)
+    async def script(server: ScriptedServer) -> None:
+        await server.answer_text(await _reports_every_200_ms(server, 10), "finished")
+        await server.expect_end()
 
-    async with scripted(script) as (channel, peer), open_client(channel) as client:
+    async with open_scripted_server(script) as client:
         with fail_after_silence(0.5, maximum=100):
             assert text_of(await client.call_tool("any")) == "finished"
-    call = next(m for m in peer.wire if m.get("method") == "tools/call")
-    assert "progressToken" in call["params"]["_meta"]
-    assert cancels_in(peer.wire) == []
 
 
 async def test_tmo_02_silence_itself_is_limited(autojump_clock: object) -> None:
-    async with scripted(_answers_late) as (channel, peer), open_client(channel) as client:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY)
+        await server.expect_cancel(await server.expect_call("any"))
+        await server.expect_end()
+
+    async with open_scripted_server(script) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), fail_after_silence(0.5, maximum=100):
             await client.call_tool("any")
         assert trio.current_time() == pytest.approx(begun + 0.5)
-    assert len(cancels_in(peer.wire)) == 1
 
 
 async def test_tmo_03_endless_progress_does_not_exceed_the_maximum(autojump_clock: object) -> None:
-    async def script(peer: RawPeer) -> None:
-        await _reports_every_200_ms(peer, 1000)
+    async def script(server: ScriptedServer) -> None:
+        call = await _reports_every_200_ms(server, 100)
+        await server.expect_cancel(call)
+        await server.expect_end()
 
-    async with scripted(script) as (channel, peer), open_client(channel) as client:
+    async with open_scripted_server(script) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), fail_after_silence(0.5, maximum=2):
             await client.call_tool("any")
         assert trio.current_time() == pytest.approx(begun + 2)
-    assert len(cancels_in(peer.wire)) == 1
+        await trio.sleep(20)
 
 
 async def test_tmo_03_progress_of_one_call_does_not_prolong_another(autojump_clock: object) -> None:
-    async def script(peer: RawPeer) -> None:
-        await peer.handshake()
-        await peer.until("tools/call")
-        await _reports(peer, await peer.until("tools/call"))
-
-    async def _reports(peer: RawPeer, call: dict[str, object]) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY)
+        silent = await server.expect_call("silent")
+        call = await server.expect_call("talkative")
         for count in range(100):
             await trio.sleep(0.2)
-            await peer.progress(call, count)
+            await server.progress(call, count)
+        await server.expect_cancel(silent)
+        await server.answer_text(call, "done")
 
-    async with scripted(script) as (channel, _), open_client(channel) as client, trio.open_nursery() as nursery:
+    async with open_scripted_server(script) as client, trio.open_nursery() as nursery:
         begun = trio.current_time()
 
         async def silent() -> None:
             with pytest.raises(trio.TooSlowError), fail_after_silence(0.5, maximum=100):
                 await client.call_tool("silent")
             assert trio.current_time() == pytest.approx(begun + 0.5)
-            nursery.cancel_scope.cancel()
 
         nursery.start_soon(silent)
         await trio.testing.wait_all_tasks_blocked()
@@ -120,6 +125,7 @@ async def test_tmo_03_progress_of_one_call_does_not_prolong_another(autojump_clo
             pass
 
         await client.call_tool("talkative", on_progress=ignore)
+        assert trio.current_time() == pytest.approx(begun + 20)
 
 
 @pytest.mark.parametrize("child", ["reads one line and sleeps", "answers discovery only", "never reads"])
@@ -143,11 +149,11 @@ async def test_tmo_05_a_child_that_never_answers_fails_connecting_in_time_and_is
 
 
 async def test_tmo_06_the_limit_of_connecting_ends_with_connecting(autojump_clock: object) -> None:
-    async def script(peer: RawPeer) -> None:
-        await peer.handshake()
-        await peer.text(await peer.until("tools/call"))
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY)
+        await server.answer_text(await server.expect_call("any"), "done")
 
-    async with scripted(script) as (channel, _), open_client(channel, connect_timeout=1) as client:
+    async with open_scripted_server(script, connect_timeout=1) as client:
         await trio.sleep(3)
         assert text_of(await client.call_tool("any")) == "done"
 
@@ -172,20 +178,20 @@ async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(tmp_pa
 
 
 async def test_tmo_07_user_cancel_timeout_loss_and_a_peers_error_differ_by_type(autojump_clock: object) -> None:
-    async def script(peer: RawPeer) -> None:
-        await peer.handshake()
-        await peer.until("tools/call")
-        await peer.until("tools/call")
-        await peer.error(await peer.until("tools/call"), -32001, "Request timed out", data=[1])
-        await peer.until("tools/call")
-        await peer.close()
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY)
+        await server.expect_cancel(await server.expect_call("user cancel"), "enough")
+        await server.expect_cancel(await server.expect_call("timeout"), "the caller's deadline passed")
+        await server.refuse(await server.expect_call("peer error"), -32001, "Request timed out", data=[1])
+        await server.expect_call("loss")
+        await server.aclose()
 
-    async with scripted(script) as (channel, _), open_client(channel) as client:
+    async with open_scripted_server(script) as client:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(client.call_tool, "user cancel")
                 await trio.testing.wait_all_tasks_blocked()
-                scope.cancel()
+                scope.cancel(reason="enough")
         assert scope.cancelled_caught
         with pytest.raises(trio.TooSlowError), trio.fail_after(1):
             await client.call_tool("timeout")
