@@ -17,7 +17,15 @@ import trio
 from tests.peers.conversations import PATIENCE, Conversation, conversation, expire, hang_until
 from tests.peers.journals import Journal
 
-from trio_mcp import PeerError, Progress, PromptReference, ResourceTemplateReference, open_stdio
+from trio_mcp import (
+    Change,
+    PeerError,
+    Progress,
+    PromptReference,
+    ResourceTemplateReference,
+    SubscriptionFilter,
+    open_stdio,
+)
 
 SERVERS = Path(__file__).parent / "servers"
 
@@ -235,6 +243,35 @@ def test_changes_are_told_before_the_call_that_made_them_returns(peer: Conversat
     peer.changes.clear()
     assert peer.text("change") == "changed"
     assert peer.changes == ["tools", "note://motto"]
+
+
+@pytest.mark.parametrize("peer", [PEERS[1]], indirect=True)
+def test_changes_come_on_the_stream_that_asked_for_them(peer: Conversation) -> None:
+    async def listen() -> tuple[Any, list[Change]]:
+        async with peer.client.listen(tools=True, uris=["note://motto"]) as changes:
+            await peer.client.call_tool("publish")
+            return changes.acknowledged, [await anext(changes), await anext(changes)]
+
+    acknowledged, came = peer.run(listen)
+    assert acknowledged == SubscriptionFilter(tools_list_changed=True, resource_subscriptions=["note://motto"])
+    assert came == [Change("tools"), Change("resource", "note://motto")]
+
+
+@pytest.mark.parametrize("peer", [PEERS[1]], indirect=True)
+def test_a_subscription_reaches_the_callback_on_a_stream_of_its_own(peer: Conversation) -> None:
+    async def follow() -> list[str]:
+        arrived, watchers = trio.Event(), peer.client.callbacks.watchers
+        watchers.append(lambda change: arrived.set() if change.kind == "resource" else None)
+        await peer.client.subscribe("note://motto")
+        peer.changes.clear()
+        await peer.client.call_tool("publish")
+        await arrived.wait()  # this server's streams run beside its calls
+        watchers.pop()
+        await peer.client.unsubscribe("note://motto")
+        await peer.client.ping()
+        return [told for told in peer.changes if told not in ("tools", "prompts", "resources")]
+
+    assert peer.run(follow) == ["note://motto"]
 
 
 def test_ping_is_answered(peer: Conversation) -> None:

@@ -254,6 +254,13 @@ def test_subscribed_resource_and_changed_list_are_told(report: Report) -> None:
     assert report.saw("change") == [*changes, "grown"]
 
 
+@pytest.mark.parametrize("report", [CLIENTS[1]], indirect=True)
+def test_changes_are_told_on_a_stream_of_what_it_asked_for_and_we_have(report: Report) -> None:
+    acknowledged, came = report.saw("listen")
+    assert acknowledged == {"toolsListChanged": True, "resourceSubscriptions": ["note://motto"]}
+    assert came == [["ResourceUpdated", "note://motto"], ["ToolsListChanged", None]]
+
+
 @only_legacy
 def test_ping_is_answered(report: Report) -> None:
     assert report.saw("ping") is None

@@ -165,6 +165,15 @@ async def drive(client: Client, era: str) -> None:
         names = [tool.name for tool in await pages(partial(client.list_tools, cache_mode="refresh"), "tools")]
         return [*notified, names[-1]]
 
+    async def listen() -> list[Any]:
+        uris = ["note://motto", "note://nowhere"]
+        async with client.listen(tools_list_changed=True, resource_subscriptions=uris) as changes:
+            await client.call_tool("touch")
+            await client.call_tool("grow")
+            came = [await anext(changes), await anext(changes)]
+        kinds = [[type(change).__name__, getattr(change, "uri", None)] for change in came]
+        return [changes.honored.model_dump(by_alias=True, exclude_none=True), kinds]
+
     async def opening() -> dict[str, Any]:
         return {
             "revision": client.protocol_version,
@@ -217,6 +226,8 @@ async def drive(client: Client, era: str) -> None:
         await step("set level", set_level, "emergency")
         await step("logs above level", chatter)
         await step("change", change)
+    else:
+        await step("listen", listen)
     await step("still here", partial(call, "echo", text="still here"))
     report.tell("late", saw=report.late.messages)
 

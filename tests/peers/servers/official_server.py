@@ -108,6 +108,13 @@ async def change(ctx: Context) -> str:
     return "changed"
 
 
+@server.tool()
+async def publish(ctx: Context) -> str:
+    await ctx.notify_tools_changed()
+    await ctx.notify_resource_updated("note://motto")
+    return "published"
+
+
 @server.resource("note://motto", mime_type="text/plain")
 def motto() -> str:
     return "never late, never lost"
