@@ -83,6 +83,11 @@ def crowded(clients: int) -> Server:
         released.set()
 
     @server.tool
+    async def all_gone() -> None:
+        while server.statistics().connections > 1:  # noqa: ASYNC110 - statistics can only be looked at
+            await trio.sleep(0.01)
+
+    @server.tool
     async def statistics() -> dict[str, int]:
         gc.collect()
         return {"cleaned": cleaned.value, **attrs.asdict(server.statistics())}
@@ -169,14 +174,10 @@ async def drive(clients: int, pid: int, url: str) -> None:
                 result["connections"] -= 1
                 assert result == {**dict.fromkeys(result, 0), **expected}, result  # all else is 0
 
-            async def until_alone() -> None:
-                while (await control.call_tool("statistics")).structured_content["connections"] > 1:
-                    pass
-
             for _ in range(WARMING):
                 async with open_websocket(url) as client:
                     await client.ping()
-            await until_alone()
+            await control.call_tool("all_gone")
             before = resident(pid)
             lap("to warm up")
 
@@ -206,7 +207,7 @@ async def drive(clients: int, pid: int, url: str) -> None:
             await look(connections=clients, in_flight=0, cancelled=clients, cleaned=clients)
 
             crowd.close.set()
-            await until_alone()
+            await control.call_tool("all_gone")
             lap("until all were closed")
             await look(connections=0, in_flight=0, cancelled=clients, cleaned=clients)
 
