@@ -1,8 +1,8 @@
 """trio-mcp: a trio-native runtime for the Model Context Protocol.
 
 Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_websocket`, `serve_tcp`, `serve_unix`. Clients: `Client`,
-`open_stdio`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`. What travels between them are the attrs
-classes of the specification, in their newest shape, listed below.
+`open_stdio`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`; many at once: `open_group`. What travels between
+them are the attrs classes of the specification, in their newest shape, listed below.
 """
 
 from __future__ import annotations
@@ -79,24 +79,40 @@ if TYPE_CHECKING:
     from .connecting.stdio import open_stdio
     from .connecting.targets import Address, Command, InMemory
     from .connecting.websocket import open_websocket
+    from .hosting.catalogue import Catalogue, Entry
+    from .hosting.descriptions import MemberDescription
+    from .hosting.errors import MemberUnavailable, NotInCatalogue
+    from .hosting.group import Group, open_group
+    from .hosting.restarting import RestartPolicy
+    from .hosting.states import MemberState, MemberStatus
     from .serving.lines import serve_tcp, serve_unix
     from .serving.websocket import serve_websocket
 
 _LATER: Final = {
+    "Address": ".connecting.targets",
+    "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
     "Changes": ".client.subscriptions",
-    "Address": ".connecting.targets",
     "Client": ".client.client",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
     "Command": ".connecting.targets",
+    "Entry": ".hosting.catalogue",
+    "Group": ".hosting.group",
     "InMemory": ".connecting.targets",
     "KeepAlive": ".client.keep_alive",
+    "MemberDescription": ".hosting.descriptions",
+    "MemberState": ".hosting.states",
+    "MemberStatus": ".hosting.states",
+    "MemberUnavailable": ".hosting.errors",
+    "NotInCatalogue": ".hosting.errors",
+    "open_group": ".hosting.group",
     "open_memory": ".connecting.memory",
     "open_stdio": ".connecting.stdio",
     "open_tcp": ".connecting.lines",
     "open_unix": ".connecting.lines",
     "open_websocket": ".connecting.websocket",
+    "RestartPolicy": ".hosting.restarting",
     "serve_tcp": ".serving.lines",
     "serve_unix": ".serving.lines",
     "serve_websocket": ".serving.websocket",
@@ -117,6 +133,7 @@ __all__ = [
     "CancelCause",
     "Cancellation",
     "CapabilityMissing",
+    "Catalogue",
     "Change",
     "Changes",
     "Client",
@@ -136,7 +153,9 @@ __all__ = [
     "ElicitResult",
     "ElicitURLParams",
     "EmbeddedResource",
+    "Entry",
     "GetPromptResult",
+    "Group",
     "Icon",
     "ImageContent",
     "Implementation",
@@ -148,11 +167,16 @@ __all__ = [
     "LogLevel",
     "LogParams",
     "MCPError",
+    "MemberDescription",
+    "MemberState",
+    "MemberStatus",
+    "MemberUnavailable",
     "MethodUnavailable",
     "ModelHint",
     "ModelPreferences",
     "NoWayBack",
     "NotExpressible",
+    "NotInCatalogue",
     "NotSerializable",
     "OnProgress",
     "PeerError",
@@ -171,6 +195,7 @@ __all__ = [
     "ResourceNotFound",
     "ResourceTemplate",
     "ResourceTemplateReference",
+    "RestartPolicy",
     "Revision",
     "Root",
     "SamplingMessage",
@@ -191,6 +216,7 @@ __all__ = [
     "error_result",
     "fail_after_silence",
     "fail_after_work",
+    "open_group",
     "open_memory",
     "open_stdio",
     "open_tcp",

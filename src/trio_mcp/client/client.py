@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import trio
 
 from ..runtime.calls import OnNotification, OnProgress
-from ..runtime.channel import MessageChannel
+from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.handler import NOT_NOW
 from ..runtime.request_scope import RequestScope
@@ -98,6 +98,11 @@ class Client:
     def revision(self) -> Revision:
         """The protocol revision spoken here."""
         return self._revision
+
+    @property
+    def lost(self) -> ConnectionLost | None:
+        """Why the connection is gone; `None` while it is there, as far as we know."""
+        return self.duplex.outbound.over
 
     @property
     def settings(self) -> ClientSettings:

@@ -49,7 +49,8 @@ class Outbound:
         self._notifications = notifications
         self._limits = limits
         self._tracer = tracer
-        self._over: ConnectionLost | None = None
+        self.over: ConnectionLost | None = None
+        """Why no reply will ever come any more; `None` while one may."""
         self._waiting: set[trio.CancelScope] = set()
 
     async def request(
@@ -66,11 +67,11 @@ class Outbound:
         what comes on the stream that the request opens, which ends with its result, or with `None` when the peer
         cancels it."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._over is None and self._outbox.is_full(REQUEST_MARKS):
+        if self.over is None and self._outbox.is_full(REQUEST_MARKS):
             with self.while_connected():
                 await self._outbox.room(REQUEST_MARKS)
-        if self._over is not None:
-            raise _again(self._over)
+        if self.over is not None:
+            raise _again(self.over)
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params)
         backlog = Backlog[Progress](self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
@@ -133,20 +134,20 @@ class Outbound:
     @contextlib.contextmanager
     def while_connected(self) -> Generator[None]:
         """Inside, the loss of the connection cancels; it is raised as `ConnectionLost`."""
-        if self._over is not None:
-            raise _again(self._over)
+        if self.over is not None:
+            raise _again(self.over)
         with trio.CancelScope() as scope:
             self._waiting.add(scope)
             try:
                 yield
             finally:
                 self._waiting.discard(scope)
-        if self._over is not None:
-            raise _again(self._over)
+        if self.over is not None:
+            raise _again(self.over)
 
     def fail_all(self, error: ConnectionLost) -> None:
         """No reply will ever come: all that wait get ``error``, and so does whoever asks from now on."""
-        self._over = self._over or error
+        self.over = self.over or error
         for request in self._state.abandon_all():
             request.waiter.settle(Settled(None, error))
         for scope in tuple(self._waiting):

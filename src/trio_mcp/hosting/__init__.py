@@ -1,0 +1,1 @@
+"""Hosting: many servers at once, each supervised, behind one catalogue."""

@@ -1,0 +1,147 @@
+"""Catalogue: what all members of a group offer, under names that never collide."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+import attrs
+
+from ..spec.prompts import Prompt
+from ..spec.resources import Resource, ResourceTemplate
+from ..spec.tools import Tool
+from .names import catalogue_name, catalogue_uri
+from .watching import Feed, Watch
+
+__all__ = ["LISTS", "Catalogue", "Entry", "ListName"]
+
+T = TypeVar("T", Tool, Prompt, Resource, ResourceTemplate)
+
+ListName: TypeAlias = Literal["tools", "prompts", "resources", "resource_templates"]
+LISTS: Final[tuple[ListName, ...]] = ("tools", "prompts", "resources", "resource_templates")
+
+logger = logging.getLogger("trio_mcp")
+
+
+@attrs.frozen
+class Entry(Generic[T]):
+    """One thing that one member offers."""
+
+    name: str
+    """Its name in the catalogue; the URI, for resources, or its template."""
+    member: str
+    item: T
+    """As its server described it."""
+
+    @property
+    def renamed(self) -> T:
+        """The item under its name in the catalogue, to be shown to a model."""
+        if isinstance(self.item, Resource):
+            return attrs.evolve(self.item, uri=self.name)
+        if isinstance(self.item, ResourceTemplate):
+            return attrs.evolve(self.item, uri_template=self.name)
+        return attrs.evolve(self.item, name=self.name)
+
+
+_NAMED: Final[dict[ListName, tuple[Callable[[str, str], str], str]]] = {
+    "tools": (catalogue_name, "name"),
+    "prompts": (catalogue_name, "name"),
+    "resources": (catalogue_uri, "uri"),
+    "resource_templates": (catalogue_uri, "uri_template"),
+}
+
+
+class Catalogue:
+    """What the members offer: members in the order in which they were added, things in their servers' order.
+
+    A tool is ``member__tool``, a prompt ``member__prompt``; where that is not valid or not unambiguous a digest is
+    part of the name. A resource is ``member://MEMBER/URI``. The names of a member do not change with the
+    others, nor with its restarts. While a member is restarted its things stay; when it has failed they are gone.
+    """
+
+    def __init__(self) -> None:
+        self._offers: dict[str, dict[ListName, dict[str, Entry[Any]]]] = {}
+        self._hidden: set[str] = set()
+        self._merged: dict[ListName, Mapping[str, Entry[Any]]] = dict.fromkeys(LISTS, MappingProxyType({}))
+        self._feed: Feed[ListName] = Feed()
+
+    @property
+    def tools(self) -> Mapping[str, Entry[Tool]]:
+        """All tools by name, as they are now, as the other three: what changes later is in another mapping."""
+        return self._merged["tools"]
+
+    @property
+    def prompts(self) -> Mapping[str, Entry[Prompt]]:
+        """All prompts by name."""
+        return self._merged["prompts"]
+
+    @property
+    def resources(self) -> Mapping[str, Entry[Resource]]:
+        """All resources by URI."""
+        return self._merged["resources"]
+
+    @property
+    def resource_templates(self) -> Mapping[str, Entry[ResourceTemplate]]:
+        """All resource templates by template."""
+        return self._merged["resource_templates"]
+
+    def watch(self) -> Watch[ListName]:
+        """The names of the lists that change, as they do: ``async for name in group.catalogue.watch()``."""
+        return self._feed.watch()
+
+    # For the group
+
+    def find(self, name: ListName, key: str) -> Entry[Any] | None:
+        """The entry, also that of a member that has failed."""
+        for offers in self._offers.values():
+            if (entry := offers.get(name, {}).get(key)) is not None:
+                return entry
+        return None
+
+    def replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
+        """This is one list of ``member`` now."""
+        in_catalogue, own = _NAMED[name]
+        entries: dict[str, Entry[Any]] = {}
+        for item in items:
+            entry = Entry[Any](in_catalogue(member, getattr(item, own)), member, item)
+            if entries.setdefault(entry.name, entry) is not entry:
+                logger.warning("member %s offers %s twice; the first one counts", member, getattr(item, own))
+        offers = self._offers.setdefault(member, {})
+        if offers.get(name, {}) != entries:
+            offers[name] = entries
+            self._merge(name)
+
+    def add(self, member: str) -> None:
+        """It gets its place in the order."""
+        self._offers[member] = {}
+
+    def show(self, member: str, shown: bool) -> None:
+        """Whether it can be called."""
+        if shown == (member in self._hidden):
+            (self._hidden.discard if shown else self._hidden.add)(member)
+            self._changed(self._offers[member])
+
+    def remove(self, member: str) -> None:
+        """It is gone."""
+        self._hidden.discard(member)
+        self._changed(self._offers.pop(member))
+
+    def close(self) -> None:
+        """Nothing changes any more."""
+        self._feed.close()
+
+    def _changed(self, offers: dict[ListName, dict[str, Entry[Any]]]) -> None:
+        for name, entries in offers.items():
+            if entries:
+                self._merge(name)
+
+    def _merge(self, name: ListName) -> None:
+        merged: dict[str, Entry[Any]] = {}
+        for member, offers in self._offers.items():
+            if member not in self._hidden:
+                for key, entry in offers.get(name, {}).items():
+                    merged.setdefault(key, entry)
+        self._merged[name] = MappingProxyType(merged)
+        self._feed.publish(name, name)

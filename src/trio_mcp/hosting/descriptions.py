@@ -1,0 +1,30 @@
+"""MemberDescription: one member of a group, as data."""
+
+from __future__ import annotations
+
+import attrs
+
+from ..client.options import ClientOptions
+from ..connecting.targets import Target, target_of
+from .restarting import RestartPolicy
+
+__all__ = ["MemberDescription"]
+
+
+@attrs.frozen
+class MemberDescription:
+    """Where a server is, how to be its client, and what to do when it fails.
+
+    MemberDescription(["python", "files.py"], restart=RestartPolicy())
+    MemberDescription("ws://127.0.0.1:8765/mcp", options={"call_timeout": 30})
+    MemberDescription(Command(["npx", "some-server"], env={"TOKEN": token}))
+    """
+
+    target: Target = attrs.field(converter=target_of)
+    """A `Command`, `Address` or `InMemory`; or the words of a command, a URL, a `Server`."""
+    restart: RestartPolicy | None = attrs.field(default=None, kw_only=True)
+    """`None`: once failed, it stays so, until it is removed and added again."""
+    options: ClientOptions = attrs.field(factory=ClientOptions, kw_only=True)
+    """Handlers, callbacks, limits: what every ``open_*`` takes, see `ClientSettings`."""
+    disabled: bool = attrs.field(default=False, kw_only=True)
+    """Known, but not to be started."""

@@ -1,0 +1,201 @@
+"""open_group: many servers, of which none can harm the others, nor those who use them."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Unpack
+
+import trio
+
+from ..client.client import Client
+from ..client.options import ClientOptions
+from ..runtime.calls import OnProgress
+from ..runtime.nurseries import ServiceNursery, open_service_nursery
+from ..spec.fields import JSONObject
+from ..spec.prompts import GetPromptResult
+from ..spec.resources import ReadResourceResult
+from ..spec.tools import CallToolResult
+from .catalogue import Catalogue, Entry, ListName
+from .descriptions import MemberDescription
+from .errors import MemberUnavailable, NotInCatalogue
+from .member import Member
+from .names import may_name, parse_uri
+from .states import MemberState, MemberStatus
+from .watching import Feed, Watch
+
+__all__ = ["Group", "open_group"]
+
+
+class Group:
+    """The members, by name, open until the ``open_group`` block is left.
+
+    Its methods may be called from any task, in any order. Each member is connected, kept and closed by a task of
+    the group's own: what happens to it fails the calls to it, and cancels nobody. A call that was interrupted is
+    reported, never made again. Calls raise what those of a `Client` raise, and `MemberUnavailable`, with nothing
+    sent, for a member that has failed, was removed or never was. They wait for one that is starting or restarting;
+    how long, is the caller's to say, with trio's own scopes.
+    """
+
+    def __init__(self, nursery: ServiceNursery, options: ClientOptions) -> None:
+        self.catalogue = Catalogue()
+        """What the members offer."""
+        self._nursery = nursery
+        self._options = options
+        self._members: dict[str, Member] = {}
+        self._feed: Feed[MemberStatus] = Feed()
+        self._closed = False
+        # Members belong to us, not to the task that happens to add them.
+        self._context = contextvars.copy_context()
+
+    # Members
+
+    def add(self, name: str, description: MemberDescription) -> None:
+        """Start one more member. Returns at once; calls to it wait until it is ready.
+
+        A name is free again as soon as `remove` was called. Raises `ValueError` for one that is taken or empty, and
+        for a description that is disabled, and `trio.ClosedResourceError` when the group is closed.
+        """
+        if self._closed:
+            raise trio.ClosedResourceError("the group was closed")
+        if not name or name in self._members:
+            raise ValueError(f"there is a member {name!r} already" if name else "a member's name is not empty")
+        if description.disabled:
+            raise ValueError(f"the description of {name!r} is disabled")
+        member = Member(name, description, self._options, self.catalogue, self._member_changed)
+        self._members[name] = member
+        self.catalogue.add(name)
+        self._feed.publish(name, member.status)
+        self._context.copy().run(self._nursery.start_soon, member.run)
+
+    async def remove(self, name: str) -> None:
+        """Close a member and wait until nothing of it is left, its child process for example.
+
+        It is gone for all others at once, and calls in flight get `ConnectionLost`. Cancelled, this no longer waits,
+        and the member is closed all the same. Raises `MemberUnavailable` when there is none of this name.
+        """
+        member = self._member(name)
+        del self._members[name]
+        member.close()
+        self.catalogue.remove(name)
+        await member.ended.wait()
+
+    def _member(self, name: str) -> Member:
+        member = self._members.get(name)
+        if member is None:
+            raise MemberUnavailable(name, "is no member of this group")
+        return member
+
+    async def client(self, name: str) -> Client:
+        """The client of a member, as soon as it is ready: for all that a `Client` can do.
+
+        It is that of the present connection; after a restart there is another one. Raises `MemberUnavailable`.
+        """
+        return await self._member(name).client()
+
+    @property
+    def statuses(self) -> dict[str, MemberStatus]:
+        """How each member is, in the order in which they were added."""
+        return {name: member.status for name, member in self._members.items()}
+
+    def watch(self) -> Watch[MemberStatus]:
+        """The statuses of all members, now and as they change: ``async for status in group.watch()``."""
+        return self._feed.watch()
+
+    async def settled(self) -> None:
+        """Wait until every member is ready and in the catalogue, or has failed at least once."""
+        for member in tuple(self._members.values()):
+            await member.settled()
+
+    def _member_changed(self, status: MemberStatus) -> None:
+        if status.state in (MemberState.READY, MemberState.FAILED):
+            self.catalogue.show(status.name, status.state is MemberState.READY)
+        self._feed.publish(status.name, status, last=status.state is MemberState.CLOSED)
+
+    def close(self) -> None:
+        """Close all members. For `open_group`."""
+        self._closed = True
+        for member in self._members.values():
+            member.close()
+        self._members.clear()
+        self._feed.close()
+        self.catalogue.close()
+
+    # Calls, by the names in the catalogue
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+    ) -> CallToolResult:
+        """Call a tool by its name in the catalogue. See `Client.call_tool`; raises `NotInCatalogue` too.
+
+        A name that is not there yet is waited for while a member that may offer it has not been listed.
+        """
+        entry = await self._entry("tools", name)
+        client = await self.client(entry.member)
+        return await client.call_tool(entry.item.name, arguments, on_progress=on_progress, meta=meta)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+    ) -> GetPromptResult:
+        """Get a prompt by its name in the catalogue, as `call_tool`. See `Client.get_prompt`."""
+        entry = await self._entry("prompts", name)
+        client = await self.client(entry.member)
+        return await client.get_prompt(entry.item.name, arguments, on_progress=on_progress, meta=meta)
+
+    async def read_resource(
+        self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None
+    ) -> ReadResourceResult:
+        """Read a resource by its URI in the catalogue, or by one made from a template there; the contents name the
+        server's own URI. See `Client.read_resource`; raises `NotInCatalogue` for a URI of another form."""
+        parsed = parse_uri(uri)
+        if parsed is None:
+            raise NotInCatalogue(f"a URI of the catalogue is like member://files/note://motto, not {uri!r}")
+        member, own = parsed
+        client = await self.client(member)
+        return await client.read_resource(own, on_progress=on_progress, meta=meta)
+
+    async def _entry(self, kind: ListName, name: str) -> Entry[Any]:
+        entry = self.catalogue.find(kind, name)
+        if entry is None:
+            for member_name, member in tuple(self._members.items()):
+                if may_name(member_name, name):
+                    await member.listed()
+            entry = self.catalogue.find(kind, name)
+        if entry is None:
+            raise NotInCatalogue(f"no member offers {name!r}")
+        return entry
+
+
+@asynccontextmanager
+async def open_group(
+    members: Mapping[str, MemberDescription] | None = None, /, **options: Unpack[ClientOptions]
+) -> AsyncGenerator[Group]:
+    """A group of ``members``, by name; disabled ones are passed over. All are closed with the block, at once.
+
+        async with open_group({"files": MemberDescription(["python", "files.py"])}) as group:
+            await group.settled()
+            result = await group.call_tool("files__search", {"text": "trio"})
+
+    ``options`` are those of `ClientSettings`, for all members whose descriptions do not say otherwise. The block
+    is entered at once; exceptions of the body leave as they are.
+    """
+    async with open_service_nursery("the group was closed") as nursery:
+        group = Group(nursery, options)
+        try:
+            for name, description in (members or {}).items():
+                if not description.disabled:
+                    group.add(name, description)
+            yield group
+        finally:
+            group.close()

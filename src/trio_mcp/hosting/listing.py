@@ -1,0 +1,85 @@
+"""Listing: reading what one member offers, and reading it again when it changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import trio
+
+from ..client.changes import Change
+from ..client.client import Client
+from ..jsonrpc.errors import PeerError, ProtocolViolation
+from ..runtime.channel import ConnectionLost
+from .catalogue import Catalogue, ListName
+
+__all__ = ["Listing"]
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST: Final = 10_000
+_SLOWEST: Final = 60.0
+_LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
+    "tools": ("tools",),
+    "prompts": ("prompts",),
+    "resources": ("resources", "resource_templates"),
+}
+
+
+class Listing:
+    """Keeps the lists of one member in the catalogue as its server has them.
+
+    A list has 10,000 items at most, and 60 seconds. What cannot be read stays as it was, and is reported.
+    """
+
+    def __init__(self, member: str, catalogue: Catalogue) -> None:
+        self._member = member
+        self._catalogue = catalogue
+        self._stale: dict[ListName, None] = {}
+        self._changed = trio.lowlevel.ParkingLot()
+        self.read = False
+        """Whether the lists of the present connection were read."""
+
+    def begin(self, client: Client) -> None:
+        """A new connection: all that its server declares is to be read, and what changes from now on."""
+        declared = client.server_capabilities
+        self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
+        self.read = False
+        client.callbacks.watchers.append(self._heard)
+
+    def _heard(self, change: Change) -> None:
+        for name in _LISTS_OF.get(change.kind, ()):
+            self._stale[name] = None
+        self._changed.unpark_all()
+
+    async def keep(self, client: Client, after_reading: trio.lowlevel.ParkingLot) -> None:
+        """Read, and wait for changes, until the connection is lost or we are cancelled."""
+        while True:
+            while self._stale:
+                name = next(iter(self._stale))
+                del self._stale[name]  # a change that comes while we read makes it stale again
+                try:
+                    await self._read(client, name)
+                except ConnectionLost:
+                    return
+            self.read = True
+            after_reading.unpark_all()
+            await self._changed.park()
+
+    async def _read(self, client: Client, name: ListName) -> None:
+        items: list[Any] = []
+        pages: AsyncIterator[Any] = getattr(client, f"list_{name}")()
+        try:
+            with trio.fail_after(_SLOWEST):
+                async for item in pages:
+                    items.append(item)
+                    if len(items) == _MOST:
+                        logger.warning(
+                            "member %s has more than %d %s; the rest is not listed", self._member, _MOST, name
+                        )
+                        break
+        except (PeerError, ProtocolViolation, trio.TooSlowError) as error:
+            logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
+        else:
+            self._catalogue.replace(self._member, name, items)

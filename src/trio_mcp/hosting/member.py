@@ -1,0 +1,181 @@
+"""Member: one server of a group, and the task that keeps it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, cast
+
+import attrs
+import trio
+
+from ..client.client import Client
+from ..client.options import ClientOptions, ClientSettings
+from ..connecting.targets import Command, Target
+from ..jsonrpc.errors import MCPError
+from ..runtime.channel import ConnectionLost
+from ..runtime.together import only_member
+from ..transports.last_lines import LastLines
+from .catalogue import Catalogue
+from .descriptions import MemberDescription
+from .errors import MemberUnavailable
+from .listing import Listing
+from .states import MemberState, MemberStatus
+
+__all__ = ["Member"]
+
+logger = logging.getLogger("trio_mcp")
+
+_GONE: Final = {
+    MemberState.FAILED: "has failed",
+    MemberState.CLOSED: "was removed",
+}
+
+
+class Member:
+    """One member, from `run` to `close`. All that can go wrong with it becomes its status; `run` raises nothing.
+
+    ``changed`` is called with each new status.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: MemberDescription,
+        options: ClientOptions,
+        catalogue: Catalogue,
+        changed: Callable[[MemberStatus], None],
+    ) -> None:
+        self.description = description
+        self.status = MemberStatus(name, MemberState.STARTING)
+        self._options: ClientOptions = {"on_list_changed": _heard_elsewhere, **options, **description.options}
+        self._listing = Listing(name, catalogue)
+        self._changed = changed
+        self._client: Client | None = None
+        self._stderr = LastLines()
+        self._failures = 0
+        self._ready_since: float | None = None
+        self._scope = trio.CancelScope()
+        self._news = trio.lowlevel.ParkingLot()
+        self.ended = trio.Event()
+        """Nothing of it is left."""
+
+    # For callers
+
+    async def client(self) -> Client:
+        """The client of the present connection, as soon as there is one. Raises `MemberUnavailable`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            # A caller may learn of a loss before our own task does.
+            if self._client is not None and self._client.lost is None:
+                return self._client
+            if self.status.state in _GONE:
+                raise self.unavailable()
+            await self._news.park()
+
+    def unavailable(self) -> MemberUnavailable:
+        """What callers get instead of a client."""
+        status = self.status
+        return MemberUnavailable(status.name, _GONE[status.state], error=status.error, stderr=status.stderr)
+
+    async def settled(self) -> None:
+        """Wait until it has been listed, or has failed at least once."""
+        while self.status.state is MemberState.STARTING or (self._client is not None and not self._listing.read):
+            await self._news.park()
+
+    async def listed(self) -> None:
+        """Wait until it has been listed, restarts included. Returns when it never will be."""
+        while self.status.state not in _GONE and not self._listing.read:
+            await self._news.park()
+
+    # Life
+
+    def close(self) -> None:
+        """No more calls; those in flight get `ConnectionLost`. It ends in its own task, in its own time."""
+        self._client = None
+        self._become(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
+        self._scope.cancel(reason="the member was removed")
+
+    def _become(self, status: MemberStatus) -> None:
+        if self.status.state is not MemberState.CLOSED:
+            self.status = status
+            self._changed(status)
+            self._news.unpark_all()
+
+    async def run(self) -> None:
+        """Connect, and connect again as the description says, until `close`."""
+        try:
+            with self._scope:
+                while True:
+                    await self._live_once()
+                    if self.status.state is MemberState.FAILED:
+                        await trio.sleep_forever()
+                    await trio.sleep(self.status.retry_in or 0)
+        except Exception:
+            logger.exception("member %s failed while it was closed", self.status.name)
+        finally:
+            self.ended.set()
+
+    async def _live_once(self) -> None:
+        failure: Exception | None = None
+        try:
+            async with self._connected() as client:
+                try:
+                    await client.until_lost()
+                except ConnectionLost as error:
+                    failure = error
+                    self._failed(error)
+        except Exception as error:
+            if failure is None:
+                self._failed(self._explained(error))
+            else:
+                logger.exception("member %s failed while it was closed", self.status.name)
+
+    def _explained(self, failure: Exception) -> Exception:
+        if not isinstance(only_member(failure), trio.TooSlowError):
+            return failure
+        seconds = ClientSettings(**self._options).connect_timeout
+        return ConnectionLost(f"the server was not ready within {seconds:g} s", stderr=self._stderr.lines)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[Client]:
+        async with self._target().open(**self._options) as client, trio.open_nursery() as nursery:
+            self._listing.begin(client)
+            nursery.start_soon(self._listing.keep, client, self._news)
+            self._client, self._ready_since = client, trio.current_time()
+            self._become(MemberStatus(self.status.name, MemberState.READY, restarts=self._failures))
+            yield client
+            nursery.cancel_scope.cancel(reason="the connection is lost")
+
+    def _target(self) -> Target:
+        """Where to connect, with an ear on what the child says."""
+        target = self.description.target
+        if not isinstance(target, Command):
+            return target
+        self._stderr = LastLines(target.stderr)
+        return attrs.evolve(target, stderr=self._stderr)
+
+    def _failed(self, failure: Exception) -> None:
+        """It is gone. Decide what comes next, and say so before anything is cleaned up."""
+        self._client = None
+        error = cast("Exception", only_member(failure))
+        expected = isinstance(error, MCPError)
+        if not expected:
+            logger.error("member %s failed", self.status.name, exc_info=failure)
+        policy, now = self.description.restart, trio.current_time()
+        if policy is not None and self._ready_since is not None and now - self._ready_since >= policy.stable_after:
+            self._failures = 0
+        self._ready_since = None
+        stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
+        status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
+        if policy is not None and expected and self._failures < policy.attempts:
+            self._failures += 1
+            delay = policy.delay(self._failures)
+            status = attrs.evolve(status, state=MemberState.RESTARTING, restarts=self._failures, retry_in=delay)
+        self._become(status)
+
+
+def _heard_elsewhere(_: object) -> None:
+    """A modern server is asked to tell of its lists only where there is a callback. The listing hears of them
+    before any callback does."""

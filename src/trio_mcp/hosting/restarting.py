@@ -1,0 +1,51 @@
+"""RestartPolicy: whether a member that failed is started anew, and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+__all__ = ["RestartPolicy"]
+
+_LARGEST_EXPONENT: Final = 64
+
+
+def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not value >= 0:
+        raise ValueError(f"{attribute.name} must not be negative, not {value!r}")
+
+
+def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{attribute.name} is a share between 0 and 1, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class RestartPolicy:
+    """A member that failed is started anew, each time after twice the delay, until it has failed too often.
+
+    Only the member is started anew: a call that the failure interrupted is reported to its caller, and never made
+    again.
+    """
+
+    attempts: float = attrs.field(default=5, validator=_not_negative)
+    """Restarts in a row; ``math.inf``: for ever."""
+    first_delay: float = attrs.field(default=0.5, validator=_not_negative)
+    """Seconds before the first of them."""
+    max_delay: float = attrs.field(default=30.0, validator=_not_negative)
+    """Seconds that no delay exceeds."""
+    jitter: float = attrs.field(default=0.5, validator=_share)
+    """By which share of itself a delay may be shorter, so that members that failed together do not start
+    together."""
+    stable_after: float = attrs.field(default=60.0, validator=_not_negative)
+    """Seconds that it must have been ready for its next failure to count as the first again."""
+    random: Callable[[], float] = random.random
+    """Gives numbers from 0 to 1. For tests."""
+
+    def delay(self, attempt: int) -> float:
+        """Seconds to wait before restart number ``attempt``, counted from 1."""
+        longest = min(self.first_delay * 2.0 ** min(attempt - 1, _LARGEST_EXPONENT), self.max_delay)
+        return longest * (1 - self.jitter * self.random())
