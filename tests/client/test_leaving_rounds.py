@@ -55,6 +55,15 @@ class Thinking:
             self.stopped += 1
 
 
+async def slow_to_leave(_: object) -> Any:
+    """A handler that never answers and takes a minute to clean up."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+
+
 async def _asks_for_ever(peer: RoundsPeer) -> None:
     """Answer the first call by asking, and what comes after it with a text."""
     await peer.ask(await peer.call(), q=FORM, other=SAMPLE)
@@ -107,6 +116,22 @@ async def test_a_time_limit_between_rounds_tells_the_server_why(autojump_clock: 
             pass
         assert trio.current_time() == 5
         assert model.stopped == 1
+    assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller's deadline passed")]
+
+
+async def test_the_server_is_told_at_once_though_a_handler_takes_its_time_to_clean_up(autojump_clock: object) -> None:
+    told_at: list[float] = []
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), q=FORM)
+        await peer.until("notifications/cancelled")
+        told_at.append(trio.current_time())
+
+    async with asking(script, elicitation=slow_to_leave) as (client, peer):
+        with trio.move_on_after(5):
+            await client.call_tool("any")
+        assert trio.current_time() == 65
+    assert told_at == [5]
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller's deadline passed")]
 
 
@@ -234,6 +259,28 @@ async def test_a_user_who_says_no_ends_the_call_with_the_error_and_the_server_is
         assert user.stopped == int(user.begun.is_set())
         assert text_of(await client.call_tool("any")) == "next"
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the user said no")]
+
+
+async def test_the_server_is_told_of_a_refusal_at_once_though_another_handler_takes_its_time_to_clean_up(
+    autojump_clock: object,
+) -> None:
+    told_at: list[float] = []
+
+    async def later(_: object) -> Any:
+        await trio.sleep(5)
+        raise CodedError(-1, "no")
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), q=FORM, other=SAMPLE)
+        await peer.until("notifications/cancelled")
+        told_at.append(trio.current_time())
+
+    async with asking(script, elicitation=slow_to_leave, sampling=later) as (client, peer):
+        with pytest.raises(CodedError):
+            await client.call_tool("any")
+        assert trio.current_time() == 65
+    assert told_at == [5]
+    assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "no")]
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])

@@ -112,6 +112,40 @@ async def test_a_cancel_from_outside_leaves_as_one_cancelled_with_its_reason(aut
             assert caught.value.reason == "enough"
 
 
+async def slow_to_leave() -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+
+
+@pytest.mark.parametrize("error", [ValueError("why"), ExceptionGroup("", [ValueError("why")])], ids=["plain", "group"])
+async def test_a_failure_is_told_before_the_others_have_cleaned_up(autojump_clock: object, error: Exception) -> None:
+    told: list[tuple[float, str]] = []
+    with pytest.raises(ValueError, match="why"):
+        await run_together([slow_to_leave, fails(error, 1)], lambda e: told.append((trio.current_time(), repr(e))))
+    assert told[0] == (1, repr(ValueError("why")))
+    assert trio.current_time() == 61
+
+
+async def test_a_cancel_is_told_before_the_calls_have_cleaned_up(autojump_clock: object) -> None:
+    told: list[tuple[float, str | None]] = []
+
+    def tell(error: BaseException) -> None:
+        assert isinstance(error, trio.Cancelled)
+        told.append((trio.current_time(), error.source))
+
+    with trio.move_on_after(1):
+        await run_together([slow_to_leave, slow_to_leave], tell)
+    assert told == [(1, "deadline")]
+    assert trio.current_time() == 61
+
+
+async def test_nothing_is_told_when_all_goes_well(autojump_clock: object) -> None:
+    assert await run_together([gives(1), gives(2)], lambda _: pytest.fail("told")) == [1, 2]
+
+
 async def test_a_failure_during_a_cancel_from_outside_is_not_lost(autojump_clock: object) -> None:
     async def stubborn() -> None:
         try:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import attrs
 
 from ..jsonrpc.errors import CodedError, ProtocolViolation
-from ..runtime.calls import OnProgress
+from ..runtime.calls import OnProgress, RoundTrips
 from ..runtime.outbound import Outbound
 from ..runtime.present_trace import answering
 from ..runtime.together import run_together
@@ -71,10 +71,10 @@ class InputRounds:
                 if rounds > self._settings.max_rounds:
                     raise ProtocolViolation(f"{method}: the server asked more than {rounds - 1} times for input")
                 with answering(params.get("_meta") or {}):
-                    params = {**settled, **await self._answered(method, result, revision)}
+                    params = {**settled, **await self._answered(method, result, revision, trips)}
                 rounds += 1
 
-    async def _answered(self, method: str, result: Any, revision: Revision) -> JSONObject:
+    async def _answered(self, method: str, result: Any, revision: Revision, trips: RoundTrips) -> JSONObject:
         """What the next request carries beside the parameters of the first."""
         try:
             asked = structure(result, InputRequiredResult)
@@ -88,7 +88,8 @@ class InputRounds:
         if asked.input_requests is not None:
             answers = self._prepare(method, asked)
             with self._outbound.while_connected():
-                given = await run_together([_giving(answer, revision) for answer in answers.values()])
+                # Whoever leaves tells the server at once, and not when the last handler has cleaned up.
+                given = await run_together([_giving(each, revision) for each in answers.values()], trips.leave)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
             # mrtr, Server Requirements: MUST include at least one of the two.

@@ -52,9 +52,16 @@ class Settled:
 class RoundTrips:
     """One call in several requests, because its server asks in between (2026-07-28 mrtr)."""
 
+    _cancel: Callable[[RequestId, BaseException], None]
     asked: RequestId | None = None
     """The last request that was answered by asking, while no later one has reached the server: under this id it
-    knows the call. `None`: it knows of none, or of one that is in flight."""
+    knows the call. `None`: it knows of none, or of one that is in flight, or the call was left."""
+
+    def leave(self, error: BaseException) -> None:
+        """The call ends with ``error``: tell the server, where it waits for the next request. Idempotent."""
+        if self.asked is not None:
+            self._cancel(self.asked, error)
+            self.asked = None
 
 
 class Call(Owner):

@@ -7,7 +7,7 @@ from enum import StrEnum
 import attrs
 import trio
 
-from ..jsonrpc.errors import CodedError
+from ..jsonrpc.errors import CodedError, ProtocolViolation
 
 __all__ = ["CancelCause", "Cancellation", "reason_of"]
 
@@ -49,6 +49,8 @@ def reason_of(cancelled: BaseException) -> str:
     """
     if isinstance(cancelled, CodedError):
         return cancelled.message
+    if isinstance(cancelled, ProtocolViolation):
+        return "the answer makes no sense"
     if isinstance(cancelled, trio.Cancelled):
         if cancelled.source == "explicit":
             return cancelled.reason or "cancelled by the caller"

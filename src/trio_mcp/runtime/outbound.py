@@ -120,15 +120,14 @@ class Outbound:
         """A call whose requests are sent inside, one after another, with what this gives as their ``trips``.
 
         Leaving it by an exception while the server waits for the next request sends exactly one
-        ``notifications/cancelled``, which names the request that it has answered last. 2026-07-28 lets a server
-        ignore that; one that keeps the handler of the call waiting can stop it.
+        ``notifications/cancelled``, which names the request that it has answered last; `RoundTrips.leave` does so
+        before. 2026-07-28 lets a server ignore that; one that keeps the handler of the call waiting can stop it.
         """
-        trips = RoundTrips()
+        trips = RoundTrips(self._send_cancel)
         try:
             yield trips
         except BaseException as error:
-            if trips.asked is not None:
-                self._send_cancel(trips.asked, error)
+            trips.leave(error)
             raise
 
     @contextlib.contextmanager

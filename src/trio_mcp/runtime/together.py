@@ -17,23 +17,40 @@ T = TypeVar("T")
 logger = logging.getLogger("trio_mcp")
 
 
-async def run_together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+async def run_together(
+    calls: Sequence[Callable[[], Awaitable[T]]], on_failure: Callable[[BaseException], None] | None = None
+) -> list[T]:
     """Run all ``calls`` at once, each in a task of its own; their results in the order of ``calls``.
 
     The first failure cancels the others and leaves as it is, never inside an ExceptionGroup (DESIGN ruling 16);
     what else fails until they have ended is logged, unless it is a `CodedError`. A cancel from outside leaves as
-    one `trio.Cancelled`.
+    one `trio.Cancelled`. ``on_failure`` gets either at once, while the cleanup of the calls takes its time; later
+    failures, too.
     """
     results: dict[int, T] = {}
+    succeeded = trio.Event()
+    tell = on_failure or _nobody_cares
 
     async def run(place: int, call: Callable[[], Awaitable[T]]) -> None:
-        results[place] = await call()
+        try:
+            results[place] = await call()
+        except Exception as error:
+            tell(only_member(error))
+            raise
+        if len(results) == len(calls):
+            succeeded.set()
 
     failed: list[BaseException] = []
     try:
         async with trio.open_nursery() as nursery:
             for place, call in enumerate(calls):
                 nursery.start_soon(run, place, call)
+            if calls:
+                try:
+                    await succeeded.wait()
+                except trio.Cancelled as cancelled:
+                    tell(cancelled)
+                    raise
     except BaseExceptionGroup as group:
         _, failures = cast("BaseExceptionGroup[Any]", group).split(trio.Cancelled)
         if failures is None:
@@ -49,6 +66,10 @@ async def run_together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
         finally:
             failed.clear()  # a traceback knows this frame, so that only the garbage collector could part them
     return [results[place] for place in range(len(calls))]
+
+
+def _nobody_cares(_: BaseException) -> None:
+    pass
 
 
 def only_member(failure: BaseException) -> BaseException:
