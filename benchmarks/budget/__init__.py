@@ -1,0 +1,1 @@
+"""What the hot paths execute, against a recorded budget: the guard in CI. Counts cannot flake as times do."""

@@ -1,0 +1,97 @@
+"""``python -m benchmarks.budget``: fails when a hot path executes more than its budget. ``--record`` renews that."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from .counting import counting, kept_bytes
+from .paths import CLIENT_PATHS, SERVER_PATHS, served, start_waiting, used
+
+__all__ = ["faults", "main"]
+
+_FILE = Path(__file__).parent / "budget.json"
+_COUNT = 200
+_TOLERANCE = 0.05
+"""What a path may execute beyond its budget: a share. trio runs ready tasks in either order, which is worth 0.005."""
+
+
+async def _counted(run: Callable[[int], Awaitable[None]]) -> dict[str, float]:
+    """What one passage executes, once all that is done once has been done."""
+    await run(10)
+    with counting() as count:
+        await run(_COUNT)
+    return {"instructions": round(count.instructions / _COUNT, 1), "calls": round(count.calls / _COUNT, 1)}
+
+
+async def _bytes_in_flight() -> float:
+    async with served() as stream:
+        await start_waiting(stream, 10)
+        gc.collect()
+        tracemalloc.start()
+        before = kept_bytes()
+        await start_waiting(stream, _COUNT)
+        kept = kept_bytes() - before
+        tracemalloc.stop()
+    return round(kept / _COUNT)
+
+
+async def _measure() -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for name, path in SERVER_PATHS.items():
+        async with served() as stream:
+            found[name] = await _counted(lambda count, path=path, stream=stream: path(stream, count))
+    for name, path in CLIENT_PATHS.items():
+        rows: list[str] = []
+        async with used(rows) as (stream, client):
+            found[name] = await _counted(
+                lambda count, path=path, stream=stream, client=client, rows=rows: path(stream, client, rows, count)
+            )
+    found["request in flight"] = {"bytes": await _bytes_in_flight()}
+    return found
+
+
+def _comparable(unit: str, recorded: dict[str, Any]) -> bool:
+    """Bytecode and the size of objects differ between versions of Python, calls hardly do."""
+    return unit == "calls" or recorded["python"] == _python()
+
+
+def _python() -> str:
+    return "{}.{}".format(*sys.version_info)
+
+
+def faults(found: dict[str, dict[str, float]], recorded: dict[str, Any]) -> list[str]:
+    """What is over its budget, one line each."""
+    return [
+        f"{path}: {value:g} {unit}, budget {budget:g} ({value / budget - 1:+.1%})"
+        for path, budgets in recorded["paths"].items()
+        for unit, budget in budgets.items()
+        if _comparable(unit, recorded) and (value := found[path][unit]) > budget * (1 + _TOLERANCE)
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """See the module."""
+    found = trio.run(_measure, clock=MockClock())
+    for path, values in found.items():
+        print(f"{path:32}" + "".join(f"{value:>10,.1f} {unit}" for unit, value in values.items()))
+    if arguments == ["--record"]:
+        _FILE.write_text(json.dumps({"python": _python(), "paths": found}, indent=1) + "\n")
+        return 0
+    over = faults(found, json.loads(_FILE.read_text()))
+    if over:
+        print("\nover budget, per passage:\n  " + "\n  ".join(over))
+        print("If it is worth it, say why in the commit, and renew the budget: python -m benchmarks.budget --record")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

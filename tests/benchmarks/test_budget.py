@@ -1,0 +1,82 @@
+"""The hot paths execute no more than they are given."""
+
+import subprocess
+import sys
+import tracemalloc
+
+import pytest
+from benchmarks.budget.__main__ import faults
+from benchmarks.budget.counting import counting, kept_bytes
+
+from trio_mcp.jsonrpc.codec import decode, encode
+from trio_mcp.jsonrpc.messages import Request
+
+LINE = encode(Request(1, "ping"))
+RECORDED = {
+    "python": "{}.{}".format(*sys.version_info),
+    "paths": {"echo": {"instructions": 1000, "calls": 100}, "request in flight": {"bytes": 2000}},
+}
+
+
+def found(instructions: float = 1000, calls: float = 100, size: float = 2000) -> dict[str, dict[str, float]]:
+    return {"echo": {"instructions": instructions, "calls": calls}, "request in flight": {"bytes": size}}
+
+
+def test_hot_paths_are_within_their_budget() -> None:
+    run = subprocess.run([sys.executable, "-m", "benchmarks.budget"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_counts_are_the_same_each_time_and_grow_with_what_is_done() -> None:
+    def instructions(times: int) -> tuple[int, int]:
+        with counting() as count:
+            for _ in range(times):
+                decode(LINE)
+        return count.instructions, count.calls
+
+    once = instructions(1)
+    assert once == instructions(1)
+    assert once[0] > 50
+    assert instructions(3) == (3 * once[0], 3 * once[1])
+
+
+def test_what_others_execute_does_not_count() -> None:
+    with counting() as count:
+        sorted(range(100), key=lambda number: -number)
+    assert (count.instructions, count.calls) == (0, 0)
+
+
+def test_bytes_are_those_that_our_own_lines_keep() -> None:
+    tracemalloc.start()
+    try:
+        before = kept_bytes()
+        foreign = [bytes(1000) for _ in range(100)]
+        assert kept_bytes() == before
+        kept = [decode(LINE) for _ in range(100)]
+        assert kept_bytes() - before > 100 * 50
+    finally:
+        tracemalloc.stop()
+    assert len(foreign) == len(kept)
+
+
+def test_what_is_within_five_percent_is_no_fault() -> None:
+    assert faults(found(1049, 104, 2099), RECORDED) == []
+
+
+@pytest.mark.parametrize(
+    ("over", "line"),
+    [
+        ({"instructions": 1100}, "echo: 1100 instructions, budget 1000 (+10.0%)"),
+        ({"calls": 120}, "echo: 120 calls, budget 100 (+20.0%)"),
+        ({"size": 4000}, "request in flight: 4000 bytes, budget 2000 (+100.0%)"),
+    ],
+    ids=["instructions", "calls", "bytes"],
+)
+def test_each_unit_is_held(over: dict[str, float], line: str) -> None:
+    assert faults(found(**over), RECORDED) == [line]
+
+
+def test_another_python_is_held_to_the_calls_alone() -> None:
+    elsewhere = {**RECORDED, "python": "3.99"}
+    assert faults(found(5000, 100, 9000), elsewhere) == []
+    assert faults(found(5000, 200, 9000), elsewhere) == ["echo: 200 calls, budget 100 (+100.0%)"]
