@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import attrs
 import pytest
 import trio
+from tests.interaction.conversation import MODERN, Conversation
 from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, port_of, serving
 from tests.interaction.websocket.servers import watched_server
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Limits, PeerError, Statistics, open_websocket, serve_websocket
+from trio_mcp import Change, Limits, PeerError, Statistics, open_websocket, serve_websocket
 
 served = partial(serving, serve_websocket)
 
@@ -47,6 +49,35 @@ async def test_a_subscriber_that_stops_reading_keeps_nothing_from_the_others() -
 def counted(**counts: int) -> Statistics:
     """Statistics of which all but ``counts`` are nought."""
     return Statistics(**{**dict.fromkeys(attrs.fields_dict(Statistics), 0), **counts})
+
+
+async def test_a_stream_that_stops_reading_keeps_nothing_from_the_others() -> None:
+    watched = watched_server()
+    modern = Conversation()
+    modern.revision = MODERN
+    filters = {"notifications": {"resourceSubscriptions": ["watched:thing"]}}
+    async with served(watched.server, port=0) as listeners:
+        port = port_of(listeners)
+        url = f"ws://127.0.0.1:{port}/mcp"
+        with trio.fail_after(PATIENCE):
+            async with (
+                connected(port) as stuck,
+                open_websocket(url, era="modern") as one,
+                open_websocket(url, era="modern") as two,
+                one.listen(uris=["watched:thing"]) as told_one,
+                two.listen(uris=["watched:thing"]) as told_two,
+            ):
+                for message in (
+                    modern.message("subscriptions/listen", filters),
+                    modern.call_message("flood", {"count": 10_000_000}, log_level="debug"),
+                ):
+                    await stuck.say(json.dumps(message))
+                await watched.started.wait()  # and it never reads what comes
+                for _ in range(100):
+                    watched.server.resource_updated("watched:thing")
+                    for client, told in ((one, told_one), (two, told_two)):
+                        assert await anext(told) == Change("resource", "watched:thing")
+                        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
 async def test_the_server_counts_over_all_connections() -> None:
