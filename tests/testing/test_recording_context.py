@@ -96,6 +96,14 @@ async def test_it_says_who_asks() -> None:
     assert RecordingContext().stateless
 
 
+async def test_the_trace_is_what_meta_says() -> None:
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    ctx = RecordingContext(meta={"traceparent": trace})
+    assert ctx.trace is not None
+    assert ctx.trace.traceparent == trace
+    assert RecordingContext().trace is None
+
+
 async def test_the_client_supports_what_there_are_answers_for() -> None:
     ctx = RecordingContext(sampling=in_turn(HELLO), sampling_tools=True)
     assert ctx.client_supports("sampling.tools")

@@ -172,6 +172,29 @@ async def test_a_script_that_fails_leaves_the_block_as_it_is(autojump_clock: Moc
             pass
 
 
+async def test_a_script_that_fails_in_the_opening_fails_the_opening(autojump_clock: MockClock) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.expect_request("ping")
+
+    with pytest.raises(UnexpectedMessage, match="ping"):
+        async with open_scripted_server(script):
+            pytest.fail("nobody answered")
+
+
+async def test_what_fails_in_the_block_because_the_script_failed_is_the_lesser_news(autojump_clock: MockClock) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept()
+        await server.expect_call("other")
+
+    with pytest.raises(UnexpectedMessage, match="other") as caught:
+        async with open_scripted_server(script) as client:
+            try:
+                await client.call_tool("this")
+            finally:
+                raise LookupError("cleanup")
+    assert isinstance(caught.value.__cause__, LookupError)
+
+
 async def test_a_block_that_fails_is_blamed_and_not_the_script_that_waits_for_it(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
@@ -316,6 +339,12 @@ async def test_a_scripted_client_talks_to_a_process(tmp_path: Path) -> None:
     async with open_scripted_process([sys.executable, tmp_path / "server.py"], LEGACY) as client:
         result = await client.expect_result(await client.call_tool("add", {"a": 1, "b": 2}))
     assert result["content"] == [{"type": "text", "text": "3"}]
+
+
+async def test_the_connection_to_a_process_can_be_left_to_the_script(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SERVER)
+    async with open_scripted_process([sys.executable, tmp_path / "server.py"], revision=None) as client:
+        await client.expect_result(await client.request("ping"), {})
 
 
 async def test_the_end_of_the_process_is_told_with_its_last_words() -> None:
