@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 import attrs
 import pytest
@@ -21,8 +21,10 @@ from trio.testing import MockClock
 
 from trio_mcp import (
     Client,
+    ClientOptions,
     ConnectionLost,
     ElicitResult,
+    KeepAlive,
     Limits,
     LogParams,
     PeerError,
@@ -46,7 +48,12 @@ from trio_mcp.testing import (
     open_server,
 )
 
-LIMITS = Limits(drain_timeout=3, cleanup_grace=5, high_water=2000)
+LIMITS = [
+    Limits(drain_timeout=3, cleanup_grace=5),
+    Limits(drain_timeout=3, cleanup_grace=5, high_water=1, max_in_flight=1, max_queued=2),
+    Limits(drain_timeout=0, cleanup_grace=0, high_water=300, max_pending_notifications=2),
+]
+KEEP_ALIVE = KeepAlive(interval=10, timeout=3)
 CONNECT = 20.0
 """Seconds the client has for its opening."""
 LONGEST = 60
@@ -77,6 +84,10 @@ class Schedule:
 
     era: Literal["legacy", "modern", "auto"]
     calls: list[Plan]
+    capacity: int
+    """Bytes the wire holds each way."""
+    limits: Limits
+    keep_alive: bool
     at_client: dict[tuple[str, int], Fault]
     at_server: dict[tuple[str, int], Fault]
 
@@ -107,6 +118,9 @@ SCHEDULES = st.builds(
     Schedule,
     era=st.sampled_from(["legacy", "modern", "auto"]),
     calls=st.lists(PLANS, min_size=1, max_size=5),
+    capacity=st.sampled_from([1, 300, 65536]),
+    limits=st.sampled_from(LIMITS),
+    keep_alive=st.booleans(),
     at_client=FAULTS_OF_A_SIDE,
     at_server=FAULTS_OF_A_SIDE,
 )
@@ -115,12 +129,12 @@ SCHEDULES = st.builds(
 class World:
     """What happened."""
 
-    def __init__(self, calls: list[Plan]) -> None:
+    def __init__(self, calls: list[Plan], limits: Limits) -> None:
         self.calls = calls
         self.outcomes: dict[int, list[str]] = {number: [] for number in range(len(calls))}
         self.started: Counter[int] = Counter()
         self.ended: Counter[int] = Counter()
-        self.server = Server("faulty", limits=LIMITS)
+        self.server = Server("faulty", limits=limits)
         self.server.tool(self.work)
         self.client: Client | None = None
 
@@ -169,31 +183,30 @@ class World:
 
 
 async def play(schedule: Schedule) -> World:
-    ours, theirs = memory_channel_pair(2000)
+    ours, theirs = memory_channel_pair(schedule.capacity)
     at_client = FaultyChannel(ours, lambda passage: schedule.at_client.get((passage.direction, passage.number)))
     at_server = FaultyChannel(theirs, lambda passage: schedule.at_server.get((passage.direction, passage.number)))
-    return await talk(schedule.era, schedule.calls, at_client, at_server)
+    world = World(schedule.calls, schedule.limits)
+    keep_alive = KEEP_ALIVE if schedule.keep_alive else None
+    await talk(world, at_client, at_server, era=schedule.era, limits=schedule.limits, keep_alive=keep_alive)
+    return world
 
 
-async def talk(
-    era: Literal["legacy", "modern", "auto"], calls: list[Plan], ours: MessageChannel, theirs: MessageChannel
-) -> World:
+async def talk(world: World, ours: MessageChannel, theirs: MessageChannel, **options: Unpack[ClientOptions]) -> None:
     """A whole connection, from its opening to the last cleanup."""
-    world = World(calls)
     with trio.fail_after(BOUND):
         async with open_server(world.server, theirs):
             try:
-                async with opened(world, era, ours) as client, trio.open_nursery() as nursery:
-                    for number in range(len(calls)):
+                async with opened(world, ours, **options) as client, trio.open_nursery() as nursery:
+                    for number in range(len(world.calls)):
                         nursery.start_soon(world.call, client, number)
             except (ConnectionLost, PeerError, ProtocolViolation, trio.TooSlowError):
                 assert world.client is None, "the opening may fail; after that only calls do"
     assert_nothing_is_left(world)
-    return world
 
 
 @asynccontextmanager
-async def opened(world: World, era: Any, channel: MessageChannel) -> AsyncGenerator[Client]:
+async def opened(world: World, channel: MessageChannel, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
     async def elicitation(_: object) -> ElicitResult:
         await trio.sleep(1)
         return ElicitResult("accept", {})
@@ -201,9 +214,8 @@ async def opened(world: World, era: Any, channel: MessageChannel) -> AsyncGenera
     async def on_log(_: LogParams) -> None:
         await trio.sleep(0.5)
 
-    async with open_client(
-        channel, era=era, limits=LIMITS, connect_timeout=CONNECT, elicitation=elicitation, on_log=on_log
-    ) as client:
+    handlers: ClientOptions = {"elicitation": elicitation, "on_log": on_log, "connect_timeout": CONNECT}
+    async with open_client(channel, **{**options, **handlers}) as client:
         world.client = client
         yield client
 
@@ -226,6 +238,8 @@ def test_no_faults_make_a_call_hang_or_leave_anything_behind(schedule: Schedule)
     if world.client is not None:
         assert_every_call_ended_once(world)
     faults = [*schedule.at_client.values(), *schedule.at_server.values()]
+    if schedule.limits is not LIMITS[0] or schedule.keep_alive:
+        return  # calls may have been refused, and a slow wire taken for a dead one
     if all(isinstance(fault, Delay) for fault in faults) and world.client is not None:
         assert_no_call_was_lost(world)
     if not faults:
@@ -241,7 +255,9 @@ def test_a_wire_of_random_quality_is_no_worse(seed: int) -> None:
 
     async def run() -> World:
         ours, theirs = memory_channel_pair()
-        return await talk("legacy" if seed % 2 else "modern", calls, FaultyChannel(ours, plan), theirs)
+        world = World(calls, LIMITS[0])
+        await talk(world, FaultyChannel(ours, plan), theirs, era="legacy" if seed % 2 else "modern")
+        return world
 
     with quiet():
         world = trio.run(run, clock=MockClock(autojump_threshold=0))
