@@ -45,8 +45,11 @@ class Listing:
         """A new connection: all that its server declares is to be read, and what changes from now on."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
-        self.read = False
         client.callbacks.watchers.append(self._heard)
+
+    def end(self) -> None:
+        """The connection is gone, and with it all that was read on it."""
+        self.read = False
 
     def _heard(self, change: Change) -> None:
         for name in _LISTS_OF.get(change.kind, ()):
@@ -73,12 +76,10 @@ class Listing:
         try:
             with trio.fail_after(_SLOWEST):
                 async for item in pages:
-                    items.append(item)
                     if len(items) == _MOST:
-                        logger.warning(
-                            "member %s has more than %d %s; the rest is not listed", self._member, _MOST, name
-                        )
+                        logger.warning("member %s: only the first %d %s are listed", self._member, _MOST, name)
                         break
+                    items.append(item)
         except (PeerError, ProtocolViolation, trio.TooSlowError) as error:
             logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
         else:

@@ -159,6 +159,7 @@ class Member:
     def _failed(self, failure: Exception) -> None:
         """It is gone. Decide what comes next, and say so before anything is cleaned up."""
         self._client = None
+        self._listing.end()
         error = cast("Exception", only_member(failure))
         expected = isinstance(error, MCPError)
         if not expected:

@@ -49,7 +49,7 @@ def may_name(member: str, name: str) -> bool:
 
 def catalogue_uri(member: str, uri: str) -> str:
     """``member://MEMBER/URI``, of a URI or a template of URIs."""
-    return f"{_SCHEME}{quote(member, safe='')}/{uri}"
+    return f"{_SCHEME}{quote(member, safe='', errors='surrogatepass')}/{uri}"
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
@@ -57,4 +57,4 @@ def parse_uri(uri: str) -> tuple[str, str] | None:
     if not uri.startswith(_SCHEME):
         return None
     member, slash, own = uri.removeprefix(_SCHEME).partition("/")
-    return (unquote(member), own) if slash else None
+    return (unquote(member, errors="surrogatepass"), own) if slash else None

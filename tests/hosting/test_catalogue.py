@@ -1,0 +1,208 @@
+"""What the members offer, as it is now."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+import trio
+from tests.hosting.members import QUICK, Scripted, describe, hangs, refuses, serves
+from tests.interaction.client.raw import RawPeer
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import ConnectionLost, MemberDescription, Server, Tool, open_group
+
+
+def offering(*tools: str) -> Server:
+    server = Server("s")
+    for name in tools:
+        offer(server, name)
+    return server
+
+
+def offer(server: Server, name: str) -> None:
+    @server.tool(name=name, description=f"does {name}")
+    async def do() -> str:
+        return f"did {name}"
+
+
+async def test_it_has_the_tools_of_all_members_in_their_order(autojump_clock: MockClock) -> None:
+    members = {"b": MemberDescription(offering("y", "x")), "a": MemberDescription(offering("z"))}
+    async with open_group(members) as group:
+        await group.settled()
+        assert list(group.catalogue.tools) == ["b__y", "b__x", "a__z"]
+        entry = group.catalogue.tools["b__x"]
+        assert (entry.name, entry.member, entry.item.name) == ("b__x", "b", "x")
+        assert entry.item.description == "does x"
+
+
+async def test_an_entry_can_be_shown_under_its_name(autojump_clock: MockClock) -> None:
+    server = offering("x")
+
+    @server.resource("note://{title}", name="note")
+    async def note(title: str) -> str:
+        return title
+
+    async with open_group({"a": MemberDescription(server)}) as group:
+        await group.settled()
+        (tool,) = group.catalogue.tools.values()
+        assert tool.renamed == Tool("a__x", tool.item.input_schema, description="does x")
+        (template,) = group.catalogue.resource_templates.values()
+        assert (template.renamed.uri_template, template.renamed.name) == ("member://a/note://{title}", "note")
+
+
+async def test_names_with_the_separator_in_them_do_not_collide(autojump_clock: MockClock) -> None:
+    members = {"a": MemberDescription(offering("b__c")), "a__b": MemberDescription(offering("c"))}
+    async with open_group(members) as group:
+        await group.settled()
+        assert len(group.catalogue.tools) == 2
+        for entry in group.catalogue.tools.values():
+            assert (await group.call_tool(entry.name)).text == f"did {entry.item.name}"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_it_follows_the_changes_of_a_member_in_either_era(
+    era: Literal["legacy", "modern"], autojump_clock: MockClock
+) -> None:
+    server = offering("x")
+    async with open_group({"a": MemberDescription(server, options={"era": era})}) as group:
+        await group.settled()
+        changes = group.catalogue.watch()
+        assert await changes.__anext__() == "tools"
+        offer(server, "y")
+        assert await changes.__anext__() == "tools"
+        assert list(group.catalogue.tools) == ["a__x", "a__y"]
+        assert (await group.call_tool("a__y")).text == "did y"
+
+
+async def test_a_change_that_comes_while_a_list_is_read_is_not_missed(autojump_clock: MockClock) -> None:
+    def listed(*names: str) -> dict[str, Any]:
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={"listChanged": True})
+        first = await peer.until("tools/list")
+        await peer.notify("notifications/tools/list_changed")
+        await peer.result(first, listed("old"))
+        await peer.result(await peer.until("tools/list"), listed("new"))
+
+    async with open_group({"a": describe(script)}) as group:
+        await group.settled()
+        assert list(group.catalogue.tools) == ["a__new"]
+
+
+async def test_a_flood_of_changes_is_read_once_more_not_a_hundred_times(autojump_clock: MockClock) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={"listChanged": True})
+        request = await peer.until("tools/list")
+        for _ in range(100):
+            await peer.notify("notifications/tools/list_changed")
+        await peer.result(request, {"tools": []})
+        await peer.result(await peer.until("tools/list"), {"tools": []})
+
+    target = Scripted(script)
+    async with open_group({"a": MemberDescription(target)}) as group:
+        await group.settled()
+        await trio.sleep(10)
+    assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 2
+
+
+async def test_what_is_not_declared_is_not_asked_for(autojump_clock: MockClock) -> None:
+    target = Scripted(RawPeer.handshake)
+    async with open_group({"a": MemberDescription(target)}) as group:
+        await group.settled()
+        await wait_all_tasks_blocked()
+    assert [m["method"] for m in target.peers[0].wire] == ["initialize", "notifications/initialized"]
+
+
+async def test_the_things_of_a_removed_member_are_gone_at_once(autojump_clock: MockClock) -> None:
+    async with open_group({name: MemberDescription(offering("x")) for name in "ab"}) as group, trio.open_nursery() as n:
+        await group.settled()
+        before = group.catalogue.tools
+        n.start_soon(group.remove, "a")
+        await wait_all_tasks_blocked()
+        assert list(group.catalogue.tools) == ["b__x"]
+        assert list(before) == ["a__x", "b__x"]
+
+
+async def test_the_things_of_a_failed_member_are_gone_and_those_of_a_restarting_one_stay(
+    autojump_clock: MockClock,
+) -> None:
+    members = {"failed": describe(serves("die")), "restarting": describe(serves("die"), hangs, restart=QUICK)}
+    async with open_group(members) as group:
+        await group.settled()
+        for name in members:
+            with pytest.raises(ConnectionLost):
+                await group.call_tool(f"{name}__die")
+        await wait_all_tasks_blocked()
+        assert list(group.catalogue.tools) == ["restarting__die"]
+
+
+async def test_after_a_restart_it_has_what_the_server_offers_then(autojump_clock: MockClock) -> None:
+    async with open_group({"a": describe(serves("die", "old"), serves("new"), restart=QUICK)}) as group:
+        await group.settled()
+        with pytest.raises(ConnectionLost):
+            await group.call_tool("a__die")
+        assert (await group.call_tool("a__new")).text == "new"
+        assert list(group.catalogue.tools) == ["a__new"]
+
+
+async def test_a_tool_that_a_server_offers_twice_is_in_it_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_group({"a": describe(serves("x", "x"))}) as group:
+        await group.settled()
+        assert list(group.catalogue.tools) == ["a__x"]
+    assert "offers x twice" in caplog.text
+    caplog.clear()
+
+
+async def _refuses_lists(peer: RawPeer) -> None:
+    await peer.handshake(tools={})
+    await peer.error(await peer.until("tools/list"), -32603)
+
+
+async def _gives_nonsense(peer: RawPeer) -> None:
+    await peer.handshake(tools={})
+    await peer.result(await peer.until("tools/list"), {"tools": 1})
+
+
+async def _gives_empty_pages_for_ever(peer: RawPeer) -> None:
+    await peer.handshake(tools={})
+    for number in range(10**9):
+        request = await peer.until("tools/list")
+        await trio.sleep(1)
+        await peer.result(request, {"tools": [], "nextCursor": str(number)})
+
+
+@pytest.mark.parametrize("script", [_refuses_lists, _gives_nonsense, _gives_empty_pages_for_ever])
+async def test_a_list_that_cannot_be_read_is_reported_and_harms_nobody(
+    script: Any, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_group({"bad": describe(script), "good": MemberDescription(offering("x"))}) as group:
+        await group.settled()
+        assert list(group.catalogue.tools) == ["good__x"]
+        assert (await group.client("bad")).lost is None
+    assert "the tools of member bad cannot be listed" in caplog.text
+    caplog.clear()
+
+
+async def test_of_an_endless_list_so_much_is_taken(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={})
+        for page in range(10**9):
+            tools = [{"name": f"{page}-{number}", "inputSchema": {"type": "object"}} for number in range(1000)]
+            await peer.result(await peer.until("tools/list"), {"tools": tools, "nextCursor": str(page)})
+
+    async with open_group({"a": describe(script)}) as group:
+        await group.settled()
+        assert len(group.catalogue.tools) == 10_000
+    assert "only the first 10000 tools" in caplog.text
+    caplog.clear()
+
+
+async def test_settled_waits_for_nothing_that_has_failed(autojump_clock: MockClock) -> None:
+    members = {"failed": describe(refuses), "again": describe(refuses, hangs, restart=QUICK)}
+    async with open_group(members) as group:
+        with trio.fail_after(0.5):
+            await group.settled()

@@ -1,0 +1,141 @@
+"""The latest news of each thing, for readers who may be slow."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp.hosting.watching import Feed, Watch
+
+
+async def all_of(watch: Watch[Any]) -> list[Any]:
+    """What can be had without waiting."""
+    taken: list[Any] = []
+    with trio.move_on_after(1):
+        async for value in watch:
+            taken.append(value)
+    return taken
+
+
+async def test_it_begins_with_how_things_stand(autojump_clock: MockClock) -> None:
+    feed = Feed[str]()
+    feed.publish("a", "a1")
+    feed.publish("b", "b1")
+    feed.publish("a", "a2")
+    assert await all_of(feed.watch()) == ["a2", "b1"]
+
+
+async def test_a_slow_reader_gets_the_latest_of_each_in_the_order_of_the_news(autojump_clock: MockClock) -> None:
+    feed = Feed[str]()
+    watch = feed.watch()
+    for value in ("a1", "b1", "a2", "c1", "a3"):
+        feed.publish(value[0], value)
+    assert await all_of(watch) == ["b1", "c1", "a3"]
+
+
+async def test_each_watch_is_told_for_itself(autojump_clock: MockClock) -> None:
+    feed = Feed[str]()
+    quick, slow = feed.watch(), feed.watch()
+    feed.publish("a", "a1")
+    assert await all_of(quick) == ["a1"]
+    feed.publish("a", "a2")
+    assert await all_of(quick) == ["a2"]
+    assert await all_of(slow) == ["a2"]
+
+
+async def test_who_waits_is_woken(autojump_clock: MockClock) -> None:
+    feed = Feed[str]()
+    taken: list[str] = []
+
+    async def take() -> None:
+        taken.append(await feed.watch().__anext__())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take)
+        await wait_all_tasks_blocked()
+        feed.publish("a", "a1")
+    assert taken == ["a1"]
+
+
+async def test_the_end_of_what_was_never_told_is_not_told(autojump_clock: MockClock) -> None:
+    feed = Feed[str]()
+    watch = feed.watch()
+    feed.publish("a", "a1")
+    feed.publish("a", "end", last=True)
+    assert await all_of(watch) == []
+
+
+async def test_the_end_of_what_was_told_is_told(autojump_clock: MockClock) -> None:
+    feed = Feed[str]()
+    feed.publish("a", "a1")
+    watch = feed.watch()
+    assert await all_of(watch) == ["a1"]
+    feed.publish("a", "end", last=True)
+    assert await all_of(watch) == ["end"]
+
+
+async def test_it_ends_with_the_feed_when_all_was_told(autojump_clock: MockClock) -> None:
+    feed = Feed[str]()
+    watch = feed.watch()
+    feed.publish("a", "a1")
+    feed.close()
+    assert [value async for value in watch] == ["a1"]
+    assert [value async for value in feed.watch()] == ["a1"]
+
+
+async def test_a_cancelled_step_loses_nothing(autojump_clock: MockClock) -> None:
+    feed = Feed[str]()
+    watch = feed.watch()
+    feed.publish("a", "a1")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await watch.__anext__()
+    assert await all_of(watch) == ["a1"]
+
+
+def test_a_watch_that_was_dropped_is_forgotten() -> None:
+    feed = Feed[str]()
+    feed.watch()
+    gc.collect()
+    assert not feed._watches
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["news", "end", "read"])), max_size=60))
+def test_whoever_reads_at_last_knows_how_things_stand_and_little_was_kept(steps: list[tuple[str, str]]) -> None:
+    feed = Feed[tuple[str, int, bool]]()
+    watch, standing, known = feed.watch(), dict[str, int](), dict[str, int]()
+
+    def take() -> None:
+        key, number, last = step_of(watch)
+        if last:
+            del known[key]  # its end is told only of what was told
+        else:
+            known[key] = number
+
+    for number, (key, what) in enumerate(steps):
+        if what == "read" and watch._pending:
+            take()
+        elif what == "news":
+            standing[key] = number
+            feed.publish(key, (key, number, False))
+        elif what == "end" and key in standing:
+            del standing[key]
+            feed.publish(key, (key, number, True), last=True)
+        assert len(watch._pending) <= 3
+    while watch._pending:
+        take()
+    assert known == standing
+
+
+def step_of(watch: Watch[Any]) -> Any:
+    """One step of a watch that has something to tell."""
+
+    async def step() -> Any:
+        return await watch.__anext__()
+
+    return trio.run(step)
