@@ -37,19 +37,17 @@ from ..jsonrpc.messages import (
 )
 from ..spec.capabilities import ClientCapabilities
 from ..spec.converters import structure_params
-from ..spec.errors import NOT_INITIALIZED, UNSUPPORTED_PROTOCOL_VERSION
+from ..spec.errors import NOT_INITIALIZED
 from ..spec.lifecycle import Implementation, InitializeParams
-from ..spec.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
+from ..spec.log_levels import DEFAULT_LOG_LEVEL
 from ..spec.meta import (
     CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LOG_LEVEL,
     PROTOCOL_VERSION,
     SUBSCRIPTION_ID,
     progress_token_of,
 )
 from ..spec.methods import METHODS, Method
-from ..spec.revisions import LATEST_LEGACY, MODERN_REVISIONS, REVISIONS, Revision, negotiate, requests_of
+from ..spec.revisions import LATEST_LEGACY, Revision, negotiate, requests_of
 from .events import (
     BatchReceived,
     CancelReceived,
@@ -64,6 +62,7 @@ from .events import (
     StreamCancelled,
     StreamReceived,
 )
+from .per_request_fields import PerRequestFields
 from .requests import InboundRequest, OutboundRequest
 
 __all__ = ["ConnectionState", "MethodUnavailable"]
@@ -103,8 +102,7 @@ class ConnectionState:
         self._parked: dict[RequestId, InboundRequest] = {}
         self._outbound: dict[RequestId, OutboundRequest] = {}
         self._next_id = 1
-        self._seen_capabilities: tuple[Any, ClientCapabilities] = ({}, _NO_CAPABILITIES)
-        self._seen_info: tuple[Any, Implementation | None] = (None, None)
+        self._fields = PerRequestFields()
 
     # What came in
 
@@ -183,56 +181,22 @@ class ConnectionState:
         if self.role == "client":
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests, clients never reply.
             raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
-        version = meta.get(PROTOCOL_VERSION)
-        revision = REVISIONS.get(version) if type(version) is str else None
-        if revision is None or revision.handshake:
-            if type(version) is not str:
-                # 2026-07-28 basic, Per-request protocol fields: required, so its absence is -32602.
-                raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
-            # 2026-07-28 versioning, Protocol Version Negotiation.
-            raise CodedError(
-                UNSUPPORTED_PROTOCOL_VERSION,
-                "Unsupported protocol version",
-                {"supported": [row.name for row in MODERN_REVISIONS], "requested": version[:200]},
-            )
+        fields = self._fields
+        revision = fields.revision(meta)
         method = self._method(message.method, revision)
-        level = meta.get(LOG_LEVEL)
-        if level is not None and (type(level) is not str or log_level_rank(level) < 0):
-            # 2026-07-28 logging: SHOULD be rejected with -32602.
-            raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} is not a log level")
+        level = fields.log_level(meta)
         return InboundRequest(
             message.id,
             method,
             params,
             revision,
             meta,
-            self._declared(meta),
-            self._introduced(meta),
+            fields.capabilities(meta),
+            fields.client_info(meta),
             level,
             progress_token_of(meta),
             message.size,
         )
-
-    def _declared(self, meta: dict[str, Any]) -> ClientCapabilities:
-        declared = meta.get(CLIENT_CAPABILITIES)
-        if declared is None:
-            # 2026-07-28 basic, Per-request protocol fields: required, so its absence is -32602.
-            raise CodedError(INVALID_PARAMS, f"Invalid params: missing {CLIENT_CAPABILITIES} in _meta")
-        raw, capabilities = self._seen_capabilities
-        if declared != raw:  # clients declare the same on every request, so it is read once
-            capabilities = structure_params(declared, ClientCapabilities)
-            self._seen_capabilities = (declared, capabilities)
-        return capabilities
-
-    def _introduced(self, meta: dict[str, Any]) -> Implementation | None:
-        info = meta.get(CLIENT_INFO)
-        if info is None:
-            return None
-        raw, client_info = self._seen_info
-        if info != raw:
-            client_info = structure_params(info, Implementation)
-            self._seen_info = (info, client_info)
-        return client_info
 
     def _legacy_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         revision = self.revision

@@ -1,0 +1,75 @@
+"""What each modern request says of itself and of its client, in ``_meta``.
+
+2026-07-28 basic, Per-request protocol fields: what is required there is -32602 when it is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..spec.capabilities import ClientCapabilities
+from ..spec.converters import structure_params
+from ..spec.errors import UNSUPPORTED_PROTOCOL_VERSION
+from ..spec.lifecycle import Implementation
+from ..spec.log_levels import log_level_rank
+from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from ..spec.revisions import MODERN_REVISIONS, REVISIONS, Revision
+
+__all__ = ["PerRequestFields"]
+
+
+class PerRequestFields:
+    """Reads them for one connection. All methods raise `CodedError` for the error reply.
+
+    Clients declare the same on every request, so what was read last is kept.
+    """
+
+    def __init__(self) -> None:
+        self._capabilities: tuple[Any, ClientCapabilities] = ({}, ClientCapabilities())
+        self._info: tuple[Any, Implementation | None] = (None, None)
+
+    def revision(self, meta: dict[str, Any]) -> Revision:
+        """The revision of the request."""
+        version = meta.get(PROTOCOL_VERSION)
+        if type(version) is not str:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
+        revision = REVISIONS.get(version)
+        if revision is None or revision.handshake:
+            # 2026-07-28 versioning, Protocol Version Negotiation.
+            raise CodedError(
+                UNSUPPORTED_PROTOCOL_VERSION,
+                "Unsupported protocol version",
+                {"supported": [row.name for row in MODERN_REVISIONS], "requested": version[:200]},
+            )
+        return revision
+
+    def log_level(self, meta: dict[str, Any]) -> str | None:
+        """The least severe level of its logs; `None` for no logs."""
+        level = meta.get(LOG_LEVEL)
+        if level is not None and (type(level) is not str or log_level_rank(level) < 0):
+            # 2026-07-28 logging: SHOULD be rejected with -32602.
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} is not a log level")
+        return level
+
+    def capabilities(self, meta: dict[str, Any]) -> ClientCapabilities:
+        """What the client can do."""
+        declared = meta.get(CLIENT_CAPABILITIES)
+        if declared is None:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: missing {CLIENT_CAPABILITIES} in _meta")
+        raw, capabilities = self._capabilities
+        if declared != raw:
+            capabilities = structure_params(declared, ClientCapabilities)
+            self._capabilities = (declared, capabilities)
+        return capabilities
+
+    def client_info(self, meta: dict[str, Any]) -> Implementation | None:
+        """Who the client is, if it says so."""
+        info = meta.get(CLIENT_INFO)
+        if info is None:
+            return None
+        raw, client_info = self._info
+        if info != raw:
+            client_info = structure_params(info, Implementation)
+            self._info = (info, client_info)
+        return client_info
