@@ -476,6 +476,36 @@ async def test_a_subscription_that_the_server_ended_can_be_made_again() -> None:
             await wait_all_tasks_blocked()
 
 
+@pytest.mark.parametrize(
+    ("end", "level"), [({"result": {}}, "INFO"), ({"error": {"code": -32603, "message": "broken"}}, "WARNING")]
+)
+async def test_the_end_of_a_subscription_that_nobody_else_would_see_is_logged(
+    end: dict[str, Any], level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "trio_mcp")
+    async with scripted() as (client, server), trio.open_nursery() as nursery:
+        ids: list[Any] = []
+
+        async def acknowledge() -> None:
+            ids.append(await server.acknowledge())
+
+        nursery.start_soon(acknowledge)
+        await client.subscribe("note://a")
+        await server.send({"id": ids[0], **end})
+        await wait_all_tasks_blocked()
+    (record,) = [record for record in caplog.records if "note://a" in record.getMessage()]
+    assert record.levelname == level
+
+
+async def test_nothing_is_logged_of_a_subscription_that_was_undone(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "trio_mcp")
+    async with open_memory(noted(), era="modern", on_list_changed=print) as client:
+        await client.subscribe("note://a")
+        await client.unsubscribe("note://a")
+        await client.subscribe("note://b")
+    assert not [record for record in caplog.records if "no more" in record.getMessage()]
+
+
 async def test_without_a_callback_no_stream_is_opened() -> None:
     server = noted()
     async with open_memory(server, era="modern") as client:

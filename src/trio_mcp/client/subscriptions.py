@@ -12,6 +12,7 @@ import trio
 
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
 from ..runtime.calls import OnNotification
+from ..runtime.channel import ConnectionLost
 from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery, open_service_nursery
@@ -40,7 +41,8 @@ class Stream:
     def __init__(self, asked: SubscriptionFilter, tell: OnNotification) -> None:
         self._asked = asked
         self._tell = tell
-        self._acknowledged: SubscriptionFilter | None = None
+        self.acknowledged: SubscriptionFilter | None = None
+        """What the server agreed to tell of; `None` before."""
         self._settled = trio.Event()
         self._scope = trio.CancelScope()
         self.failure: MCPError | None = None
@@ -62,12 +64,17 @@ class Stream:
         """End it from our side: the server gets one cancel, unless it has ended it already."""
         self._scope.cancel(reason=_LEFT)
 
+    @property
+    def was_left(self) -> bool:
+        """Whether it was we who ended it."""
+        return self._scope.cancelled_caught
+
     def _received(self, event: NotificationReceived, size: int) -> None:
         if event.method.name != _ACKNOWLEDGED:
             self._tell(event, size)
         elif not self._settled.is_set():
             try:
-                self._acknowledged = structure(event.params, SubscriptionsAcknowledgedParams).notifications
+                self.acknowledged = structure(event.params, SubscriptionsAcknowledgedParams).notifications
             except ValueError as error:
                 self.failure = ProtocolViolation(f"the server's acknowledgement makes no sense: {error}")
             self._settled.set()
@@ -75,9 +82,9 @@ class Stream:
     async def acknowledgement(self) -> SubscriptionFilter:
         """Wait for what the server agreed to tell of. Raises what ended it instead."""
         await self._settled.wait()
-        if self._acknowledged is None:
+        if self.acknowledged is None:
             raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")
-        return self._acknowledged
+        return self.acknowledged
 
 
 class Changes(AsyncIterator[Change]):
@@ -179,7 +186,7 @@ class Subscriptions:
         if asked == SubscriptionFilter():
             return
         stream = Stream(asked, self._duplex.notified)
-        self.services.start_soon(stream.run, self._ask)
+        self.services.start_soon(self._follow, stream, "its lists")
         with trio.move_on_after(patience):
             try:
                 await stream.acknowledgement()
@@ -204,10 +211,17 @@ class Subscriptions:
         if not honoured.resource_subscriptions:
             raise PeerError(LATEST_MODERN.resource_not_found, "Resource not found", {"uri": uri})
 
-    async def _follow(self, stream: Stream, uri: str) -> None:
+    async def _follow(self, stream: Stream, what: str) -> None:
+        """Hold a stream for the callbacks open. They cannot be told of its end, so that is logged."""
         await stream.run(self._ask)
-        if self._streams.get(uri) is stream:
-            del self._streams[uri]
+        if self._streams.get(what) is stream:
+            del self._streams[what]
+        if stream.acknowledged is None or stream.was_left or isinstance(stream.failure, ConnectionLost):
+            return
+        level = logging.INFO if stream.failure is None else logging.WARNING
+        logger.log(
+            level, "the server tells no more of changes of %s: %s", what, stream.failure or "it ended the stream"
+        )
 
     async def unsubscribe(self, uri: str) -> None:
         """See `Client.unsubscribe`. It waits until the cancel is on its way."""
