@@ -7,9 +7,11 @@ times, from the first message on. The laws at the end of the file hold always.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Literal, Unpack
 
 import attrs
@@ -42,6 +44,7 @@ from trio_mcp.testing import (
     Fault,
     FaultyChannel,
     Garble,
+    Passage,
     RandomFaults,
     memory_channel_pair,
     open_client,
@@ -58,8 +61,12 @@ CONNECT = 20.0
 """Seconds the client has for its opening."""
 LONGEST = 60
 """Seconds the most patient caller waits."""
-BOUND = 500.0
-"""Seconds after which all is over, or hangs: an opening, a call, a cleanup and all drains take 130 at most."""
+SETTLED = 250.0
+"""Seconds after the client has closed in which a server is done by itself: all delays, a drain and a cleanup."""
+BOUND = 1000.0
+"""Seconds after which all is over, or hangs: an opening, the delays, a call and what follows take no longer."""
+PROMPT = 15.0
+"""Seconds after the loss of the connection in which every call has ended: callbacks may still run for a while."""
 
 
 @attrs.frozen
@@ -137,6 +144,8 @@ class World:
         self.server = Server("faulty", limits=limits)
         self.server.tool(self.work)
         self.client: Client | None = None
+        self.ended_at: dict[int, float] = {}
+        self.lost_at = math.inf
 
     async def work(self, number: int, padding: str, ctx: RequestContext) -> str:
         """The handler of call ``number``."""
@@ -167,6 +176,14 @@ class World:
         with trio.move_on_after(plan.patience):
             outcome = await self._outcome(client, number, "x" * plan.padding)
         self.outcomes[number].append(outcome)
+        self.ended_at[number] = trio.current_time()
+
+    def befall(self, faults: dict[tuple[str, int], Fault], passage: Passage) -> Fault | None:
+        """What happens to a message at the client's end; note when that is the loss of its connection."""
+        fault = faults.get((passage.direction, passage.number))
+        if isinstance(fault, Cut | Disconnect):
+            self.lost_at = min(self.lost_at, trio.current_time())
+        return fault
 
     async def _outcome(self, client: Client, number: int, padding: str) -> str:
         def on_progress(_: object) -> None:
@@ -183,10 +200,10 @@ class World:
 
 
 async def play(schedule: Schedule) -> World:
-    ours, theirs = memory_channel_pair(schedule.capacity)
-    at_client = FaultyChannel(ours, lambda passage: schedule.at_client.get((passage.direction, passage.number)))
-    at_server = FaultyChannel(theirs, lambda passage: schedule.at_server.get((passage.direction, passage.number)))
     world = World(schedule.calls, schedule.limits)
+    ours, theirs = memory_channel_pair(schedule.capacity)
+    at_client = FaultyChannel(ours, partial(world.befall, schedule.at_client))
+    at_server = FaultyChannel(theirs, lambda passage: schedule.at_server.get((passage.direction, passage.number)))
     keep_alive = KEEP_ALIVE if schedule.keep_alive else None
     await talk(world, at_client, at_server, era=schedule.era, limits=schedule.limits, keep_alive=keep_alive)
     return world
@@ -202,7 +219,8 @@ async def talk(world: World, ours: MessageChannel, theirs: MessageChannel, **opt
                         nursery.start_soon(world.call, client, number)
             except (ConnectionLost, PeerError, ProtocolViolation, trio.TooSlowError):
                 assert world.client is None, "the opening may fail; after that only calls do"
-    assert_nothing_is_left(world)
+            await trio.sleep(SETTLED)
+            assert_nothing_is_left(world)
 
 
 @asynccontextmanager
@@ -278,6 +296,7 @@ def assert_nothing_is_left(world: World) -> None:
 
 def assert_every_call_ended_once(world: World) -> None:
     assert all(len(outcomes) == 1 for outcomes in world.outcomes.values()), world.outcomes
+    assert max(world.ended_at.values()) <= world.lost_at + PROMPT, "a call outlived its connection"
 
 
 def assert_no_call_was_lost(world: World) -> None:
