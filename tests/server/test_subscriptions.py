@@ -486,3 +486,63 @@ def publish(server: Server, change: str) -> None:
 
 async def nothing() -> None:
     """Does nothing."""
+
+
+ids = st.sampled_from([1, "1", "a"])
+asked_lists = st.sets(st.sampled_from(["tools", "prompts"]))
+asked_notes = st.sets(st.sampled_from(["note://a", "note://b"]))
+moves = st.one_of(
+    st.tuples(st.just("listen"), ids, asked_lists, asked_notes),
+    st.tuples(st.just("cancel"), ids),
+    st.tuples(st.just("publish"), changes),
+)
+
+
+@given(st.lists(moves, max_size=30))
+def test_whatever_is_opened_cancelled_and_published_each_stream_gets_what_it_asked_for_and_nothing_else(
+    moves: list[tuple[Any, ...]],
+) -> None:
+    server = noted()
+
+    async def scenario() -> None:
+        streams: dict[tuple[type, Any], set[str]] = {}
+
+        async with peer_of(server) as peer:
+            for move in moves:
+                expected = list[tuple[Any, str]]()
+                match move:
+                    case "listen", request_id, lists, notes:
+                        filters = {f"{kind}ListChanged": True for kind in lists}
+                        await peer.send(
+                            peer.message(
+                                "subscriptions/listen",
+                                {"notifications": {**filters, "resourceSubscriptions": sorted(notes)}},
+                                id=request_id,
+                            )
+                        )
+                        if (type(request_id), request_id) in streams:
+                            expected.append((None, "refused"))
+                        else:
+                            streams[type(request_id), request_id] = {*lists, *notes}
+                            expected.append((request_id, ACKNOWLEDGED))
+                    case "cancel", request_id:
+                        await peer.cancel(request_id)
+                        streams.pop((type(request_id), request_id), None)
+                    case _, change:
+                        publish(server, change)
+                        news = CHANGES.get(change, f"{UPDATED} {change}")
+                        expected += [(one, news) for (_, one), asked in streams.items() if change in asked]
+                assert [framed(message) for message in await peer.everything()] == expected
+            peer.connection.duplex.shut_down("over")
+            ends = [framed(message) for message in await peer.rest()]
+        for _, one in streams:
+            mine = [frame for said_of, frame in ends if is_same(said_of, one)]
+            assert mine == ["notifications/cancelled", "result"]
+        assert len(ends) == 2 * len(streams)
+
+    trio.run(scenario, clock=MockClock(autojump_threshold=0))
+
+
+def framed(message: dict[str, Any]) -> tuple[Any, str]:
+    """Whose a message is, and what it says."""
+    return (None, "refused") if "error" in message else (subscription_of(message), told(message))
