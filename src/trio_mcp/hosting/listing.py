@@ -45,11 +45,8 @@ class Listing:
         """A new connection: all that its server declares is to be read, and what changes from now on."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
-        client.callbacks.watchers.append(self._heard)
-
-    def end(self) -> None:
-        """The connection is gone, and with it all that was read on it."""
         self.read = False
+        client.callbacks.watchers.append(self._heard)
 
     def _heard(self, change: Change) -> None:
         for name in _LISTS_OF.get(change.kind, ()):

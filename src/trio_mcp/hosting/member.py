@@ -61,15 +61,20 @@ class Member:
         self.ended = trio.Event()
         """Nothing of it is left."""
 
+    @property
+    def _present(self) -> Client | None:
+        """The client, while it is connected. Callers may learn of a loss before our own task does."""
+        client = self._client
+        return client if client is not None and client.lost is None else None
+
     # For callers
 
     async def client(self) -> Client:
         """The client of the present connection, as soon as there is one. Raises `MemberUnavailable`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
-            # A caller may learn of a loss before our own task does.
-            if self._client is not None and self._client.lost is None:
-                return self._client
+            if (client := self._present) is not None:
+                return client
             if self.status.state in _GONE:
                 raise self.unavailable()
             await self._news.park()
@@ -81,12 +86,12 @@ class Member:
 
     async def settled(self) -> None:
         """Wait until it has been listed, or has failed at least once."""
-        while self.status.state is MemberState.STARTING or (self._client is not None and not self._listing.read):
+        while self.status.state is MemberState.STARTING or (self._present is not None and not self._listing.read):
             await self._news.park()
 
     async def listed(self) -> None:
         """Wait until it has been listed, restarts included. Returns when it never will be."""
-        while self.status.state not in _GONE and not self._listing.read:
+        while self.status.state not in _GONE and (self._present is None or not self._listing.read):
             await self._news.park()
 
     # Life
@@ -159,7 +164,6 @@ class Member:
     def _failed(self, failure: Exception) -> None:
         """It is gone. Decide what comes next, and say so before anything is cleaned up."""
         self._client = None
-        self._listing.end()
         error = cast("Exception", only_member(failure))
         expected = isinstance(error, MCPError)
         if not expected:
