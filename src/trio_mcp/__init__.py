@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from .connecting.targets import Address, Command, InMemory
     from .connecting.websocket import open_websocket
     from .hosting.catalogue import Catalogue, Entry
+    from .hosting.config_files import Config, ConfigError, read_config
     from .hosting.descriptions import MemberDescription
     from .hosting.errors import MemberUnavailable, NotInCatalogue
     from .hosting.group import Group, open_group
@@ -97,6 +98,8 @@ _LATER: Final = {
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
     "Command": ".connecting.targets",
+    "Config": ".hosting.config_files",
+    "ConfigError": ".hosting.config_files",
     "Entry": ".hosting.catalogue",
     "Group": ".hosting.group",
     "InMemory": ".connecting.targets",
@@ -112,6 +115,7 @@ _LATER: Final = {
     "open_tcp": ".connecting.lines",
     "open_unix": ".connecting.lines",
     "open_websocket": ".connecting.websocket",
+    "read_config": ".hosting.config_files",
     "RestartPolicy": ".hosting.restarting",
     "serve_tcp": ".serving.lines",
     "serve_unix": ".serving.lines",
@@ -144,6 +148,8 @@ __all__ = [
     "CodedError",
     "Command",
     "Completion",
+    "Config",
+    "ConfigError",
     "ConnectionLost",
     "ContentBlock",
     "CreateMessageParams",
@@ -222,6 +228,7 @@ __all__ = [
     "open_tcp",
     "open_unix",
     "open_websocket",
+    "read_config",
     "serve_stdio",
     "serve_tcp",
     "serve_unix",

@@ -1,0 +1,151 @@
+"""read_config: the servers in a configuration file of the kind that hosts keep."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import attrs
+
+from ..client.options import ClientOptions
+from ..connecting.targets import Address, Command, Target
+from ..jsonrpc.errors import MCPError
+from .descriptions import MemberDescription
+from .restarting import RestartPolicy
+
+__all__ = ["Config", "ConfigError", "read_config"]
+
+_SECTIONS: Final = ("mcpServers", "servers")
+_KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "type", "disabled"})
+_FOR_COMMANDS: Final = frozenset({"args", "env", "cwd"})
+_TYPES: Final = {"stdio": "command", "ws": "url", "websocket": "url", "tcp": "url", "unix": "url"}
+_VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+class ConfigError(MCPError, ValueError):
+    """The file cannot be read, or is no such file."""
+
+
+@attrs.frozen
+class Config:
+    """What a file says."""
+
+    members: dict[str, MemberDescription]
+    """Disabled ones too."""
+    problems: dict[str, str]
+    """Entries that make no sense or name what is not spoken here, and why. They are not among the members."""
+    ignored: dict[str, tuple[str, ...]]
+    """Keys that mean nothing here, by entry."""
+
+
+def read_config(
+    path: str | os.PathLike[str],
+    *,
+    restart: RestartPolicy | None = None,
+    options: ClientOptions | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Config:
+    """Read the ``mcpServers`` (or ``servers``) of a JSON file, with ``restart`` and ``options`` for all of them.
+
+    An entry has ``command`` with ``args``, ``env`` and ``cwd``, or ``url`` with ``headers``; and may have ``type`` and
+    ``disabled``. With ``variables``, `os.environ` for example, ``${NAME}`` and ``${NAME:-default}`` stand for
+    their values in all texts. One bad entry does not spoil the others: see `Config`. Raises `ConfigError`.
+    """
+    config = Config({}, {}, {})
+    for name, entry in _entries(Path(path)).items():
+        try:
+            fields = _fields(entry, variables)
+            disabled = _of(fields, "disabled", bool, False)
+            config.members[name] = MemberDescription(
+                _target(fields), restart=restart, options=options or {}, disabled=disabled
+            )
+        except ValueError as error:
+            config.problems[name] = str(error)
+        else:
+            if unknown := fields.keys() - _KNOWN:
+                config.ignored[name] = tuple(sorted(unknown))
+    return config
+
+
+def _fields(entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - a value of the file, not a type of ours
+    return cast("dict[str, Any]", entry if variables is None else _expanded(entry, variables))
+
+
+def _entries(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is no JSON: {error}") from error
+    for section in _SECTIONS if isinstance(data, dict) else ():
+        entries = cast("dict[str, Any]", data).get(section)
+        if isinstance(entries, dict):
+            return cast("dict[str, Any]", entries)
+    raise ConfigError(f"{path} has no object named mcpServers")
+
+
+def _target(fields: dict[str, Any]) -> Target:
+    kind = _kind(fields)
+    if kind == "url":
+        if stray := sorted(fields.keys() & _FOR_COMMANDS):
+            raise ValueError(f"{', '.join(stray)}: for commands, not for URLs")
+        return Address(_of(fields, "url", str), headers=_texts(fields, "headers"))
+    if "headers" in fields:
+        raise ValueError("headers: for URLs, not for commands")
+    args = _of(fields, "args", list, cast("list[Any]", []))
+    if not all(isinstance(arg, str) for arg in args):
+        raise ValueError("args: must be a list of texts")
+    command = _of(fields, "command", str)
+    if not command:
+        raise ValueError("command: must not be empty")
+    return Command([command, *args], env=_texts(fields, "env"), cwd=_of(fields, "cwd", str | None, None))
+
+
+def _kind(fields: dict[str, Any]) -> str:
+    given = [key for key in ("command", "url") if key in fields]
+    if len(given) != 1:
+        raise ValueError("it needs either command or url")
+    declared = _of(fields, "type", str, "stdio" if given == ["command"] else "ws")
+    if declared not in _TYPES:
+        raise ValueError(f"type: {declared!r} is not spoken here, but {', '.join(_TYPES)}")
+    if _TYPES[declared] != given[0]:
+        raise ValueError(f"type: {declared!r} goes with {_TYPES[declared]}, not with {given[0]}")
+    return given[0]
+
+
+def _of(fields: dict[str, Any], key: str, kind: Any, *default: Any) -> Any:
+    value = fields.get(key, *default)
+    if not isinstance(value, kind):
+        named = {str: "a text", list: "a list", bool: "true or false", dict: "an object"}.get(kind, "a text")
+        raise ValueError(f"{key}: must be {named}")  # noqa: TRY004 - a value of the file, not a type of ours
+    return value
+
+
+def _texts(fields: dict[str, Any], key: str) -> dict[str, str]:
+    values = cast("dict[str, Any]", _of(fields, key, dict, {}))
+    if not all(isinstance(value, str) for value in values.values()):
+        raise ValueError(f"{key}: its values must be texts")
+    return cast("dict[str, str]", values)
+
+
+def _expanded(value: Any, variables: Mapping[str, str]) -> Any:
+    def stand_in(found: re.Match[str]) -> str:
+        value = variables.get(found[1], cast("str | None", found[2]))
+        if value is None:
+            raise ValueError(f"there is no variable {found[1]}")
+        return value
+
+    if isinstance(value, str):
+        return _VARIABLE.sub(stand_in, value)
+    if isinstance(value, list):
+        return [_expanded(member, variables) for member in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _expanded(member, variables) for key, member in cast("dict[str, Any]", value).items()}
+    return value

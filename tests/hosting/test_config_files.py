@@ -1,0 +1,146 @@
+"""The configuration files of hosts, as they are found in the wild."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trio_mcp import (
+    Address,
+    Command,
+    Config,
+    ConfigError,
+    MemberDescription,
+    RestartPolicy,
+    open_group,
+    read_config,
+)
+
+
+def config_of(tmp_path: Path, section: Any = None, **more: Any) -> Config:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"mcpServers": section}))
+    return read_config(path, **more)
+
+
+def entry_of(tmp_path: Path, **fields: Any) -> MemberDescription:
+    config = config_of(tmp_path, {"it": fields})
+    assert config.problems == {}
+    return config.members["it"]
+
+
+def problem_of(tmp_path: Path, fields: Any, **more: Any) -> str:
+    config = config_of(tmp_path, {"it": fields}, **more)
+    assert config.members == {}
+    return config.problems["it"]
+
+
+def test_a_command_with_all_that_belongs_to_it(tmp_path: Path) -> None:
+    assert entry_of(
+        tmp_path, type="stdio", command="npx", args=["-y", "server"], env={"TOKEN": "x"}, cwd="/tmp"
+    ) == MemberDescription(Command(["npx", "-y", "server"], env={"TOKEN": "x"}, cwd="/tmp"))
+
+
+def test_a_command_alone(tmp_path: Path) -> None:
+    assert entry_of(tmp_path, command="server") == MemberDescription(Command(["server"]))
+
+
+@pytest.mark.parametrize("declared", [{}, {"type": "ws"}, {"type": "websocket"}])
+def test_a_url_with_headers(tmp_path: Path, declared: dict[str, str]) -> None:
+    found = entry_of(tmp_path, url="wss://example.com/mcp", headers={"authorization": "Bearer x"}, **declared)
+    assert found.target == Address("wss://example.com/mcp", headers={"authorization": "Bearer x"})
+
+
+def test_a_disabled_entry_is_known_as_such(tmp_path: Path) -> None:
+    assert entry_of(tmp_path, command="server", disabled=True).disabled
+    assert not entry_of(tmp_path, command="server", disabled=False).disabled
+
+
+def test_keys_that_mean_nothing_here_are_reported(tmp_path: Path) -> None:
+    config = config_of(
+        tmp_path, {"it": {"command": "server", "autoApprove": [], "alwaysAllow": 1}, "b": {"command": "b"}}
+    )
+    assert config.ignored == {"it": ("alwaysAllow", "autoApprove")}
+    assert list(config.members) == ["it", "b"]
+
+
+def test_policy_and_options_are_those_of_all_entries(tmp_path: Path) -> None:
+    policy = RestartPolicy()
+    config = config_of(tmp_path, {"it": {"command": "a"}}, restart=policy, options={"call_timeout": 5})
+    assert config.members["it"] == MemberDescription(["a"], restart=policy, options={"call_timeout": 5})
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ("server.py", "no JSON object"),
+        ({}, "either command or url"),
+        ({"command": "a", "url": "ws://b"}, "either command or url"),
+        ({"command": ["a"]}, "command: must be a text"),
+        ({"command": ""}, "command: must not be empty"),
+        ({"command": "a", "args": "b"}, "args: must be a list"),
+        ({"command": "a", "args": [1]}, "args: must be a list of texts"),
+        ({"command": "a", "env": {"A": 1}}, "env: its values must be texts"),
+        ({"command": "a", "env": []}, "env: must be an object"),
+        ({"command": "a", "cwd": 1}, "cwd: must be a text"),
+        ({"command": "a", "disabled": "yes"}, "disabled: must be true or false"),
+        ({"command": "a", "headers": {}}, "headers: for URLs"),
+        ({"command": "a", "type": "ws"}, "'ws' goes with url"),
+        ({"url": "ws://b", "type": "stdio"}, "'stdio' goes with command"),
+        ({"url": "ws://b", "args": [], "env": {}}, "args, env: for commands"),
+        ({"url": "https://b", "type": "http"}, "'http' is not spoken here"),
+        ({"url": "https://b"}, "Streamable HTTP is not spoken yet"),
+        ({"url": "tcp://b:1", "headers": {"a": "b"}}, "for WebSockets"),
+        ({"url": 1}, "url: must be a text"),
+        ({"url": "ws://b", "type": 1}, "type: must be a text"),
+    ],
+)
+def test_an_entry_that_makes_no_sense_is_a_problem_that_names_the_key(tmp_path: Path, fields: Any, told: str) -> None:
+    assert told in problem_of(tmp_path, fields)
+
+
+def test_one_bad_entry_does_not_spoil_the_others(tmp_path: Path) -> None:
+    config = config_of(tmp_path, {"bad": {}, "good": {"command": "a"}})
+    assert (list(config.members), list(config.problems)) == (["good"], ["bad"])
+
+
+def test_variables_stand_for_their_values_where_they_are_given(tmp_path: Path) -> None:
+    fields = {"command": "${BIN:-npx}", "args": ["--token=${TOKEN}"], "env": {"T": "${TOKEN}${EMPTY:-}"}}
+    section = {"it": fields}
+    config = config_of(tmp_path, section, variables={"TOKEN": "x"})
+    assert config.members["it"].target == Command(["npx", "--token=x"], env={"T": "x"})
+    assert config_of(tmp_path, section).members["it"].target == Command(
+        ["${BIN:-npx}", "--token=${TOKEN}"], env={"T": "${TOKEN}${EMPTY:-}"}
+    )
+
+
+def test_a_variable_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    assert problem_of(tmp_path, {"command": "${NOWHERE}"}, variables={}) == "there is no variable NOWHERE"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", "{}", '{"mcpServers": []}', "[" * 100_000, "\udcff"])
+def test_a_file_that_is_no_such_file_says_so(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match=r"config\.json (is no JSON|has no object named mcpServers)"):
+        read_config(path)
+
+
+def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        read_config(tmp_path / "nowhere.json")
+
+
+def test_the_other_name_of_the_section_and_a_byte_order_mark_are_known(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_bytes(b'\xef\xbb\xbf{"inputs": [], "servers": {"it": {"type": "stdio", "command": "a"}}}')
+    assert read_config(path).members == {"it": MemberDescription(["a"])}
+
+
+async def test_what_was_read_can_be_opened(tmp_path: Path, autojump_clock: object) -> None:
+    config = config_of(tmp_path, {"off": {"command": "/nowhere/a", "disabled": True}})
+    async with open_group(config.members) as group:
+        assert group.statuses == {}
