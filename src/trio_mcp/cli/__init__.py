@@ -1,1 +1,1 @@
-"""The command line: ``trio-mcp demo`` and ``trio-mcp run``. It needs the extra ``trio-mcp[cli]``."""
+"""The command line, one command per module of that name. It needs the extra ``trio-mcp[cli]``."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from .inspect_command import inspect
+
 __all__ = ["trio_mcp"]
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -17,7 +19,11 @@ def trio_mcp() -> None:
     \b
     See what it does:        trio-mcp demo
     Serve a server of yours: trio-mcp run server.py
+    See what a server has:   trio-mcp inspect server.py
     """
+
+
+trio_mcp.add_command(inspect)
 
 
 @trio_mcp.command()

@@ -76,6 +76,8 @@ class Address:
         parts = urlsplit(self.url)
         if parts.scheme in ("tcp", "unix") and (self.headers or self.ssl_context is not None):
             raise ValueError(f"headers and TLS are for WebSockets, not for {self.url!r}")
+        if parts.scheme in ("ws", "wss") and not parts.hostname:
+            raise ValueError(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
         if parts.scheme == "tcp" and not (parts.hostname and parts.port):
             raise ValueError(f"a TCP address is like tcp://127.0.0.1:8765, not {self.url!r}")
         if parts.scheme == "unix" and (parts.netloc or not parts.path):

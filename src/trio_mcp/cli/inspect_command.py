@@ -1,0 +1,40 @@
+"""``trio-mcp inspect``, as it is typed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from .target_options import TargetCommand, connection_options, words_after_dashes
+
+__all__ = ["inspect"]
+
+
+@click.command(cls=TargetCommand)
+@click.argument("target")
+@click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object, schemas included.")
+@connection_options
+def inspect(target: str, as_json: bool, era: Any, timeout: float | None, stderr: bool) -> int:
+    """Show what a server offers: its tools, resources and prompts.
+
+    TARGET is a command ("python server.py", or the words of it after --), a URL (ws://, wss://, tcp://HOST:PORT,
+    unix:///PATH), or a Python file with a server for `trio-mcp run`.
+
+    \b
+        trio-mcp inspect server.py
+        trio-mcp inspect ws://127.0.0.1:8765/mcp --json
+        trio-mcp inspect -- npx -y some-server --flag
+
+    Exit status: 0; 2 for a TARGET that is none, 3 when there is no connection, 4 when the server answers with an
+    error, 5 when the time is over (30 seconds unless given).
+    """
+    from .inspecting import inspect_server
+    from .targets import NoTarget, target_typed
+
+    try:
+        where = target_typed(words_after_dashes(target), sys.stderr if stderr else None)
+    except NoTarget as error:
+        raise click.UsageError(str(error)) from None
+    return inspect_server(where, as_json=as_json, era=era, timeout=timeout or 30)

@@ -1,0 +1,90 @@
+"""Offers: what a server says of itself and what it has, asked for once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import attrs
+
+from ..client.client import Client
+from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError
+from ..spec.capabilities import ServerCapabilities
+from ..spec.converters import unstructure
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import Implementation
+from ..spec.prompts import Prompt
+from ..spec.resources import Resource, ResourceTemplate
+from ..spec.revisions import Revision
+from ..spec.tools import Tool
+
+__all__ = ["Offers", "ask_for_offers"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class Offers:
+    """Everything that a server offers. Lists are `None` where it declares nothing of the kind."""
+
+    info: Implementation | None
+    revision: Revision
+    capabilities: ServerCapabilities
+    instructions: str | None
+    tools: list[Tool] | None
+    resources: list[Resource] | None
+    templates: list[ResourceTemplate] | None
+    prompts: list[Prompt] | None
+
+    @property
+    def era(self) -> str:
+        """``legacy`` or ``modern``."""
+        return "legacy" if self.revision.handshake else "modern"
+
+    def as_json(self) -> JSONObject:
+        """The same as plain data, each part as the server's revision says it."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, list):
+                return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+            return None if value is None else unstructure(value, self.revision)
+
+        return {
+            "server": plain(self.info),
+            "revision": self.revision.name,
+            "era": self.era,
+            "instructions": self.instructions,
+            "capabilities": plain(self.capabilities),
+            "tools": plain(self.tools),
+            "resources": plain(self.resources),
+            "resourceTemplates": plain(self.templates),
+            "prompts": plain(self.prompts),
+        }
+
+
+async def ask_for_offers(client: Client) -> Offers:
+    """List all that the server declares to have. Raises as the calls do."""
+    declared = client.server_capabilities
+    has_resources = declared.resources is not None
+    return Offers(
+        info=client.server_info,
+        revision=client.revision,
+        capabilities=declared,
+        instructions=client.instructions,
+        tools=await _all(client.list_tools(), declared.tools is not None),
+        resources=await _all(client.list_resources(), has_resources),
+        templates=await _all(client.list_resource_templates(), has_resources),
+        prompts=await _all(client.list_prompts(), declared.prompts is not None),
+    )
+
+
+async def _all(items: AsyncIterator[T], declared: bool) -> list[T] | None:
+    if not declared:
+        return None
+    try:
+        return [item async for item in items]
+    except PeerError as error:
+        # One capability stands for resources and for templates; some servers know only one of the methods.
+        if error.code != METHOD_NOT_FOUND:
+            raise
+        return None

@@ -1,0 +1,59 @@
+"""What commands that use a server have in common on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+__all__ = ["TargetCommand", "connection_options", "words_after_dashes"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PLACEHOLDER: Final = "-"
+_WORDS: Final = "trio_mcp.command"
+
+
+class TargetCommand(click.Command):
+    """A command whose first argument, TARGET, can be given as the words of a command after ``--`` instead."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See `click.Command.parse_args`."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_WORDS] = tuple(args[at + 1 :])
+            if not ctx.meta[_WORDS]:
+                ctx.fail("a command is missing after --")
+            args = [PLACEHOLDER, *args[:at]]
+        return super().parse_args(ctx, args)
+
+
+def words_after_dashes(target: str) -> str | tuple[str, ...]:
+    """TARGET, or what was typed after ``--`` instead."""
+    context = click.get_current_context()
+    if _WORDS in context.meta:
+        return context.meta[_WORDS]
+    return target
+
+
+def connection_options(command: F) -> F:
+    """The options about the connection: --era, --timeout, --stderr."""
+    for option in (
+        click.option("--stderr", is_flag=True, help="Show what the server writes to standard error."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="How long the server may take.",
+        ),
+        click.option(
+            "--era",
+            type=click.Choice(["auto", "modern", "legacy"]),
+            default="auto",
+            show_default=True,
+            help="Which era of the protocol to speak; auto asks the server.",
+        ),
+    ):
+        command = option(command)
+    return command

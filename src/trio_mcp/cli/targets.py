@@ -1,0 +1,69 @@
+"""Targets: what the user types for a server, as the data that opens it."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..connecting.targets import Address, Command, Target
+from ..transports.last_lines import TextSink
+
+__all__ = ["NoTarget", "command_of_file", "is_address", "target_typed"]
+
+
+class NoTarget(ValueError):
+    """What was typed names no server. The text is one line for the user."""
+
+
+def target_typed(typed: str | Sequence[str], stderr: TextSink | None = None) -> Target:
+    """The server that is meant by ``typed``: the words of a command, or one string.
+
+    A string is a URL, a Python file (``FILE.py`` or ``FILE.py:NAME``), or else a command as a shell splits
+    it. Commands get our whole environment, as in a shell; ``stderr`` gets a copy of what they write there. Raises
+    `NoTarget`.
+    """
+    if not isinstance(typed, str):
+        return Command(typed, inherit_env=True, stderr=stderr)
+    if is_address(typed):
+        try:
+            return Address(typed)
+        except ValueError as error:
+            raise NoTarget(str(error)) from None
+    if is_file(typed):
+        return Command(command_of_file(typed), inherit_env=True, stderr=stderr)
+    return Command(_words(typed), inherit_env=True, stderr=stderr)
+
+
+def is_address(typed: str) -> bool:
+    """Whether it is meant to be a URL."""
+    return "://" in typed.split(" ", 1)[0] or typed.startswith("unix:")
+
+
+def is_file(typed: str) -> bool:
+    """Whether it is a Python file that is there, or FILE:NAME with such a file."""
+    file, colon, name = typed.rpartition(":")
+    paths = [Path(typed)] + ([Path(file)] if colon and name.isidentifier() else [])
+    return any(path.suffix == ".py" and path.is_file() for path in paths)
+
+
+def command_of_file(typed: str) -> list[str]:
+    """What serves a Python file on standard input and output, wherever it is started."""
+    file, name = (typed, "") if Path(typed).is_file() else typed.rsplit(":", 1)
+    where = str(Path(file).absolute())
+    # -P: what lies in the current directory is none of the server's business.
+    return [sys.executable, "-P", "-m", "trio_mcp.cli", "run", f"{where}:{name}" if name else where]
+
+
+def _words(typed: str) -> list[str]:
+    try:
+        words = shlex.split(typed)
+    except ValueError as error:
+        raise NoTarget(f"{typed!r} cannot be split into words: {error}") from None
+    if not words:
+        raise NoTarget("an empty string is no server")
+    if shutil.which(words[0]) is None:
+        raise NoTarget(f"{typed!r} is no URL, no Python file (FILE.py), and there is no command {words[0]!r}")
+    return words

@@ -1,0 +1,152 @@
+"""``trio-mcp inspect``: what a server offers."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import TRIO_MCP, run, written
+
+from trio_mcp import Server, serve_tcp
+
+SERVERS = Path(__file__).parents[1] / "peers" / "servers"
+INSPECT = [*TRIO_MCP, "inspect"]
+SHOP = """
+    from dataclasses import dataclass
+    from trio_mcp import Server
+    server = Server("shop", "2.5", instructions="Be \\x1b[31mquick.")
+
+    @server.tool
+    async def order(item: str, number: int = 1) -> str:
+        '''Order something.
+
+        More words.'''
+        return item
+
+    @server.resource("shop://menu", mime_type="text/plain")
+    async def menu() -> str:
+        return "soup"
+
+    @server.resource("shop://menu/{day}")
+    async def menu_of(day: str) -> str:
+        return day
+
+    @server.prompt
+    async def praise(dish: str, tone: str = "warm") -> str:
+        '''Words for the cook.'''
+        return dish
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    return written(tmp_path / "shop.py", SHOP)
+
+
+async def test_tables_show_what_a_file_serves(shop: str):
+    ended = await run([*INSPECT, shop])
+    assert (ended.status, ended.stderr) == (0, "")
+    lines = [" ".join(line.replace("│", " ").split()) for line in ended.stdout.splitlines()]
+    for line in (
+        "server shop 2.5",
+        "revision 2026-07-28 (modern)",
+        "instructions Be \ufffd[31mquick.",
+        "order item: string Order something.",
+        "number?: integer",
+        "shop://menu menu text/plain",
+        "praise dish Words for the cook.",
+        "tone?",
+    ):
+        assert line in lines
+    assert any(line.startswith("shop://menu/{day} menu_of") for line in lines)
+    assert "\x1b" not in ended.stdout
+
+
+async def test_json_holds_all_of_it_as_the_wire_says_it(shop: str):
+    ended = await run([*INSPECT, shop, "--json", "--era", "legacy"])
+    offers = json.loads(ended.stdout)
+    assert offers["server"] == {"name": "shop", "version": "2.5"}
+    assert (offers["revision"], offers["era"]) == ("2025-11-25", "legacy")
+    (tool,) = offers["tools"]
+    assert tool["inputSchema"]["required"] == ["item"]
+    assert [resource["uri"] for resource in offers["resources"]] == ["shop://menu"]
+    assert [template["uriTemplate"] for template in offers["resourceTemplates"]] == ["shop://menu/{day}"]
+    assert [prompt["name"] for prompt in offers["prompts"]] == ["praise"]
+
+
+async def test_what_a_server_does_not_declare_is_null_and_has_no_table(tmp_path: Path):
+    bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
+    ended = await run([*INSPECT, bare, "--json"])
+    offers = json.loads(ended.stdout)
+    assert [offers[kind] for kind in ("tools", "resources", "resourceTemplates", "prompts")] == [None] * 4
+    assert "tool" not in (await run([*INSPECT, bare])).stdout
+
+
+@pytest.mark.parametrize("kind", ["official", "fastmcp"])
+async def test_servers_of_other_software_are_shown_whether_quoted_or_after_dashes(kind: str):
+    command = [sys.executable, str(SERVERS / f"{kind}_server.py")]
+    quoted = await run([*INSPECT, shlex.join(command), "--json"])
+    after_dashes = await run([*INSPECT, "--json", "--", *command])
+    assert quoted.status == after_dashes.status == 0
+    assert quoted.stdout == after_dashes.stdout
+    offers = json.loads(quoted.stdout)
+    assert offers["server"]["name"] == "peer"
+    assert {"echo", "add"} <= {tool["name"] for tool in offers["tools"]}
+
+
+async def test_server_that_listens_is_shown_by_its_url(nursery):
+    listeners = await nursery.start(serve_tcp, Server("listening", "1"), "127.0.0.1", 0)
+    ended = await run([*INSPECT, f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"])
+    assert "listening 1" in ended.stdout
+    assert ended.status == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("no-such-thing", "there is no command 'no-such-thing'"),
+        ("http://127.0.0.1/mcp", "Streamable HTTP is not spoken yet"),
+        ("ws:///mcp", "the address of a WebSocket is like"),
+        ("tcp://127.0.0.1", "a TCP address is like"),
+        ("say 'hello", "cannot be split into words"),
+        ("", "an empty string is no server"),
+    ],
+)
+async def test_target_that_is_none_is_a_usage_error(target: str, words: str):
+    ended = await run([*INSPECT, target])
+    assert ended.status == 2
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+async def test_dashes_without_a_command_are_a_usage_error():
+    ended = await run([*INSPECT, "--"])
+    assert ended.status == 2
+    assert "a command is missing after --" in ended.stderr
+
+
+async def test_server_that_exits_is_a_sentence_with_its_last_lines():
+    ended = await run([*INSPECT, "--", sys.executable, "-c", "import sys; sys.exit('out of \x1b[5mluck')"])
+    assert ended.status == 3
+    assert ended.stderr == (
+        "trio-mcp: the server exited (exit status 1); its last lines on stderr:\n  out of \ufffd[5mluck\n"
+    )
+
+
+async def test_nobody_at_the_address_is_a_sentence():
+    ended = await run([*INSPECT, "tcp://127.0.0.1:9"])
+    assert ended.status == 3
+    assert ended.stderr.startswith("trio-mcp: no connection to 127.0.0.1 port 9")
+    assert "Traceback" not in ended.stderr
+
+
+async def test_server_that_never_answers_runs_out_of_time():
+    ended = await run([*INSPECT, "--timeout", "0.3", "--", sys.executable, "-c", "import sys; sys.stdin.read()"])
+    assert (ended.status, ended.stderr) == (5, "trio-mcp: the server did not answer in time\n")
+
+
+async def test_stderr_of_the_server_is_shown_on_demand():
+    code = "import sys; print('hello there', file=sys.stderr); sys.exit(3)"
+    ended = await run([*INSPECT, "--stderr", "--", sys.executable, "-c", code])
+    assert ended.stderr.startswith("hello there\n")
