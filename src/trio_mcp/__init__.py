@@ -69,6 +69,7 @@ from .spec.trace_context import TraceContext
 from .state.connection_state import MethodUnavailable
 
 if TYPE_CHECKING:
+    from .client.cache import CachePartition, ResponseCache
     from .client.changes import Change
     from .client.client import Client
     from .client.keep_alive import KeepAlive
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
 
 _LATER: Final = {
     "Address": ".connecting.targets",
+    "CachePartition": ".client.cache",
     "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
     "Changes": ".client.subscriptions",
@@ -109,6 +111,7 @@ _LATER: Final = {
     "MemberStatus": ".hosting.states",
     "MemberUnavailable": ".hosting.errors",
     "NotInCatalogue": ".hosting.errors",
+    "ResponseCache": ".client.cache",
     "open_group": ".hosting.group",
     "open_memory": ".connecting.memory",
     "open_stdio": ".connecting.stdio",
@@ -133,6 +136,7 @@ __all__ = [
     "BadAnswer",
     "BlobResourceContents",
     "CacheHints",
+    "CachePartition",
     "CallToolResult",
     "CancelCause",
     "Cancellation",
@@ -201,6 +205,7 @@ __all__ = [
     "ResourceNotFound",
     "ResourceTemplate",
     "ResourceTemplateReference",
+    "ResponseCache",
     "RestartPolicy",
     "Revision",
     "Root",

@@ -28,6 +28,7 @@ FACTS: dict[str, list[Any]] = {
     "log_level": ["connection", "connection", "connection", "connection", "request"],
     "changes": ["free", "free", "free", "free", "listen"],
     "result_type": [False, False, False, False, True],
+    "cache_hints": [False, False, False, False, True],
     "server_info_in_meta": [False, False, False, False, True],
     "resource_not_found": [-32002, -32002, -32002, -32002, -32602],
     "invalid_arguments": ["error", "error", "error", "result", "result"],

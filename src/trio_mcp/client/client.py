@@ -29,11 +29,8 @@ from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation
 from ..spec.log_levels import LogLevel
 from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, check_meta_keys
 from ..spec.notifications import SetLevelParams
-from ..spec.prompts import GetPromptParams, GetPromptResult, ListPromptsResult, Prompt
+from ..spec.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..spec.resources import (
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    PageParams,
     ReadResourceParams,
     ReadResourceResult,
     Resource,
@@ -42,11 +39,12 @@ from ..spec.resources import (
 )
 from ..spec.revisions import LATEST_LEGACY, Revision
 from ..spec.subscriptions import ListenParams, SubscriptionFilter
-from ..spec.tools import CallToolParams, CallToolResult, ListToolsResult, Tool
+from ..spec.tools import CallToolParams, CallToolResult, Tool
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .answers import Answers
+from .cached_requests import CACHEABLE, CachedRequests
 from .call_limits import CallLimits
 from .callbacks import Callbacks
 from .input_responses import InputRounds
@@ -87,6 +85,9 @@ class Client:
             channel, self._state, self, settings.limits, workers=workers, tracing=settings.tracing
         )
         self._rounds = InputRounds(self.duplex.outbound, self._answers, settings)
+        self._cached = CachedRequests(self._rounds, self.duplex.outbound, settings.cache)
+        if settings.cache is not None:
+            self.callbacks.watchers.append(settings.cache.changed)
         self.subscriptions = Subscriptions(self.duplex, self.callbacks, self._open_stream)
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
@@ -134,11 +135,18 @@ class Client:
         return await self.request("tools/call", params, CallToolResult, on_progress=on_progress, meta=meta)
 
     async def read_resource(
-        self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None
+        self,
+        uri: str,
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+        refresh: bool = False,
     ) -> ReadResourceResult:
-        """Read a resource. An unknown one is a `PeerError`: code -32002 in legacy revisions, -32602 in modern."""
+        """Read a resource. An unknown one is a `PeerError`: code -32002 in legacy revisions, -32602 in modern.
+        ``refresh``: see `request`."""
+        params = ReadResourceParams(uri)
         return await self.request(
-            "resources/read", ReadResourceParams(uri), ReadResourceResult, on_progress=on_progress, meta=meta
+            "resources/read", params, ReadResourceResult, on_progress=on_progress, meta=meta, refresh=refresh
         )
 
     async def get_prompt(
@@ -168,28 +176,21 @@ class Client:
 
     # Listing
 
-    def list_tools(self) -> AsyncIterator[Tool]:
-        """All tools, page after page: ``async for tool in client.list_tools()``."""
-        return self._list("tools/list", ListToolsResult, "tools")
+    def list_tools(self, *, refresh: bool = False) -> AsyncIterator[Tool]:
+        """All tools, page after page: ``async for tool in client.list_tools()``. ``refresh``: see `request`."""
+        return Pages(self.request, "tools/list", refresh=refresh)
 
-    def list_resources(self) -> AsyncIterator[Resource]:
+    def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
         """All resources, page after page."""
-        return self._list("resources/list", ListResourcesResult, "resources")
+        return Pages(self.request, "resources/list", refresh=refresh)
 
-    def list_resource_templates(self) -> AsyncIterator[ResourceTemplate]:
+    def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
         """All resource templates, page after page."""
-        return self._list("resources/templates/list", ListResourceTemplatesResult, "resource_templates")
+        return Pages(self.request, "resources/templates/list", refresh=refresh)
 
-    def list_prompts(self) -> AsyncIterator[Prompt]:
+    def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
         """All prompts, page after page."""
-        return self._list("prompts/list", ListPromptsResult, "prompts")
-
-    def _list(self, method: str, result_type: type[Any], name: str) -> AsyncIterator[Any]:
-        async def ask(cursor: str | None) -> tuple[list[Any], str | None]:
-            page = await self.request(method, PageParams(cursor), result_type)
-            return getattr(page, name), page.next_cursor
-
-        return Pages(method, ask)
+        return Pages(self.request, "prompts/list", refresh=refresh)
 
     # Changes, logs, health
 
@@ -241,7 +242,7 @@ class Client:
         if "ping" in self._revision.methods:
             await self.request("ping", None, EmptyResult)
         else:
-            await self.request("server/discover", None, DiscoverResult)
+            await self.request("server/discover", None, DiscoverResult, refresh=True)
 
     async def until_lost(self) -> NoReturn:
         """Wait for the end of the connection, and raise it: `ConnectionLost`."""
@@ -264,16 +265,24 @@ class Client:
         *,
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
+        refresh: bool = False,
     ) -> T:
         """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
-        ``meta`` is added to its ``_meta``. See the class for errors, `call_tool` for ``on_progress``."""
+        ``meta`` is added to its ``_meta``. See the class for errors, `call_tool` for ``on_progress``.
+
+        Where the answer to the same request is kept and fresh, that is returned and nothing is sent, unless
+        ``refresh`` says so. See `ClientSettings.cache`.
+        """
         revision = self._revision
         check_meta_keys(meta)
         data: JSONObject = {} if params is None else unstructure(params, revision)
         if self._meta or meta:
             data = {**data, "_meta": {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}}
         with self._limits.around_call():
-            result = (await self._rounds.request(method, data, revision, on_progress)).result
+            if method in CACHEABLE:
+                result = await self._cached.request(method, data, revision, on_progress, refresh=refresh)
+            else:
+                result = (await self._rounds.request(method, data, revision, on_progress)).result
         return structured(method, result, result_type)
 
     def _open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:

@@ -4,6 +4,7 @@ answers (2026-07-28 basic, Multi Round-Trip Requests)."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, cast
 
 import attrs
@@ -32,6 +33,9 @@ class Completed:
     rounds: int
     """Requests it took. After more than one it is the answer to what was said in between, so it is not kept for
     other calls."""
+    received: float = -inf
+    """When it was read, on trio's clock, which may be long before the callbacks it waited for were done; told of
+    cacheable methods in modern revisions."""
 
 
 class InputRounds:
@@ -67,7 +71,7 @@ class InputRounds:
                 result = await self._outbound.request(method, params or None, revision, on_progress, trips=trips)
                 if trips.asked is None:
                     _check_result_type(method, result)
-                    return Completed(result, rounds)
+                    return Completed(result, rounds, trips.received)
                 if rounds > self._settings.max_rounds:
                     raise ProtocolViolation(f"{method}: the server asked more than {rounds - 1} times for input")
                 with answering(params.get("_meta") or {}):

@@ -18,6 +18,7 @@ from ..spec.notifications import LogParams
 from ..spec.revisions import LEGACY_REVISIONS
 from ..spec.roots import Root
 from ..spec.sampling import CreateMessageParams, CreateMessageResult
+from .cache import CachePartition, ResponseCache
 from .keep_alive import KeepAlive
 
 __all__ = [
@@ -54,6 +55,7 @@ class ClientOptions(TypedDict, total=False):
     on_resource_updated: Callable[[str], Any]
     max_rounds: int
     max_input_requests: int
+    cache: CachePartition | None
     limits: Limits
     tracing: Tracing | None
     era: Literal["auto", "modern", "legacy"]
@@ -114,6 +116,9 @@ class ClientSettings:
     """How often a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
     max_input_requests: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """How many questions it may ask at once, each answered in a task of its own; `ProtocolViolation` beyond."""
+    cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
+    """Where answers of a modern server are kept while they are fresh: of the client alone by default. `None` keeps
+    nothing, which is also what most servers ask for."""
     limits: Limits = DEFAULT_LIMITS
     """What the server may take from us."""
     tracing: Tracing | None = None

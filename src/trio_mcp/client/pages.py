@@ -4,26 +4,53 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from ..jsonrpc.errors import ProtocolViolation
+import attrs
+
+from ..jsonrpc.errors import INVALID_PARAMS, PeerError, ProtocolViolation
+from ..spec.prompts import ListPromptsResult
+from ..spec.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
+from ..spec.tools import ListToolsResult
 
 __all__ = ["Pages"]
 
 T = TypeVar("T")
 
 
-class Pages(AsyncIterator[T], Generic[T]):
-    """The items of all pages, each page asked for when its first item is.
+@attrs.frozen
+class _List:
+    page: type[Any]
+    items: str
+    """The member of a page that holds them."""
+    identity: str
+    """The member of an item that tells it from all others."""
 
-    ``ask`` takes a cursor, `None` for the first page, and gives the items and the cursor of the next page. No
-    async generator, so it may be left at any item without being closed. A cancelled step can be repeated.
+
+_LISTS: Final = {
+    "tools/list": _List(ListToolsResult, "tools", "name"),
+    "prompts/list": _List(ListPromptsResult, "prompts", "name"),
+    "resources/list": _List(ListResourcesResult, "resources", "uri"),
+    "resources/templates/list": _List(ListResourceTemplatesResult, "resource_templates", "uri_template"),
+}
+
+
+class Pages(AsyncIterator[T], Generic[T]):
+    """The items of all pages of what ``method`` lists, each page asked for when its first item is.
+
+    ``request`` is that of a client, and ``refresh`` is handed on to it. A cursor may be refused that was good when
+    its page was kept in the cache: all pages are fetched anew then, once, and what was given already is passed over.
+    No async generator, so it may be left at any item without being closed. A cancelled step can be repeated.
     """
 
-    def __init__(self, method: str, ask: Callable[[str | None], Awaitable[tuple[list[T], str | None]]]) -> None:
+    def __init__(self, request: Callable[..., Awaitable[Any]], method: str, *, refresh: bool) -> None:
+        self._request = request
         self._method = method
-        self._ask = ask
+        self._list = _LISTS[method]
+        self._refresh = refresh
         self._items: deque[T] = deque()
+        self._given: set[str] = set()
+        self._passed_over: set[str] = set()
         self._cursor: str | None = None
         self._seen: set[str] = set()
         self._complete = False
@@ -39,9 +66,25 @@ class Pages(AsyncIterator[T], Generic[T]):
         if self._cursor in self._seen:
             self._complete = True
             raise ProtocolViolation(f"{self._method}: the server gave the same cursor twice")
-        items, cursor = await self._ask(self._cursor)
+        try:
+            page = await self._request(self._method, PageParams(self._cursor), self._list.page, refresh=self._refresh)
+        except PeerError as error:
+            if self._refresh or self._cursor is None or error.code != INVALID_PARAMS:
+                raise
+            # 2026-07-28 caching, Interaction with Pagination: SHOULD re-fetch from the beginning.
+            self._refresh, self._cursor = True, None
+            self._seen.clear()
+            self._passed_over |= self._given
+            return
         if self._cursor is not None:
             self._seen.add(self._cursor)
-        self._items.extend(items)
-        self._cursor = cursor
-        self._complete = cursor is None
+        self._take(getattr(page, self._list.items))
+        self._cursor = page.next_cursor
+        self._complete = self._cursor is None
+
+    def _take(self, items: list[T]) -> None:
+        for item in items:
+            identity = getattr(item, self._list.identity)
+            self._given.add(identity)
+            if identity not in self._passed_over:
+                self._items.append(item)

@@ -25,7 +25,9 @@ from .messages import (
 )
 
 __all__ = [
+    "canonical_value",
     "decode",
+    "decode_value",
     "encode",
     "encode_value",
     "frame_error",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 _encoder = msgspec.json.Encoder()
+_canonical = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder()
 
 _MISSING: Any = object()
@@ -144,6 +147,17 @@ def encode_value(value: Any) -> bytes:
     if not finite:
         raise NotSerializable("not serializable as JSON: NaN and infinities have no JSON form")
     return text
+
+
+def canonical_value(value: Any) -> bytes:
+    """As `encode_value`, the members of objects sorted: the order in which they were set makes no difference."""
+    encode_value(value)  # says what JSON cannot carry
+    return _canonical.encode(value)
+
+
+def decode_value(text: bytes) -> Any:
+    """What `encode_value` has written. Raises `RecursionError` where the stack is nearly full."""
+    return _decoder.decode(text)
 
 
 def _is_finite(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -56,6 +57,8 @@ class RoundTrips:
     asked: RequestId | None = None
     """The last request that was answered by asking, while no later one has reached the server: under this id it
     knows the call. `None`: it knows of none, or of one that is in flight, or the call was left."""
+    received: float = -inf
+    """When the last answer was read, on trio's clock; told of cacheable methods."""
 
     def leave(self, error: BaseException) -> None:
         """The call ends with ``error``: tell the server, where it waits for the next request. Idempotent."""
@@ -71,7 +74,7 @@ class Call(Owner):
     cancel them.
     """
 
-    __slots__ = ("_items", "_limits", "_on_progress", "_parked", "end", "on_notification", "request")
+    __slots__ = ("_items", "_limits", "_on_progress", "_parked", "end", "ended", "on_notification", "request")
 
     def __init__(
         self,
@@ -85,6 +88,8 @@ class Call(Owner):
         request.waiter = self
         self.end: Settled | None = None
         """`None` while it is in flight, and for ever when it was abandoned."""
+        self.ended = -inf
+        """When it ended, on trio's clock, where that matters: for answers that may be kept."""
         self.on_notification = on_notification
         """Who gets what comes on the stream that the request opened."""
         self._on_progress = on_progress
@@ -108,6 +113,8 @@ class Call(Owner):
     def settle(self, end: Settled) -> None:
         """The end has arrived, by wire or by loss of the connection."""
         self.end = end
+        if self.request.method.cacheable:
+            self.ended = trio.current_time()
         self._parked.unpark()
 
     async def outcome(self) -> Settled:

@@ -95,6 +95,7 @@ class Outbound:
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
+                trips.received = call.ended
         if span is not None:
             span.end(end.result, end.error)
         if end.error is not None:

@@ -40,6 +40,8 @@ class Revision:
     """List changes and resource updates flow freely, or on ``subscriptions/listen`` only."""
     result_type: bool
     """Results carry ``resultType``."""
+    cache_hints: bool
+    """Results of cacheable methods carry ``ttlMs`` and ``cacheScope``."""
     server_info_in_meta: bool
     """Results carry the server's name and version in ``_meta``."""
     resource_not_found: int
@@ -72,6 +74,7 @@ def _chain() -> list[Revision]:
         log_level="connection",
         changes="free",
         result_type=False,
+        cache_hints=False,
         server_info_in_meta=False,
         resource_not_found=-32002,
         invalid_arguments="error",
@@ -96,6 +99,7 @@ def _chain() -> list[Revision]:
         log_level="request",
         changes="listen",
         result_type=True,
+        cache_hints=True,
         server_info_in_meta=True,
         resource_not_found=-32602,
         missing_capability=-32021,

@@ -1,0 +1,237 @@
+"""ResponseCache: answers of modern servers, kept while they are fresh (2026-07-28 caching).
+
+No trio here: whoever calls says what time it is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
+from math import inf
+from typing import Any, Final, NamedTuple, cast
+
+import attrs
+
+from ..jsonrpc.codec import decode_value, encode_value
+from ..jsonrpc.errors import INVALID_PARAMS, NotSerializable
+from ..spec.caching import scope_in, ttl_ms_in
+from ..spec.fields import JSONObject
+from .changes import Change
+
+__all__ = ["CachePartition", "Fetch", "Question", "ResponseCache"]
+
+_PUBLIC: Final = "public"
+_OUTDATED_BY: Final = {
+    "tools": ("tools/list", "server/discover"),
+    "prompts": ("prompts/list", "server/discover"),
+    "resources": ("resources/list", "resources/templates/list", "server/discover"),
+    "resource": ("resources/read",),
+}
+"""What each kind of change makes stale. Capabilities may come and go with the first and the last of a list."""
+
+
+@attrs.frozen
+class Question:
+    """What an answer is the answer to (2026-07-28 caching, Cache Key)."""
+
+    method: str
+    params: bytes
+    """All parameters that affect the result, as JSON of one form."""
+    uri: str | None = None
+    cursor: str | None = None
+
+
+class _Key(NamedTuple):
+    server: object
+    owner: object
+    question: Question
+
+
+@attrs.frozen(eq=False)
+class _Entry:
+    body: bytes
+    fresh_until: float
+    size: int
+
+
+@attrs.define(eq=False)
+class Fetch:
+    """A question that is asked at this moment, and whose answer may be kept."""
+
+    partition: CachePartition
+    question: Question
+    outdated: bool = False
+    """The answer may be older than a change that was seen, or than an answer that came before it."""
+
+    def keep(self, result: Any, received: float) -> None:
+        """The answer came at ``received``. Keep it if its hints let us; it replaces what was kept, in any case."""
+        self.partition.cache.answered(self, result, received)
+
+    def refused(self, code: int) -> None:
+        """An error came: what was kept is not true any more, and with a bad cursor no page of the list is."""
+        question = self.question
+        if question.cursor is not None and code == INVALID_PARAMS:
+            # Interaction with Pagination: SHOULD discard all cached pages.
+            self.partition.cache.outdate(self.partition.server, question.method)
+        else:
+            self.partition.forget(question)
+
+
+class ResponseCache:
+    """What modern servers answered, as long as they said that it stays good, for any number of clients.
+
+    At most ``max_entries`` answers and ``max_bytes`` of them and of what they answer; the least recently used go
+    first. No answer is taken for fresh longer than ``max_ttl`` seconds, whatever its server says. It belongs to one
+    `trio.run`, whose clock it goes by. Raises `ValueError` for bounds below 0 and for a ``max_ttl`` without end.
+
+    Nothing in it can be changed through what it gave out. `partition` says who may see what.
+    """
+
+    def __init__(
+        self, *, max_entries: int = 1000, max_bytes: int = 16 * 1024 * 1024, max_ttl: float = 24 * 3600.0
+    ) -> None:
+        if not (max_entries >= 0 and max_bytes >= 0 and 0 <= max_ttl < inf):
+            raise ValueError(f"a bound is finite and not negative: {max_entries}, {max_bytes}, {max_ttl}")
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._max_ttl = max_ttl
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._by_method: dict[tuple[object, str], dict[_Key, None]] = {}
+        self._fetches: dict[Fetch, None] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all it holds."""
+        return self._bytes
+
+    def partition(self, server: str | None = None, principal: str | None = None) -> CachePartition:
+        """The part of it that clients of ``server`` use who act for ``principal``; the option ``cache`` takes it.
+
+        Clients share what is public with all partitions of the same ``server``, and what is private with those that
+        name the same ``principal`` as well. `None` is nobody else's, be it the server or the principal. Both names
+        are yours: an endpoint and a user, for example. What a server says of itself never counts. A principal is
+        one authorization context: other rights, other name.
+        """
+        return CachePartition(
+            self,
+            object() if server is None else server,
+            object() if principal is None else ("principal", principal),
+        )
+
+    def find(self, partition: CachePartition, question: Question, now: float) -> Any:
+        """A copy of the fresh answer that this partition may see; `None` when there is none."""
+        for key in partition.keys(question):
+            entry = self._entries.get(key)
+            if entry is None:
+                continue
+            # Freshness Calculation: fresh while now < t_received + ttlMs.
+            if now < entry.fresh_until:
+                self._entries.move_to_end(key)
+                try:
+                    return decode_value(entry.body)
+                except RecursionError:
+                    pass  # the same, the other way round
+            self._remove(key)
+        return None
+
+    @contextmanager
+    def fetching(self, partition: CachePartition, question: Question) -> Generator[Fetch]:
+        """Inside, ``question`` is asked. Changes that are seen meanwhile outdate its answer."""
+        fetch = Fetch(partition, question)
+        self._fetches[fetch] = None
+        try:
+            yield fetch
+        finally:
+            del self._fetches[fetch]
+
+    def answered(self, fetch: Fetch, result: Any, received: float) -> None:
+        """See `Fetch.keep`."""
+        if fetch.outdated:
+            return
+        self._outdate_earlier(fetch)
+        fetch.partition.forget(fetch.question)
+        if not isinstance(result, dict):
+            return  # it makes no sense, and whoever reads it says so
+        hints = cast("JSONObject", result)
+        ttl = min(ttl_ms_in(hints), self._max_ttl * 1000) / 1000
+        if ttl == 0:
+            return
+        try:
+            body = encode_value(result)
+        except NotSerializable:
+            return  # it was read with more of the stack left than there is here
+        private, public = fetch.partition.keys(fetch.question)
+        self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
+
+    def _outdate_earlier(self, fetch: Fetch) -> None:
+        """An answer to a later request has come first, so the earlier one may tell of an earlier state."""
+        for earlier in self._fetches:
+            if earlier is fetch:
+                return
+            if earlier.partition.server == fetch.partition.server and earlier.question == fetch.question:
+                earlier.outdated = True
+
+    def outdate(self, server: object, method: str, uri: str | None = None) -> None:
+        """Forget what ``server`` answered to ``method``, and do not keep what it is answering to it: with ``uri``
+        only what was read there, or above it, since what changed may be a part of that."""
+        for fetch in self._fetches:
+            if (fetch.partition.server, fetch.question.method) == (server, method) and _holds(fetch.question, uri):
+                fetch.outdated = True
+        for key in [key for key in self._by_method.get((server, method), ()) if _holds(key.question, uri)]:
+            self._remove(key)
+
+    def forget(self, key: _Key) -> None:
+        """Drop it, if it is there."""
+        if key in self._entries:
+            self._remove(key)
+
+    def _add(self, key: _Key, body: bytes, fresh_until: float) -> None:
+        question = key.question
+        size = len(body) + len(question.params) + len(question.uri or "") + len(question.cursor or "")
+        if size > self._max_bytes:
+            return
+        self._entries[key] = _Entry(body, fresh_until, size)
+        self._by_method.setdefault((key.server, question.method), {})[key] = None
+        self._bytes += size
+        while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
+            self._remove(next(iter(self._entries)))
+
+    def _remove(self, key: _Key) -> None:
+        self._bytes -= self._entries.pop(key).size
+        topic = (key.server, key.question.method)
+        del self._by_method[topic][key]
+        if not self._by_method[topic]:
+            del self._by_method[topic]
+
+
+@attrs.frozen(eq=False)
+class CachePartition:
+    """What one authorization context may see of a `ResponseCache`. `ResponseCache.partition` makes it."""
+
+    cache: ResponseCache
+    server: object
+    owner: object
+
+    def keys(self, question: Question) -> tuple[_Key, _Key]:
+        """Where a private and where a public answer is kept."""
+        return _Key(self.server, self.owner, question), _Key(self.server, _PUBLIC, question)
+
+    def forget(self, question: Question) -> None:
+        """Drop what is kept for it."""
+        for key in self.keys(question):
+            self.cache.forget(key)
+
+    def changed(self, change: Change) -> None:
+        """The server has told of a change (2026-07-28 caching, Interaction with Notifications)."""
+        for method in _OUTDATED_BY[change.kind]:
+            self.cache.outdate(self.server, method, change.uri)
+
+
+def _holds(question: Question, uri: str | None) -> bool:
+    """Whether what changed at ``uri``, at any place if that is `None`, is or may be part of what was asked for."""
+    return uri is None or (question.uri is not None and uri.startswith(question.uri))

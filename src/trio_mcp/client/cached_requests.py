@@ -1,0 +1,88 @@
+"""CachedRequests: a request is sent only where no fresh answer is kept."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import trio
+
+from ..jsonrpc.codec import canonical_value
+from ..jsonrpc.errors import NotSerializable, PeerError
+from ..runtime.calls import OnProgress
+from ..runtime.outbound import Outbound
+from ..spec.fields import JSONObject
+from ..spec.meta import BAGGAGE, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE
+from ..spec.methods import ROWS
+from ..spec.revisions import Revision
+from .cache import CachePartition, Question
+from .input_responses import InputRounds
+
+__all__ = ["CACHEABLE", "CachedRequests"]
+
+CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
+"""The methods whose answers may be kept: all others need not come here."""
+
+_WITHOUT_EFFECT: Final = frozenset({BAGGAGE, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
+"""Keys of ``_meta`` that say nothing of what is asked for. All others are part of the question: a server may list
+other tools to a client that can do more."""
+
+
+class CachedRequests:
+    """Sends requests of `CACHEABLE` methods as ``rounds`` does, but for those whose answer is in ``partition``.
+
+    Without a partition it keeps nothing.
+    """
+
+    def __init__(self, rounds: InputRounds, outbound: Outbound, partition: CachePartition | None) -> None:
+        self._rounds = rounds
+        self._outbound = outbound
+        self._partition = partition
+
+    async def request(
+        self,
+        method: str,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        *,
+        refresh: bool,
+    ) -> Any:
+        """The result, plain data that is the caller's own. ``refresh``: ask, whatever is kept, and keep the answer.
+
+        A kept answer is given on a living connection only, with a checkpoint before it. What took more than one
+        round is not kept: it depends on what was answered in between (2026-07-28 caching, Cache Key: MUST NOT).
+        """
+        question = None if self._partition is None else _question(method, params, revision)
+        if self._partition is None or question is None:
+            return (await self._rounds.request(method, params, revision, on_progress)).result
+        cache = self._partition.cache
+        if len(cache) and not refresh:
+            with self._outbound.while_connected():
+                await trio.lowlevel.checkpoint()
+            kept = cache.find(self._partition, question, trio.current_time())
+            if kept is not None:
+                return kept
+        with cache.fetching(self._partition, question) as fetch:
+            try:
+                completed = await self._rounds.request(method, params, revision, on_progress)
+            except PeerError as error:
+                fetch.refused(error.code)
+                raise
+            if completed.rounds == 1:
+                fetch.keep(completed.result, completed.received)
+            return completed.result
+
+
+def _question(method: str, params: JSONObject, revision: Revision) -> Question | None:
+    """What is asked; `None` where the answer is not to be kept."""
+    if not revision.cache_hints:
+        return None
+    if "inputResponses" in params or "requestState" in params:
+        return None  # Cache Key: results of such requests MUST NOT be cached
+    meta = {key: value for key, value in params.get("_meta", {}).items() if key not in _WITHOUT_EFFECT}
+    try:
+        text = canonical_value({**params, "_meta": meta})
+    except NotSerializable:
+        return None  # it cannot be sent either, and whoever tries says so
+    uri, cursor = params.get("uri"), params.get("cursor")
+    return Question(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

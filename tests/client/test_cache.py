@@ -1,0 +1,277 @@
+"""What a cache of answers keeps, for whom, and how long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trio_mcp import CachePartition, ResponseCache
+from trio_mcp.client.cache import Fetch, Question
+from trio_mcp.client.changes import Change
+
+TOOLS = Question("tools/list", b"{}")
+SECOND_PAGE = Question("tools/list", b'{"cursor":"2"}', cursor="2")
+
+
+def read(uri: str) -> Question:
+    return Question("resources/read", uri.encode(), uri=uri)
+
+
+def keep(partition: CachePartition, question: Question, answer: Any, now: float = 0.0) -> None:
+    with partition.cache.fetching(partition, question) as fetch:
+        fetch.keep(answer, now)
+
+
+def told(name: str, ttl_ms: Any = 1000, scope: str = "private") -> dict[str, Any]:
+    return {"tools": [{"name": name}], "ttlMs": ttl_ms, "cacheScope": scope}
+
+
+def shown(partition: CachePartition, question: Question = TOOLS, now: float = 0.0) -> Any:
+    found = partition.cache.find(partition, question, now)
+    return None if found is None else found["tools"][0]["name"]
+
+
+def test_an_answer_is_fresh_until_its_time_is_up_and_not_at_that_moment() -> None:
+    partition = ResponseCache().partition()
+    keep(partition, TOOLS, told("a"), now=5.0)
+    assert [shown(partition, now=now) for now in (5.0, 5.999, 6.0)] == ["a", "a", None]
+    assert len(partition.cache) == 0
+
+
+@pytest.mark.parametrize("ttl_ms", [0, -1, None, "1000", True, [1000]])
+def test_an_answer_without_a_good_time_to_live_is_not_kept(ttl_ms: Any) -> None:
+    partition = ResponseCache().partition()
+    keep(partition, TOOLS, told("a", ttl_ms))
+    assert len(partition.cache) == 0
+
+
+@pytest.mark.parametrize("ttl_ms", [10**12, 2**70 / 1])
+def test_no_answer_is_fresh_for_longer_than_the_cache_allows(ttl_ms: float) -> None:
+    partition = ResponseCache(max_ttl=60).partition()
+    keep(partition, TOOLS, told("a", ttl_ms))
+    assert [shown(partition, now=now) for now in (59.9, 60.0)] == ["a", None]
+
+
+def test_an_answer_that_cannot_be_written_is_not_kept() -> None:
+    partition, deep = ResponseCache().partition(), list[Any]()
+    for _ in range(100_000):
+        deep = [deep]
+    keep(partition, TOOLS, {**told("a"), "deep": deep})
+    assert len(partition.cache) == 0
+
+
+def test_an_answer_that_is_no_object_is_not_kept() -> None:
+    partition = ResponseCache().partition()
+    keep(partition, TOOLS, [1, 2])
+    assert len(partition.cache) == 0
+
+
+def test_what_was_given_out_can_be_changed_without_harm() -> None:
+    partition, answer = ResponseCache().partition(), told("a")
+    keep(partition, TOOLS, answer)
+    answer["tools"][0]["name"] = "poison"
+    found = partition.cache.find(partition, TOOLS, 0.0)
+    found["tools"].clear()
+    assert shown(partition) == "a"
+
+
+def test_a_private_answer_is_shown_to_its_principal_alone() -> None:
+    cache = ResponseCache()
+    keep(cache.partition("s", "ann"), TOOLS, told("a"))
+    assert shown(cache.partition("s", "ann")) == "a"
+    assert shown(cache.partition("s", "bob")) is None
+    assert shown(cache.partition("s")) is None
+    assert shown(cache.partition("t", "ann")) is None
+    assert shown(cache.partition(None, "ann")) is None
+
+
+def test_a_public_answer_is_shown_to_all_clients_of_its_server() -> None:
+    cache = ResponseCache()
+    keep(cache.partition("s", "ann"), TOOLS, told("a", scope="public"))
+    assert shown(cache.partition("s", "bob")) == shown(cache.partition("s")) == "a"
+    assert shown(cache.partition("t", "ann")) is shown(cache.partition()) is None
+
+
+def test_partitions_without_names_share_nothing() -> None:
+    cache = ResponseCache()
+    keep(cache.partition("s"), TOOLS, told("a"))
+    keep(cache.partition(), TOOLS, told("b", scope="public"))
+    keep(cache.partition(None, "ann"), TOOLS, told("c", scope="public"))
+    assert [shown(cache.partition("s")), shown(cache.partition()), shown(cache.partition(None, "ann"))] == [None] * 3
+
+
+def test_a_principal_cannot_be_called_so_that_it_is_the_public() -> None:
+    cache = ResponseCache()
+    keep(cache.partition("s", "public"), TOOLS, told("a"))
+    assert shown(cache.partition("s", "bob")) is None
+
+
+def test_a_later_answer_replaces_the_one_that_is_kept_even_if_it_is_not_kept_itself() -> None:
+    partition = ResponseCache().partition()
+    keep(partition, TOOLS, told("a", scope="public"))
+    keep(partition, TOOLS, told("b"))
+    assert shown(partition) == "b"
+    keep(partition, TOOLS, told("c", ttl_ms=0))
+    assert len(partition.cache) == 0
+
+
+def test_an_answer_to_an_earlier_request_does_not_replace_one_to_a_later() -> None:
+    cache = ResponseCache()
+    partition = cache.partition()
+    with cache.fetching(partition, TOOLS) as earlier:
+        keep(partition, TOOLS, told("later"))
+        earlier.keep(told("earlier"), 0.0)
+    assert shown(partition) == "later"
+
+
+def test_an_answer_to_a_later_request_replaces_one_to_an_earlier() -> None:
+    cache = ResponseCache()
+    partition = cache.partition()
+    with cache.fetching(partition, TOOLS) as earlier, cache.fetching(partition, TOOLS) as later:
+        earlier.keep(told("earlier"), 0.0)
+        later.keep(told("later"), 0.0)
+    assert shown(partition) == "later"
+
+
+# Changes
+
+
+@pytest.mark.parametrize(
+    ("kind", "methods"),
+    [
+        ("tools", {"tools/list", "server/discover"}),
+        ("prompts", {"prompts/list", "server/discover"}),
+        ("resources", {"resources/list", "resources/templates/list", "server/discover"}),
+    ],
+)
+def test_the_change_of_a_list_makes_its_pages_stale_and_nothing_else(kind: Any, methods: set[str]) -> None:
+    lists = ("tools/list", "prompts/list", "resources/list", "resources/templates/list", "server/discover")
+    partition = ResponseCache().partition()
+    questions = [Question(method, cursor) for method in lists for cursor in (b"", b"2")] + [read("x://a")]
+    for question in questions:
+        keep(partition, question, told("a"))
+    partition.changed(Change(kind))
+    assert {question.method for question in questions if shown(partition, question) is None} == methods
+
+
+def test_the_change_of_a_resource_makes_it_stale_and_those_that_it_is_a_part_of() -> None:
+    partition = ResponseCache().partition()
+    uris = ("x://dir", "x://dir/a", "x://dir/a/deep", "x://dir/b", "x://other")
+    for uri in uris:
+        keep(partition, read(uri), told("a"))
+    partition.changed(Change("resource", "x://dir/a"))
+    assert [uri for uri in uris if shown(partition, read(uri)) is None] == ["x://dir", "x://dir/a"]
+
+
+def test_a_change_reaches_all_who_use_the_same_server_and_nobody_else() -> None:
+    cache = ResponseCache()
+    everybody = [cache.partition("s", "ann"), cache.partition("s", "bob"), cache.partition("t", "ann")]
+    for partition in everybody:
+        keep(partition, TOOLS, told("a"))
+    cache.partition("s", "carol").changed(Change("tools"))
+    assert [shown(partition) for partition in everybody] == [None, None, "a"]
+
+
+def test_an_answer_is_not_kept_if_a_change_was_seen_since_it_was_asked_for() -> None:
+    cache = ResponseCache()
+    ann, bob = cache.partition("s", "ann"), cache.partition("s", "bob")
+    with cache.fetching(ann, TOOLS) as hers, cache.fetching(bob, read("x://a")) as his:
+        bob.changed(Change("tools"))
+        hers.keep(told("old"), 0.0)
+        his.keep(told("good"), 0.0)
+    assert (shown(ann), shown(bob, read("x://a"))) == (None, "good")
+    keep(ann, TOOLS, told("new"))
+    assert shown(ann) == "new"
+
+
+# Errors
+
+
+def refuse(partition: CachePartition, question: Question, code: int) -> None:
+    with partition.cache.fetching(partition, question) as fetch:
+        fetch.refused(code)
+
+
+def test_an_error_makes_what_was_kept_stale_and_is_not_kept_itself() -> None:
+    cache = ResponseCache()
+    ann, bob = cache.partition("s", "ann"), cache.partition("s", "bob")
+    keep(bob, read("x://a"), told("his"))
+    keep(ann, read("x://b"), told("hers"))
+    keep(ann, read("x://a"), told("public", scope="public"))
+    refuse(ann, read("x://a"), -32602)
+    assert (shown(ann, read("x://a")), shown(ann, read("x://b"))) == (None, "hers")
+    assert shown(bob, read("x://a")) == "his"
+
+
+@pytest.mark.parametrize(("code", "first"), [(-32602, None), (-31000, "a")])
+def test_a_refused_cursor_makes_all_pages_of_its_list_stale(code: int, first: str | None) -> None:
+    partition = ResponseCache().partition()
+    keep(partition, TOOLS, told("a"))
+    keep(partition, Question("prompts/list", b"{}"), told("p"))
+    refuse(partition, SECOND_PAGE, code)
+    assert shown(partition) == first
+    assert shown(partition, Question("prompts/list", b"{}")) == "p"
+
+
+# Bounds
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    partition = ResponseCache(max_entries=2).partition()
+    keep(partition, read("a"), told("a"))
+    keep(partition, read("b"), told("b"))
+    assert shown(partition, read("a")) == "a"
+    keep(partition, read("c"), told("c"))
+    assert [shown(partition, read(uri)) for uri in "abc"] == ["a", None, "c"]
+
+
+def test_bytes_are_bounded_and_what_is_larger_than_all_of_them_pushes_nothing_out() -> None:
+    partition = ResponseCache(max_bytes=300).partition()
+    for uri in "abcdef":
+        keep(partition, read(uri), told(uri))
+        assert partition.cache.size <= 300
+    kept = len(partition.cache)
+    assert 0 < kept < 6
+    keep(partition, read("g"), told("g" * 301))
+    assert len(partition.cache) == kept
+
+
+@pytest.mark.parametrize("bounds", [{"max_entries": -1}, {"max_bytes": -1}, {"max_ttl": -1}, {"max_ttl": float("inf")}])
+def test_impossible_bounds_are_refused(bounds: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a bound is"):
+        ResponseCache(**bounds)
+
+
+def test_an_answer_nested_too_deep_for_the_stack_that_is_left_is_asked_for_again() -> None:
+    partition, deep = ResponseCache().partition(), list[Any]()
+    for _ in range(400):
+        deep = [deep]
+    keep(partition, TOOLS, {**told("a"), "deep": deep})
+
+    def descend(levels: int) -> Any:
+        return descend(levels - 1) if levels else partition.cache.find(partition, TOOLS, 0.0)
+
+    assert partition.cache.find(partition, TOOLS, 0.0)["deep"] == deep
+    found = _at_the_bottom(descend)
+    assert found is None or found["deep"] == deep  # by the version of Python, C code has a stack of its own
+
+
+def _at_the_bottom(descend: Any) -> Any:
+    """What ``descend`` finds with the least of the stack left that lets it look at all."""
+    for levels in range(1000, 0, -20):
+        try:
+            return descend(levels)
+        except RecursionError:
+            continue
+    raise AssertionError("nothing could be called at all")
+
+
+def test_a_fetch_that_was_given_up_leaves_nothing_behind() -> None:
+    cache = ResponseCache()
+    partition = cache.partition()
+    with pytest.raises(KeyError), cache.fetching(partition, TOOLS) as fetch:
+        raise KeyError
+    assert isinstance(fetch, Fetch)
+    partition.changed(Change("tools"))
+    assert not fetch.outdated
