@@ -137,6 +137,16 @@ async def test_a_list_is_fetched_again_once_its_change_was_seen(autojump_clock: 
         assert await tools(client, refresh=True) == []
 
 
+async def test_a_client_that_listens_fetches_what_changed(autojump_clock: MockClock) -> None:
+    counting = Counting()
+    async with open_memory(counting.server, era="modern", on_list_changed=lambda _: None) as client:
+        assert [await read(client), len(await tools(client))] == ["a 1", 1]
+        await wait_all_tasks_blocked()
+        counting.server.remove_tool("tool")
+        await wait_all_tasks_blocked()
+        assert [await read(client), len(await tools(client))] == ["a 1", 0]
+
+
 async def test_what_a_caller_does_with_an_answer_changes_none_of_another(autojump_clock: MockClock) -> None:
     async with open_memory(Counting().server, era="modern") as client:
         for _ in range(3):
