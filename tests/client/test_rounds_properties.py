@@ -28,6 +28,7 @@ from trio_mcp import (
     ProtocolViolation,
 )
 from trio_mcp.client.opening import open_client
+from trio_mcp.runtime.remaining import REMAINING_MS
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
 
 Ending = Literal["result", "error", "nonsense", "silence"]
@@ -257,7 +258,10 @@ def assert_requests_are_the_rounds_in_order(key: int, plan: Plan, requests: list
     ]
     wanted = [{}, *(retry_of(key, number, asks) for number, asks in enumerate(plan.rounds))]
     assert brought == wanted[: len(brought)]
-    assert len({json.dumps(request["params"]["_meta"]) for request in requests}) <= 1
+    metas = [dict(request["params"]["_meta"]) for request in requests]
+    remaining = [meta.pop(REMAINING_MS, 0) for meta in metas]
+    assert remaining == sorted(remaining, reverse=True)
+    assert len({json.dumps(meta) for meta in metas}) <= 1
 
 
 def assert_cancelled_once_by_the_last_id(outcome: str, server: ScriptedServer, requests: list[dict[str, Any]]) -> None:

@@ -82,7 +82,13 @@ class Client:
         self._meta: JSONObject = {}
         self._log_level: JSONObject = {}
         self.duplex = DuplexChannel(
-            channel, self._state, self, settings.limits, workers=workers, tracing=settings.tracing
+            channel,
+            self._state,
+            self,
+            settings.limits,
+            workers=workers,
+            tracing=settings.tracing,
+            tell_deadlines=settings.tell_deadlines,
         )
         self._rounds = InputRounds(self.duplex.outbound, self._answers, settings)
         self._cached = CachedRequests(self._rounds, self.duplex.outbound, settings.cache)

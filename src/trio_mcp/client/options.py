@@ -61,6 +61,7 @@ class ClientOptions(TypedDict, total=False):
     era: Literal["auto", "modern", "legacy"]
     revision: str
     connect_timeout: float
+    tell_deadlines: bool
     probe_timeout: float
     call_timeout: float
     keep_alive: KeepAlive | None
@@ -129,6 +130,9 @@ class ClientSettings:
     """Whether to ask for the era with ``server/discover``, or to know it."""
     revision: str | None = attrs.field(default=None, validator=_is_legacy)
     """The legacy revision to offer in ``initialize``; `None` is the latest."""
+    tell_deadlines: bool = True
+    """Tell the server with each call how many milliseconds are left of the deadline that it is made under
+    (``trio-mcp/remainingMs`` in ``_meta``), so that the handler stops even if no cancel gets through."""
     connect_timeout: float = 60.0
     """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""
     probe_timeout: float = 2.0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import attrs
 import trio
 
 from ..jsonrpc.errors import CodedError, ProtocolViolation
 
-__all__ = ["CancelCause", "Cancellation", "reason_of"]
+__all__ = ["DEADLINE_PASSED", "CancelCause", "Cancellation", "reason_of"]
+
+DEADLINE_PASSED: Final = "the caller's deadline passed"
 
 
 class CancelCause(StrEnum):
@@ -18,7 +21,7 @@ class CancelCause(StrEnum):
     PEER = "peer"
     """The caller gave up on it."""
     DEADLINE = "deadline"
-    """The time limit of the tool was over."""
+    """The time limit of the tool was over, or the deadline that its caller gave with the call."""
     DISCONNECT = "disconnect"
     """The connection is gone."""
     EXPIRED = "expired"
@@ -55,5 +58,5 @@ def reason_of(cancelled: BaseException) -> str:
         if cancelled.source == "explicit":
             return cancelled.reason or "cancelled by the caller"
         if cancelled.source == "deadline":
-            return "the caller's deadline passed"
+            return DEADLINE_PASSED
     return "the caller is gone"

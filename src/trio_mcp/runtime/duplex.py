@@ -78,6 +78,7 @@ class DuplexChannel:
         stateless: bool = False,
         tracing: Tracing | None = None,
         seal: Seal | None = None,
+        tell_deadlines: bool = True,
     ) -> None:
         self.state = state
         self.limits = limits
@@ -103,7 +104,7 @@ class DuplexChannel:
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), handler.notified, self._callback_failed
         )
         tracer = None if tracing is None else tracing.tracer(channel.network)
-        self.outbound = Outbound(state, self.outbox, self._notifications, limits, tracer)
+        self.outbound = Outbound(state, self.outbox, self._notifications, limits, tracer, tell_deadlines=tell_deadlines)
         """Where our requests go out; `request` for a single one."""
         self._inbound = Inbound(self.wiring, handler, Replies(server_info or {}), self.outbound.request, tracer)
         self._notices: dict[bytes, Segment] = {}
@@ -129,6 +130,7 @@ class DuplexChannel:
                     self._notifications.task,
                     self._inbound.overruns.task,
                     self._inbound.parking.task,
+                    self._inbound.deadlines.task,
                     self.wiring.late_progress.task,
                 ):
                     task.start_in(service, context)

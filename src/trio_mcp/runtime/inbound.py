@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import trio
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..spec.errors import TOO_BUSY
 from .batches import BatchReplies
-from .cancellation import CancelCause
+from .cancellation import DEADLINE_PASSED, CancelCause
+from .deadlines import Deadlines
 from .handler import NOT_NOW
 from .in_flight import InFlight
 from .outbox import REQUEST_MARKS, Owner
@@ -50,6 +52,7 @@ class Inbound:
         self.parking = Parking(wiring, replies, self._in_flight, self._cancel)
         self.at_once = Owner()
         """Whose the replies are that the reader gives itself, without any task."""
+        self.deadlines = Deadlines(self._expire)
         self.overruns = Overruns(wiring.limits.cleanup_grace, self._overran)
         self.nursery: trio.Nursery | None = None
         """Where handlers run; set before the first request is accepted."""
@@ -74,14 +77,22 @@ class Inbound:
             self._refuse(request, "Shutting down: no new requests are taken", batch)
         elif result is not NOT_NOW:
             self._resume(request, result)
-        elif not self._in_flight.admit(RequestScope(self._wiring, request, batch, self._ask, self.parking.park)):
-            self._refuse(request, "Too busy: too many requests are in flight or waiting; try again later", batch)
+        else:
+            scope = RequestScope(self._wiring, request, batch, self._ask, self.parking.park)
+            if not self._in_flight.admit(scope):
+                self._refuse(request, "Too busy: too many requests are in flight or waiting; try again later", batch)
+            elif scope.due != math.inf:
+                self.deadlines.add(scope)
 
     def _resume(self, request: InboundRequest, retry: Retry) -> None:
         try:
-            self.parking.resume(request, retry)
+            scope = self.parking.resume(request, retry)
         except CodedError as error:
             self._finish_now(request, self._replies.error(request, error), None)
+            return
+        self.deadlines.forget(scope)
+        if scope.due != math.inf:
+            self.deadlines.add(scope)
 
     def _refuse(self, request: InboundRequest, reason: str, batch: BatchReplies | None) -> None:
         self._finish_now(request, self._replies.error(request, CodedError(TOO_BUSY, reason)), batch)
@@ -123,6 +134,7 @@ class Inbound:
             scope.task = trio.lowlevel.current_task()
             try:
                 async with trio.open_nursery() as scope.nursery:
+                    scope.nursery.cancel_scope.deadline = scope.due
                     try:
                         result = await self._handler.answer(scope)
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
@@ -132,6 +144,8 @@ class Inbound:
                         scope.nursery.cancel_scope.cancel(reason="the handler failed")
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
+            if scope.due <= trio.current_time():  # it may wake before `Deadlines` does
+                self._expire(scope)
             await scope.next_round()  # what it gave while it was parked is kept for the retry
             line = self._reply_line(scope, result, failure)
             scope.close()
@@ -150,6 +164,7 @@ class Inbound:
             elif line is not None and answered:
                 self._outbox.put(line)
             self.overruns.forget(scope)
+            self.deadlines.forget(scope)
             self._in_flight.ended(scope)
 
     def _reply_line(self, scope: RequestScope, result: Any, failure: BaseException | None) -> bytes | None:
@@ -177,6 +192,9 @@ class Inbound:
             logger.debug("request %r cancelled by the peer: %.200r", event.request.id, event.reason)
             self._cancel(scope, CancelCause.PEER, event.reason)
 
+    def _expire(self, scope: RequestScope) -> None:
+        self._cancel(scope, CancelCause.DEADLINE, DEADLINE_PASSED)
+
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
         """Cancel all that have not ended."""
         for scope in self._in_flight:
@@ -195,6 +213,7 @@ class Inbound:
         self._state.finish(scope.request)
         self.parking.forget(scope)
         if self._in_flight.drop_waiting(scope) and not scope.parked:
+            self.deadlines.forget(scope)
             if scope.batch is not None:
                 scope.batch.settle(None)
         else:

@@ -77,6 +77,9 @@ class Limits:
     """How long a WebSocket peer may be silent before it is sent a ping. ``math.inf``: for ever."""
     ping_timeout: float = _bound(20.0)
     """How long it may be silent after that, before the connection is taken for lost."""
+    deadline_grace: float = _seconds(1.0)
+    """How much longer than its caller's deadline a request may run, where the caller tells it. The caller's own
+    cancel, which says why, comes first then, unless it does not get through."""
     retry_timeout: float = _bound(600.0)
     """How long a modern client may take to come back with answers. Then the handler that asked is cancelled, and
     the ``requestState`` it gave is good for nothing. ``math.inf``: for ever."""

@@ -17,7 +17,9 @@ from .cancellation import reason_of
 from .channel import ConnectionLost
 from .outbox import REQUEST_MARKS
 from .present_trace import present_trace
+from .remaining import with_remaining
 from .request_scope import current_request
+from .time_limits import last_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -43,12 +45,15 @@ class Outbound:
         notifications: NotificationQueue,
         limits: Limits,
         tracer: Tracer | None,
+        *,
+        tell_deadlines: bool = True,
     ) -> None:
         self._state = state
         self._outbox = outbox
         self._notifications = notifications
         self._limits = limits
         self._tracer = tracer
+        self._tell_deadlines = tell_deadlines
         self.over: ConnectionLost | None = None
         """Why no reply will ever come any more; `None` while one may."""
         self._waiting: set[trio.CancelScope] = set()
@@ -78,6 +83,8 @@ class Outbound:
         call = Call(request, on_progress, backlog, on_notification)
         try:
             params = _carrying_trace(params) if span is None else span.params
+            if self._tell_deadlines:
+                params = with_remaining(method, params, last_deadline())
             if call.wants_progress:
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}

@@ -92,8 +92,8 @@ class Parking:
             self._expire(next(iter(self)), "too many handlers wait for answers")
         self.task.wake(self._run)
 
-    def resume(self, request: InboundRequest, retry: Retry) -> None:
-        """Let the parked handler go on with ``request``, once it is its turn. Synchronous.
+    def resume(self, request: InboundRequest, retry: Retry) -> RequestScope:
+        """Let the parked handler go on with ``request``, once it is its turn; its scope. Synchronous.
 
         Raises `CodedError`, and nothing has changed then: -32602 for a handle that is not good (any more), and
         "too busy" when the request is one too many.
@@ -106,8 +106,11 @@ class Parking:
             raise CodedError(TOO_BUSY, "Too busy: too many requests are in flight or waiting; try again later")
         self.forget(scope)
         self._wiring.state.finish(scope.request)  # its old id names nothing any more
-        scope.bind(request, retry.responses)
+        assert scope.rounds is not None, "what is parked has asked"
+        scope.rounds.bring(retry.responses)
+        scope.bind(request)
         self._in_flight.admit(scope)
+        return scope
 
     def forget(self, scope: RequestScope) -> None:
         """It is parked no more. Idempotent."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -18,15 +19,14 @@ from ..spec.trace_context import TraceContext
 from ..state.requests import InboundRequest
 from .batches import BatchReplies
 from .calls import OnProgress
-from .cancellation import CancelCause, Cancellation
+from .cancellation import DEADLINE_PASSED, CancelCause, Cancellation
 from .logs import Logged, RequestLog
 from .progress import ProgressReporter
+from .remaining import due_of
 from .rounds import Asking, Question, Rounds
 from .wiring import Wiring
 
 __all__ = ["NEVER_LOGGED", "RequestScope", "current_request"]
-
-_NO_RESPONSES: Final[Mapping[str, JSONObject]] = {}
 
 NEVER_LOGGED = 8
 """A minimum above every rank."""
@@ -68,15 +68,14 @@ class RequestScope(Logged, Asking):
         "_log",
         "_overdue",
         "_park",
-        "_responses",
-        "_resumed",
         "ask",
         "batch",
+        "deadline_number",
+        "due",
         "holds_slot",
         "instead",
         "is_over",
         "nursery",
-        "parked",
         "reply_scope",
         "reporter",
         "request",
@@ -104,8 +103,10 @@ class RequestScope(Logged, Asking):
         """It counts as in flight."""
         self.size = 0
         """Bytes on the wire of what it was called with, as long as they are counted."""
-        self.parked = False
-        """It was answered with questions, and the next round has not begun."""
+        self.due = self._due() if request.meta else math.inf
+        """When it is cancelled because its caller must have given up (`trio.current_time`)."""
+        self.deadline_number = -1
+        """Kept by `Deadlines`."""
         self.rounds: Rounds | None = None
         """`None` until it asks a client that can be sent no requests."""
         self.instead: Any = None
@@ -122,8 +123,9 @@ class RequestScope(Logged, Asking):
         self._deadline: trio.CancelScope | None = None
         self._event: threading.Event | None = None
         self._log: RequestLog | None = None
-        self._responses: Mapping[str, JSONObject] = _NO_RESPONSES
-        self._resumed: trio.Event | None = None
+
+    def _due(self) -> float:
+        return due_of(self.request.meta) + self.wiring.limits.deadline_grace
 
     def _new_reporter(self, token: ProgressToken) -> ProgressReporter:
         wiring = self.wiring
@@ -145,11 +147,15 @@ class RequestScope(Logged, Asking):
     def cancellation(self) -> Cancellation | None:
         """Why it was cancelled; `None` while it is not. May be read from any thread."""
         known, deadline = self._cancellation or self._overdue, self._deadline
-        # Only trio's own thread can look at the clock; the others are told by `_watch`.
-        if known is None and deadline is not None and trio.lowlevel.in_trio_run() and deadline.cancel_called:
+        # Only trio's own thread can look at the clock; the others are told by `_watch` and `Deadlines`.
+        if known is not None or not trio.lowlevel.in_trio_run():
+            return known
+        if deadline is not None and deadline.cancel_called:
             self._passed(deadline)
-            known = self._overdue
-        return known
+            return self._overdue
+        if self.due <= trio.current_time():
+            return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
+        return None
 
     @contextmanager
     def until(self, deadline: trio.CancelScope) -> Generator[None]:
@@ -260,30 +266,34 @@ class RequestScope(Logged, Asking):
 
     def park(self) -> None:
         """Its request is answered with questions now: nothing more is sent until the next round begins."""
+        assert self.rounds is not None, "nothing was asked"
         self.close()
-        self.parked = True
-        self._resumed = trio.Event()
+        self.rounds.park()
 
-    def bind(self, request: InboundRequest, responses: Mapping[str, JSONObject]) -> None:
-        """The client came back: from `resume` on it goes on as ``request``."""
+    def bind(self, request: InboundRequest) -> None:
+        """The client came back: from `resume` on it goes on as ``request``, which has a deadline of its own."""
         self.request = request
-        self._responses = responses
+        self.due = self._due()
+        if self.nursery is not None:
+            self.nursery.cancel_scope.deadline = self.due
         self.reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
 
     def resume(self) -> None:
         """The next round begins."""
-        assert self._resumed is not None, "only what is parked is resumed"
-        assert self.rounds is not None
-        responses, self._responses = self._responses, _NO_RESPONSES
-        self.parked = self.finished = False
-        self._resumed.set()
-        self.rounds.tell(responses)
+        assert self.rounds is not None, "only what is parked is resumed"
+        self.finished = False
+        self.rounds.resume()
+
+    @property
+    def parked(self) -> bool:
+        """It was answered with questions, and the next round has not begun."""
+        return self.rounds is not None and self.rounds.parked
 
     async def next_round(self) -> None:
         """Return once it is not parked. A cancel of the request ends the wait, too."""
-        if self.parked and self._resumed is not None and self._cancellation is None:
+        if self.rounds is not None and self._cancellation is None:
             with trio.CancelScope() as self.reply_scope:
-                await self._resumed.wait()
+                await self.rounds.resumed()
 
     def run_again(self, result: Any, reason: str) -> None:
         """Stop the handler, which will run again from the top, and answer ``result`` in its place."""

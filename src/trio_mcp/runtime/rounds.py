@@ -72,6 +72,9 @@ class Rounds:
     of earlier rounds, for a handler that runs again from the top.
     """
 
+    parked = False
+    """The request was answered with questions, and the next round has not begun."""
+
     def __init__(
         self,
         scope: Asking,
@@ -84,6 +87,8 @@ class Rounds:
         self._asked: Counter[str] = Counter()
         self._open: dict[str, Question] = {}
         self._announced = False
+        self._resumed = trio.Event()
+        self._responses: Mapping[str, JSONObject] = {}
 
     async def ask(self, method: str, params: JSONObject | None) -> JSONObject:
         """Ask, and wait for the answer, plain data.
@@ -151,9 +156,28 @@ class Rounds:
                 return False
         return True
 
-    def tell(self, answers: Mapping[str, JSONObject]) -> None:
-        """The client has come back with ``answers``: tell those who asked. What it left out is asked again, and
-        what was not asked is ignored (2026-07-28 mrtr, Error Handling)."""
+    # Between two rounds
+
+    def park(self) -> None:
+        """The questions are out: wait for the next round."""
+        self.parked = True
+        self._resumed = trio.Event()
+
+    def bring(self, responses: Mapping[str, JSONObject]) -> None:
+        """The client has come back; its turn is yet to come."""
+        self._responses = responses
+
+    async def resumed(self) -> None:
+        """Wait for the next round; return at once when it is not parked."""
+        if self.parked:
+            await self._resumed.wait()
+
+    def resume(self) -> None:
+        """The next round begins: tell those who asked. What the client left out is asked again, and what was not
+        asked is ignored (2026-07-28 mrtr, Error Handling)."""
+        self.parked = False
+        self._resumed.set()
+        answers, self._responses = self._responses, {}
         for key, question in self._open.items():
             if question.sent and key in answers:
                 question.tell(answers[key])

@@ -9,16 +9,18 @@ from contextvars import ContextVar
 
 import trio
 
-__all__ = ["TimeLimit", "call_limits", "fail_after_silence", "fail_after_work"]
+__all__ = ["TimeLimit", "call_limits", "fail_after_silence", "fail_after_work", "last_deadline"]
 
 
 class TimeLimit:
     """A limit of ``seconds`` for ``scope``. Its clock can be stopped; ``latest`` is kept to all the same."""
 
-    def __init__(self, scope: trio.CancelScope, seconds: float, latest: float, *, renewed: bool) -> None:
+    def __init__(self, scope: trio.CancelScope, seconds: float, latest: float, around: float, *, renewed: bool) -> None:
         self._scope = scope
         self._seconds = self._left = seconds
         self._latest = latest
+        self.never_after = min(latest, around)
+        """What its deadline, and those around it, never exceed."""
         self._pauses = 0
         self.renewed = renewed
         """Progress of the calls inside starts it anew."""
@@ -29,6 +31,11 @@ class TimeLimit:
     def _run(self) -> None:
         self._due = trio.current_time() + self._left
         self._scope.deadline = min(self._due, self._latest)
+
+    @property
+    def deadline(self) -> float:
+        """When it is over, unless it moves before."""
+        return self._scope.deadline
 
     def heard(self) -> None:
         """Progress has arrived."""
@@ -58,6 +65,17 @@ def call_limits() -> tuple[TimeLimit, ...]:
     """The limits that a call made here and now stands under."""
     limits = _limits.get()
     return tuple(limit for limit in limits if not limit.over) if limits else ()
+
+
+def last_deadline() -> float:
+    """When a call made here and now is left at the latest, as far as that is certain; `math.inf` when it is not.
+
+    A limit that starts anew or stands still counts with what it never exceeds.
+    """
+    deadline, limits = trio.current_effective_deadline(), call_limits()
+    if not limits or all(deadline < limit.deadline for limit in limits):
+        return deadline
+    return min(limit.never_after for limit in limits)
 
 
 @contextmanager
@@ -99,8 +117,9 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
 
 @contextmanager
 def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
+    around = trio.current_effective_deadline()
     with trio.CancelScope() as scope:
-        limit = TimeLimit(scope, seconds, latest, renewed=renewed)
+        limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
         token = _limits.set((*_limits.get(), limit))
         try:
             yield scope

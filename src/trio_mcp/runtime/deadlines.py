@@ -1,0 +1,64 @@
+"""Deadlines: what callers gave their calls ends the handlers, where no cancel gets through."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+import trio
+
+from .on_demand import OnDemand
+from .request_scope import RequestScope
+
+__all__ = ["Deadlines"]
+
+_SPARE: Final = 64
+
+
+class Deadlines:
+    """The deadlines of one connection's requests; ``expire`` is called for each request whose own has passed."""
+
+    def __init__(self, expire: Callable[[RequestScope], None]) -> None:
+        self._expire = expire
+        self._due: list[tuple[float, int]] = []
+        """A heap. Requests that ended before their time stay in it for a while, by their number only."""
+        self._scopes: dict[int, RequestScope] = {}
+        self._numbers = count()
+        self.task = OnDemand()
+
+    def __len__(self) -> int:
+        """How many are kept, those of ended requests included."""
+        return len(self._due)
+
+    def add(self, scope: RequestScope) -> None:
+        """It expires when it is ``due``, unless `forget` comes first."""
+        scope.deadline_number = number = next(self._numbers)
+        self._scopes[number] = scope
+        heapq.heappush(self._due, (scope.due, number))
+        if self._due[0][1] == number:
+            self.task.wake(self._run)
+
+    def forget(self, scope: RequestScope) -> None:
+        """It has ended, or has another deadline now. Idempotent."""
+        if (
+            self._scopes.pop(scope.deadline_number, None) is not None
+            and len(self._due) > 2 * len(self._scopes) + _SPARE
+        ):
+            self._due = [entry for entry in self._due if entry[1] in self._scopes]
+            heapq.heapify(self._due)
+
+    async def _run(self) -> None:
+        while True:
+            while not self._due:
+                await self.task.sleep()
+            due, number = self._due[0]
+            if due > trio.current_time() and number in self._scopes:
+                with trio.move_on_at(due):
+                    await self.task.sleep()  # until something earlier comes
+                continue
+            heapq.heappop(self._due)
+            scope = self._scopes.pop(number, None)
+            if scope is not None:
+                self._expire(scope)
