@@ -1,0 +1,87 @@
+"""Servers of people's real software and one of ours, as members of one group."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from tests.peers.journals import Journal
+
+from trio_mcp import Command, ConnectionLost, ElicitFormParams, MemberDescription, RestartPolicy, open_group
+
+SERVERS = Path(__file__).parent / "servers"
+NAMES = ("official", "fastmcp", "trio_mcp")
+
+
+def members(tmp_path: Path, era: str) -> dict[str, MemberDescription]:
+    return {
+        name: MemberDescription(
+            Command([sys.executable, str(SERVERS / f"{name}_server.py")], env=Journal(tmp_path / name).env),
+            restart=RestartPolicy(first_delay=0.01, jitter=0),
+            options={"era": "legacy" if era == "legacy" else "auto"},
+        )
+        for name in NAMES
+    }
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_they_are_called_side_by_side_by_one_catalogue(tmp_path: Path, era: str) -> None:
+    texts: dict[str, str] = {}
+    with trio.fail_after(60):
+        async with open_group(members(tmp_path, era)) as group:
+            await group.settled()
+            assert {status.state for status in group.statuses.values()} == {"ready"}
+            for name in NAMES:
+                assert (await group.client(name)).revision.handshake == (era == "legacy")
+                assert f"{name}__greet" in group.catalogue.prompts
+                await (await group.client(name)).ping()
+
+            async def call(name: str) -> None:
+                texts[name] = (await group.call_tool(f"{name}__echo", {"text": name})).text
+
+            async with trio.open_nursery() as nursery:
+                for name in NAMES:
+                    nursery.start_soon(call, name)
+            assert texts == {name: name for name in NAMES}
+            for name in NAMES:
+                read = await group.read_resource(f"member://{name}/note://motto")
+                assert read.contents[0].text == "never late, never lost"  # type: ignore[union-attr]
+
+
+async def test_one_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
+    with trio.fail_after(60):
+        async with open_group(members(tmp_path, "legacy")) as group:
+            await group.settled()
+            client = await group.client("official")
+            async with trio.open_nursery() as nursery:
+                hung = trio.Event()
+
+                async def hang() -> None:
+                    with pytest.raises(ConnectionLost):
+                        await group.call_tool("official__hang", on_progress=lambda _: hung.set())
+
+                nursery.start_soon(hang)
+                await hung.wait()
+                client.duplex.lose(ConnectionLost("cut off"))
+                assert (await group.call_tool("fastmcp__echo", {"text": "on"})).text == "on"
+            assert (await group.call_tool("official__echo", {"text": "again"})).text == "again"
+            assert await group.client("official") is not client
+
+
+async def test_the_limit_of_calls_stands_still_while_they_ask_the_user(tmp_path: Path) -> None:
+    async def think(_: ElicitFormParams) -> dict[str, str]:
+        await trio.sleep(2.5)
+        return {"colour": "green"}
+
+    async with open_group(members(tmp_path, "legacy"), call_timeout=2, elicitation=think) as group:
+        await group.settled()
+
+        async def ask(name: str) -> None:
+            assert (await group.call_tool(f"{name}__ask_user", {"message": "Which?"})).text == "accept green"
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for name in NAMES:
+                    nursery.start_soon(ask, name)
