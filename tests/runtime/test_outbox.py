@@ -243,6 +243,19 @@ async def test_flushed_means_that_the_writer_has_come_back_for_more() -> None:
     assert steps == ["sent", "flushed"]
 
 
+async def test_all_that_wait_for_the_flush_go_on() -> None:
+    box = outbox()
+    box.put(b"1\n")
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(box.flushed)
+            nursery.start_soon(box.flushed)
+            await wait_all_tasks_blocked()
+            assert await box.take() == b"1\n"
+            with trio.move_on_after(0):
+                await box.take()
+
+
 async def test_an_outbox_that_nobody_used_is_flushed() -> None:
     with trio.fail_after(1):
         await outbox().flushed()

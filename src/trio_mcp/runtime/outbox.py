@@ -32,12 +32,14 @@ class Segment:
     taken: bool = False
 
 
-@attrs.define(eq=False)
 class Owner:
     """Somebody whose lines can be withdrawn."""
 
-    segments: list[Segment] = attrs.field(factory=list[Segment])
-    """Oldest first; the writer takes them in this order."""
+    __slots__ = ("__weakref__", "segments")
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        """Oldest first; the writer takes them in this order."""
 
 
 class Outbox:
@@ -56,17 +58,23 @@ class Outbox:
         self._writer = trio.lowlevel.ParkingLot()
         self._producers = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
+        self._idle = False
+        """The writer waits for lines."""
+        self._blocked = 0
+        """How many producers and watchers wait for room."""
         self._writing = False
-        self._emptied = trio.Event()
-        self._emptied.set()
+        self._emptied: trio.Event | None = None
+        """Set when all is written; `None` while nobody waits for that."""
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
         """Append ``line``, newline included."""
         tail = self._tail
-        if tail is not None and tail.owner is owner and not tail.sealed and len(tail.data) < self.high_water:
-            tail.data += line
-            self.size += len(line)
-            return
+        if tail is not None and tail.owner is owner and not tail.sealed:
+            data = tail.data
+            if len(data) < self.high_water:
+                data += line
+                self.size += len(line)
+                return
         self._append(Segment(bytearray(line), owner, False))
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
@@ -90,7 +98,7 @@ class Outbox:
 
     def _added(self, count: int) -> None:
         self.size += count
-        if self._writer:
+        if self._idle:
             self._writer.unpark()
 
     def replace(self, segment: Segment, line: bytes) -> bool:
@@ -123,18 +131,25 @@ class Outbox:
     async def room(self, marks: int = 1) -> None:
         """Wait until less than ``marks`` times the high-water mark is waiting. No checkpoint when there is room."""
         while self.size >= marks * self.high_water:
-            await self._producers.park()
+            await self._blocked_in(self._producers)
             # Pass it on: whoever was woken may put nothing, and nobody else would wake the next one.
             self._make_room(1)
 
+    async def _blocked_in(self, lot: trio.lowlevel.ParkingLot) -> None:
+        self._blocked += 1
+        try:
+            await lot.park()
+        finally:
+            self._blocked -= 1
+
     def _make_room(self, count: int = _WAKE_AT_ONCE) -> None:
-        if self._producers and self.size < self.high_water:
+        if self._blocked and self.size < self.high_water:
             self._producers.unpark(count=count)
 
     async def room_of(self, owner: Owner, marks: int) -> None:
         """As `room`, but only what ``owner`` has here counts."""
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
-            await self._watchers.park()
+            await self._blocked_in(self._watchers)
 
     async def take(self) -> bytearray:
         """For the writer: wait for lines and take them, about ``high_water`` bytes at a time, always whole.
@@ -143,12 +158,15 @@ class Outbox:
         """
         self._writing = False
         while True:
-            chunk = self._take_nowait()
-            if chunk:
+            if self._segments and (chunk := self._take_nowait()):
                 self._writing = True
                 return chunk
-            self._emptied.set()
+            if self._emptied is not None:
+                self._emptied.set()
+                self._emptied = None
+            self._idle = True
             await self._writer.park()
+            self._idle = False
 
     def _take_nowait(self) -> bytearray:
         segments = self._segments
@@ -165,15 +183,16 @@ class Outbox:
             else:
                 chunk = segment.data
         self.size -= len(chunk)
-        self._make_room()
-        if self._watchers:
+        if self._blocked:
+            self._make_room()
             self._watchers.unpark_all()
         return chunk
 
     async def flushed(self) -> None:
         """Wait until all lines were taken and the writer came back for more."""
         while self.size or self._writing:
-            self._emptied = trio.Event()
+            if self._emptied is None:
+                self._emptied = trio.Event()
             await self._emptied.wait()
 
     def statistics(self) -> dict[str, Any]:
