@@ -7,6 +7,7 @@ goes out. One message is one line: the encoder never writes a raw newline.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -187,15 +188,20 @@ def encode(message: Message) -> bytes:
             return frame_error(message.id, message.code, message.message, message.data)
 
 
+_method_text = lru_cache(maxsize=256)(encode_value)
+"""Methods are few, so each is encoded once."""
+
+
 def frame_request(request_id: RequestId, method: str, params: Any) -> bytes:
     """The line of a request; ``params`` of `None` is left out."""
-    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (encode_value(request_id), encode_value(method))
+    text = _encoder.encode(request_id) if type(request_id) is int else encode_value(request_id)
+    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (text, _method_text(method))
     return head + b"}" if params is None else head + b',"params":' + encode_value(params) + b"}"
 
 
 def frame_notification(method: str, params: Any) -> bytes:
     """The line of a notification; ``params`` of `None` is left out."""
-    head = b'{"jsonrpc":"2.0","method":' + encode_value(method)
+    head = b'{"jsonrpc":"2.0","method":' + _method_text(method)
     return head + b"}" if params is None else head + b',"params":' + encode_value(params) + b"}"
 
 

@@ -68,7 +68,8 @@ class RoundTrips:
 
 
 class Call(Owner):
-    """The mailbox of one request of ours: its progress, then its end.
+    """The mailbox of one request of ours: its progress, then its end. ``backlog`` keeps the progress, where anybody
+    listens.
 
     The caller's own task empties it, so that callbacks run where the caller can see their exceptions and
     cancel them.
@@ -80,7 +81,7 @@ class Call(Owner):
         self,
         request: OutboundRequest,
         on_progress: OnProgress | None,
-        backlog: Backlog[Progress],
+        backlog: Backlog[Progress] | None,
         on_notification: OnNotification | None = None,
     ) -> None:
         super().__init__()
@@ -93,7 +94,8 @@ class Call(Owner):
         self.on_notification = on_notification
         """Who gets what comes on the stream that the request opened."""
         self._on_progress = on_progress
-        self._limits = tuple(limit for limit in call_limits() if limit.renewed)
+        limits = call_limits()
+        self._limits = tuple(limit for limit in limits if limit.renewed) if limits else ()
         self._items = backlog
         self._parked = trio.lowlevel.ParkingLot()
 
@@ -106,7 +108,7 @@ class Call(Owner):
         """Progress has arrived, ``size`` bytes long."""
         for limit in self._limits:
             limit.heard()
-        if self._on_progress is not None:
+        if self._items is not None:
             self._items.put(progress, size)
             self._parked.unpark()
 

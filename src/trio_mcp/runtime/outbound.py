@@ -79,8 +79,7 @@ class Outbound:
             raise _again(self.over)
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params)
-        backlog = Backlog[Progress](self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
-        call = Call(request, on_progress, backlog, on_notification)
+        call = Call(request, on_progress, None if on_progress is None else self._backlog(), on_notification)
         try:
             params = _carrying_trace(params) if span is None else span.params
             if self._tell_deadlines:
@@ -108,6 +107,9 @@ class Outbound:
         if end.error is not None:
             raise _again(end.error)
         return end.result
+
+    def _backlog(self) -> Backlog[Progress]:
+        return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
     def _abandon(self, call: Call, error: BaseException) -> bool:
         """Whether the peer knew of it, and is told now."""

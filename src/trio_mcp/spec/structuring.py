@@ -151,6 +151,7 @@ def _tagged_union_factory(converter: cattrs.Converter) -> Callable[[Any], Callab
     def factory(kind: Any) -> Callable[[Any, Any], Any]:
         by_tag = {tag: member for member in _members(kind) if (tag := _tag_of(member)) is not None}
         list_kind = next((member for member in _members(kind) if get_origin(member) is list), None)
+        hooks: dict[Any, Callable[[Any, Any], Any]] = {}
 
         def structure_union(value: Any, _: Any) -> Any:
             if list_kind is not None and type(value) is list:
@@ -162,7 +163,10 @@ def _tagged_union_factory(converter: cattrs.Converter) -> Callable[[Any], Callab
             member = by_tag.get(tag) if isinstance(tag, str) else None
             if member is None:
                 raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
-            return converter.structure(members, member)
+            hook = hooks.get(member)
+            if hook is None:  # not before the first of them: the members of a union may hold the union
+                hook = hooks[member] = converter.get_structure_hook(member)
+            return hook(members, member)
 
         return structure_union
 
@@ -197,8 +201,9 @@ def _keeping_extras(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any
 
     def structure_result(value: Any, kind: Any) -> Any:
         result = structure_class(value, kind)
-        extra = {name: member for name, member in value.items() if name not in known}
-        return attrs.evolve(result, extra=extra) if extra else result
+        if value.keys() <= known:
+            return result
+        return attrs.evolve(result, extra={name: member for name, member in value.items() if name not in known})
 
     return structure_result
 
