@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from .hosting.group import Group, open_group
     from .hosting.restarting import RestartPolicy
     from .hosting.states import MemberState, MemberStatus
+    from .hosting.watching import Watch
     from .serving.lines import serve_tcp, serve_unix
     from .serving.websocket import serve_websocket
 
@@ -111,7 +112,6 @@ _LATER: Final = {
     "MemberStatus": ".hosting.states",
     "MemberUnavailable": ".hosting.errors",
     "NotInCatalogue": ".hosting.errors",
-    "ResponseCache": ".client.cache",
     "open_group": ".hosting.group",
     "open_memory": ".connecting.memory",
     "open_stdio": ".connecting.stdio",
@@ -119,10 +119,12 @@ _LATER: Final = {
     "open_unix": ".connecting.lines",
     "open_websocket": ".connecting.websocket",
     "read_config": ".hosting.config_files",
+    "ResponseCache": ".client.cache",
     "RestartPolicy": ".hosting.restarting",
     "serve_tcp": ".serving.lines",
     "serve_unix": ".serving.lines",
     "serve_websocket": ".serving.websocket",
+    "Watch": ".hosting.watching",
 }
 """What is imported when it is first asked for: hosts start servers by the dozen, and a server on stdio needs
 neither a client nor a network."""
@@ -223,6 +225,7 @@ __all__ = [
     "ToolResultContent",
     "ToolUseContent",
     "TraceContext",
+    "Watch",
     "WorkerContext",
     "error_result",
     "fail_after_silence",

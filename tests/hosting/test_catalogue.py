@@ -88,6 +88,8 @@ async def test_a_change_that_comes_while_a_list_is_read_is_not_missed(autojump_c
 
     async with open_group({"a": describe(script)}) as group:
         await group.settled()
+        assert list(group.catalogue.tools) == ["a__old"]
+        await trio.sleep(1)
         assert list(group.catalogue.tools) == ["a__new"]
 
 
@@ -105,6 +107,22 @@ async def test_a_flood_of_changes_is_read_once_more_not_a_hundred_times(autojump
         await group.settled()
         await trio.sleep(10)
     assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 2
+
+
+async def test_a_server_that_tells_of_changes_without_end_is_read_ten_times_a_second(
+    autojump_clock: MockClock,
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={"listChanged": True})
+        while True:
+            await peer.result(await peer.until("tools/list"), {"tools": []})
+            await peer.notify("notifications/tools/list_changed")
+
+    target = Scripted(script)
+    async with open_group({"a": MemberDescription(target)}) as group:
+        await group.settled()
+        await trio.sleep(9.95)
+    assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 100
 
 
 async def test_what_is_not_declared_is_not_asked_for(autojump_clock: MockClock) -> None:

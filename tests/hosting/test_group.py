@@ -228,6 +228,19 @@ async def test_a_server_whose_code_fails_at_the_start_has_failed_with_what_it_ra
     caplog.clear()
 
 
+async def test_a_server_whose_code_hangs_at_the_start_has_failed_in_time(autojump_clock: MockClock) -> None:
+    @asynccontextmanager
+    async def lifespan(_: Server) -> Any:
+        await trio.sleep_forever()
+        yield
+
+    bad = MemberDescription(Server("bad", lifespan=lifespan), options={"connect_timeout": 5})
+    async with open_group({"bad": bad}) as group:
+        with pytest.raises(MemberUnavailable, match="was not ready within 5 s"):
+            await group.client("bad")
+        assert trio.current_time() == pytest.approx(5)
+
+
 async def test_a_server_whose_code_fails_at_the_end_harms_nobody(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -244,6 +257,28 @@ async def test_a_server_whose_code_fails_at_the_end_harms_nobody(
         assert (await group.call_tool("good__greet")).text == "hello from greeter"
     assert "the database is gone" in caplog.text
     caplog.clear()
+
+
+async def test_tmo_07_the_ways_in_which_a_call_ends_differ_by_type(autojump_clock: MockClock) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.until("tools/call")
+        await peer.error(await peer.until("tools/call"), -32001, "Request timed out")
+        await peer.until("tools/call")
+        await peer.close()
+
+    async with open_group({"a": describe(script, call_timeout=5)}) as group:
+        client = await group.client("a")
+        with pytest.raises(trio.TooSlowError):
+            await client.call_tool("timeout")
+        with pytest.raises(PeerError, match="Request timed out"):
+            await client.call_tool("peer error")
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("loss")
+        with pytest.raises(MemberUnavailable):
+            await group.client("a")
+    kinds = (trio.Cancelled, trio.TooSlowError, PeerError, ConnectionLost, MemberUnavailable, NotInCatalogue)
+    assert not any(issubclass(one, other) for one in kinds for other in kinds if one is not other)
 
 
 # Coming and going

@@ -241,7 +241,27 @@ async def test_shd_04_a_server_that_was_stopped_is_found_out_and_replaced(tmp_pa
             assert not alive(first)
 
 
-# TMO-06, and ours next to others
+# API-01, TMO-06, and ours next to others
+
+
+async def test_api_01_one_is_closed_first_one_works_on_and_one_is_reaped_at_the_end(tmp_path: Path) -> None:
+    raws = {name: RawServer(tmp_path, SERVES, name) for name in "abc"}
+    before = children()
+    with trio.fail_after(10):
+        async with open_group({name: member(raw) for name, raw in raws.items()}) as group:
+            await group.settled()
+
+            async def wait_on_a() -> None:
+                with pytest.raises(ConnectionLost):
+                    await group.call_tool("a__wait")
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait_on_a)
+                await raws["a"].got("tools/call")
+                nursery.start_soon(group.remove, "a")
+            assert children() - before == {pids_of(raws[name])[0] for name in "bc"}
+            assert (await group.call_tool("b__echo")).text == str(pids_of(raws["b"])[0])
+    assert children() == before
 
 
 async def test_tmo_06_a_member_outlives_the_deadline_it_was_added_under(tmp_path: Path) -> None:

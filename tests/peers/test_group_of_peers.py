@@ -50,7 +50,7 @@ async def test_they_are_called_side_by_side_by_one_catalogue(tmp_path: Path, era
                 assert read.contents[0].text == "never late, never lost"  # type: ignore[union-attr]
 
 
-async def test_one_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_one_that_is_cut_off_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
     with trio.fail_after(60):
         async with open_group(members(tmp_path, "legacy")) as group:
             await group.settled()

@@ -20,6 +20,7 @@ logger = logging.getLogger("trio_mcp")
 
 _MOST: Final = 10_000
 _SLOWEST: Final = 60.0
+_REST: Final = 0.1
 _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
     "tools": ("tools",),
     "prompts": ("prompts",),
@@ -30,7 +31,8 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 class Listing:
     """Keeps the lists of one member in the catalogue as its server has them.
 
-    A list has 10,000 items at most, and 60 seconds. What cannot be read stays as it was, and is reported.
+    A list has 10,000 items at most, and 60 seconds; after reading there is a rest of 100 ms, whatever the server
+    has to tell. What cannot be read stays as it was, and is reported.
     """
 
     def __init__(self, member: str, catalogue: Catalogue) -> None:
@@ -56,16 +58,17 @@ class Listing:
     async def keep(self, client: Client, after_reading: trio.lowlevel.ParkingLot) -> None:
         """Read, and wait for changes, until the connection is lost or we are cancelled."""
         while True:
-            while self._stale:
-                name = next(iter(self._stale))
-                del self._stale[name]  # a change that comes while we read makes it stale again
-                try:
+            due, self._stale = self._stale, {}  # a change that comes while we read makes a list stale again
+            try:
+                for name in due:
                     await self._read(client, name)
-                except ConnectionLost:
-                    return
+            except ConnectionLost:
+                return
             self.read = True
             after_reading.unpark_all()
-            await self._changed.park()
+            await trio.sleep(_REST)
+            while not self._stale:
+                await self._changed.park()
 
     async def _read(self, client: Client, name: ListName) -> None:
         items: list[Any] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, cast
@@ -140,18 +141,24 @@ class Member:
     def _explained(self, failure: Exception) -> Exception:
         if not isinstance(only_member(failure), trio.TooSlowError):
             return failure
-        seconds = ClientSettings(**self._options).connect_timeout
-        return ConnectionLost(f"the server was not ready within {seconds:g} s", stderr=self._stderr.lines)
+        reason = f"the server was not ready within {self._connect_timeout:g} s"
+        return ConnectionLost(reason, stderr=self._stderr.lines)
+
+    @property
+    def _connect_timeout(self) -> float:
+        return ClientSettings(**self._options).connect_timeout
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        async with self._target().open(**self._options) as client, trio.open_nursery() as nursery:
-            self._listing.begin(client)
-            nursery.start_soon(self._listing.keep, client, self._news)
-            self._client, self._ready_since = client, trio.current_time()
-            self._become(MemberStatus(self.status.name, MemberState.READY, restarts=self._failures))
-            yield client
-            nursery.cancel_scope.cancel(reason="the connection is lost")
+        with trio.fail_after(self._connect_timeout) as connecting:  # a lifespan in memory has no limit of its own
+            async with self._target().open(**self._options) as client, trio.open_nursery() as nursery:
+                connecting.deadline = math.inf
+                self._listing.begin(client)
+                nursery.start_soon(self._listing.keep, client, self._news)
+                self._client, self._ready_since = client, trio.current_time()
+                self._become(MemberStatus(self.status.name, MemberState.READY, restarts=self._failures))
+                yield client
+                nursery.cancel_scope.cancel(reason="the connection is lost")
 
     def _target(self) -> Target:
         """Where to connect, with an ear on what the child says."""
