@@ -32,6 +32,8 @@ class InFlight:
         self._streams = 0
         self._bytes = 0
         self._idlers = trio.lowlevel.ParkingLot()
+        self._awaited = 0
+        """How many wait until none, or no stream, is left."""
 
     def __len__(self) -> int:
         return len(self._scopes)
@@ -53,12 +55,12 @@ class InFlight:
 
     def admit(self, scope: RequestScope) -> bool:
         """Start it, or let it wait for its turn. False when a bound is reached: it never runs then."""
-        size = scope.request.size - scope.size
+        size = scope.request.size - scope.size  # the next round says again what the one before it said
         if scope.request.method.streams:
-            return self._has_bytes(size) and self._admit_stream(scope)
+            return self._has_bytes(size) and self._admit_stream(scope, size)
         if not self.has_room(size):
             return False
-        self._keep(scope)
+        self._keep(scope, size)
         if self._slots < self._limits.max_in_flight:
             self._run(scope)
         else:
@@ -66,21 +68,20 @@ class InFlight:
             self._load.queued += 1
         return True
 
-    def _admit_stream(self, scope: RequestScope) -> bool:
+    def _admit_stream(self, scope: RequestScope, size: int) -> bool:
         if self._streams >= self._limits.max_subscriptions:
             return False
         self._streams += 1
         self._load.listening += 1
-        self._keep(scope)
+        self._keep(scope, size)
         self._start(scope)
         return True
 
-    def _keep(self, scope: RequestScope) -> None:
-        more = scope.request.size - scope.size  # the next round says again what the one before it said
+    def _keep(self, scope: RequestScope, size: int) -> None:
         self._scopes[scope.request] = scope
-        scope.size += more
-        self._bytes += more
-        self._load.inbound_bytes += more
+        scope.size += size
+        self._bytes += size
+        self._load.inbound_bytes += size
 
     def _run(self, scope: RequestScope) -> None:
         scope.holds_slot = True
@@ -130,18 +131,25 @@ class InFlight:
             self._streams -= 1
             self._load.listening -= 1
         self.release_slot(scope)
-        if self._idlers and not self._streams:
+        if self._awaited:
             self._idlers.unpark_all()
 
     async def idle(self) -> None:
         """Wait until none is left."""
         while self._scopes:
-            await self._idlers.park()
+            await self._one_less()
 
     async def streams_idle(self) -> None:
         """Wait until no stream is left."""
         while self._streams:
+            await self._one_less()
+
+    async def _one_less(self) -> None:
+        self._awaited += 1
+        try:
             await self._idlers.park()
+        finally:
+            self._awaited -= 1
 
     @property
     def waiting(self) -> int:

@@ -134,7 +134,8 @@ class Inbound:
             scope.task = trio.lowlevel.current_task()
             try:
                 async with trio.open_nursery() as scope.nursery:
-                    scope.nursery.cancel_scope.deadline = scope.due
+                    if scope.due != math.inf:  # setting one costs as much as all that is done with a reply
+                        scope.nursery.cancel_scope.deadline = scope.due
                     try:
                         result = await self._handler.answer(scope)
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
@@ -144,9 +145,10 @@ class Inbound:
                         scope.nursery.cancel_scope.cancel(reason="the handler failed")
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
-            if scope.due <= trio.current_time():  # it may wake before `Deadlines` does
+            if scope.due != math.inf and scope.due <= trio.current_time():  # it may wake before `Deadlines` does
                 self._expire(scope)
-            await scope.next_round()  # what it gave while it was parked is kept for the retry
+            if scope.rounds is not None:
+                await scope.next_round()  # what it gave while it was parked is kept for the retry
             line = self._reply_line(scope, result, failure)
             scope.close()
             if line is not None and scope.batch is None and self._outbox.is_full(REQUEST_MARKS):
