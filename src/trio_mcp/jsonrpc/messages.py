@@ -9,6 +9,8 @@ from typing import Any, TypeAlias, TypeGuard
 
 import attrs
 
+from .values import value
+
 __all__ = [
     "Batch",
     "ErrorResponse",
@@ -31,7 +33,7 @@ def is_request_id(value: object) -> TypeGuard[RequestId]:
     return kind is int or kind is str
 
 
-@attrs.frozen
+@value
 class Request:
     """A call that is to be answered exactly once, under ``id``."""
 
@@ -42,7 +44,7 @@ class Request:
     """Bytes it took on the wire, 0 when unknown. Bounds are kept with it."""
 
 
-@attrs.frozen
+@value
 class Notification:
     """A one-way message. It is never answered, not even with an error."""
 
@@ -50,7 +52,7 @@ class Notification:
     params: Any = None
 
 
-@attrs.frozen
+@value
 class Response:
     """The successful end of the request ``id``."""
 
@@ -58,7 +60,7 @@ class Response:
     result: Any
 
 
-@attrs.frozen
+@value
 class ErrorResponse:
     """The failed end of the request ``id``, which is `None` when the request's id could not be read."""
 
@@ -68,7 +70,7 @@ class ErrorResponse:
     data: Any = None
 
 
-@attrs.frozen
+@value
 class Unreadable:
     """What arrived was no message.
 
@@ -83,7 +85,7 @@ class Unreadable:
 Message: TypeAlias = Request | Notification | Response | ErrorResponse
 
 
-@attrs.frozen
+@value
 class Batch:
     """Several messages in one JSON array, in their order (JSON-RPC 2.0, section 6)."""
 

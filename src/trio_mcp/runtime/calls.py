@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from ..jsonrpc.errors import MCPError
+from ..jsonrpc.values import value
 from .backlog import Backlog
 from .outbox import Owner
 from .time_limits import call_limits
@@ -40,7 +41,7 @@ OnNotification: TypeAlias = "Callable[[NotificationReceived, int], None]"
 raise."""
 
 
-@attrs.frozen
+@value
 class Settled:
     """The end of a call. ``after``: how many notifications came before it on the wire."""
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import attrs
-
 from ..jsonrpc.messages import ErrorResponse
+from ..jsonrpc.values import value
 from ..spec.methods import Method
 from ..spec.revisions import Revision
 from .requests import InboundRequest, OutboundRequest
@@ -27,14 +26,14 @@ __all__ = [
 ]
 
 
-@attrs.frozen
+@value
 class RequestReceived:
     """A legal request, now in flight under its id."""
 
     request: InboundRequest
 
 
-@attrs.frozen
+@value
 class NotificationReceived:
     """A notification that the revision knows, parameters unchecked."""
 
@@ -43,7 +42,7 @@ class NotificationReceived:
     revision: Revision
 
 
-@attrs.frozen
+@value
 class CancelReceived:
     """The peer gave up on ``request``, whose id is free again from here on."""
 
@@ -51,7 +50,7 @@ class CancelReceived:
     reason: str | None
 
 
-@attrs.frozen
+@value
 class ProgressReceived:
     """Progress of a request of ours, parameters unchecked."""
 
@@ -59,7 +58,7 @@ class ProgressReceived:
     params: dict[str, Any]
 
 
-@attrs.frozen
+@value
 class StreamReceived:
     """A notification on a stream of ours: ``request`` is the one that opened it, and it is still open."""
 
@@ -67,7 +66,7 @@ class StreamReceived:
     notification: NotificationReceived
 
 
-@attrs.frozen
+@value
 class StreamCancelled:
     """The peer ended a stream of ours, which is answered no more from here on."""
 
@@ -75,7 +74,7 @@ class StreamCancelled:
     reason: str | None
 
 
-@attrs.frozen
+@value
 class ResultReceived:
     """A request of ours succeeded."""
 
@@ -83,7 +82,7 @@ class ResultReceived:
     result: Any
 
 
-@attrs.frozen
+@value
 class ErrorReceived:
     """A request of ours failed."""
 
@@ -91,14 +90,14 @@ class ErrorReceived:
     error: ErrorResponse
 
 
-@attrs.frozen
+@value
 class Refused:
     """The message broke a rule, and the peer is owed ``reply``. Nothing else happened."""
 
     reply: ErrorResponse
 
 
-@attrs.frozen
+@value
 class Ignored:
     """The message means nothing here and now. ``noteworthy``: the peer broke a rule; else it is a late or
     needless message, as every race brings them."""
@@ -107,7 +106,7 @@ class Ignored:
     noteworthy: bool = False
 
 
-@attrs.frozen
+@value
 class BatchReceived:
     """Several events whose replies go out together, in one array."""
 
