@@ -13,7 +13,7 @@ from ..spec.input_required import asks_for_input
 from ..spec.meta import PROGRESS_TOKEN
 from .backlog import Backlog
 from .calls import Call, OnNotification, OnProgress, Progress, RoundTrips, Settled
-from .cancellation import reason_of
+from .cancellation import CancelCause, reason_of
 from .channel import ConnectionLost
 from .outbox import REQUEST_MARKS
 from .present_trace import present_trace
@@ -120,7 +120,8 @@ class Outbound:
         return True
 
     def _send_cancel(self, request_id: RequestId, error: BaseException) -> None:
-        params = {"requestId": request_id, "reason": _cancel_reason(error)}
+        reason = _cancel_reason(error)
+        params = {"requestId": request_id, **({} if reason is None else {"reason": reason})}
         # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
         with contextlib.suppress(NotSerializable):  # a reason that is no text is not worth a word
             self._outbox.put_first(frame_notification("notifications/cancelled", params) + b"\n")
@@ -172,11 +173,12 @@ def _carrying_trace(params: dict[str, Any] | None) -> dict[str, Any] | None:
     return {**params, "_meta": trace.carried_by(params.get("_meta") or {})}
 
 
-def _cancel_reason(error: BaseException) -> str:
-    """The reason of the inbound request we are working for, where that was cancelled, else our own."""
+def _cancel_reason(error: BaseException) -> str | None:
+    """The reason of the inbound request we are working for, where that was cancelled, else our own. `None`: its peer
+    has given none, and we do not make one up."""
     scope = current_request.get(None)
     cancellation = scope.cancellation if scope is not None else None
-    if cancellation is not None and cancellation.reason is not None:
+    if cancellation is not None and (cancellation.reason is not None or cancellation.cause is CancelCause.PEER):
         return cancellation.reason
     return reason_of(error)
 
