@@ -11,8 +11,7 @@ from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..runtime.channel import MessageChannel
 from ..runtime.nurseries import open_service_nursery
-from ..server.connection import ServerConnection
-from ..server.server import Server
+from ..server.served import Servable, connection_to
 from ..transports.memory import memory_channel_pair
 
 __all__ = ["open_memory", "open_server"]
@@ -20,7 +19,7 @@ __all__ = ["open_memory", "open_server"]
 
 @asynccontextmanager
 async def open_memory(
-    server: Server, *, stateless: bool = False, **options: Unpack[ClientOptions]
+    server: Servable, *, stateless: bool = False, **options: Unpack[ClientOptions]
 ) -> AsyncGenerator[Client]:
     """Run ``server`` in this process and connect to it, for tests and embedding.
 
@@ -33,7 +32,7 @@ async def open_memory(
 
 
 @asynccontextmanager
-async def open_server(server: Server, channel: MessageChannel, *, stateless: bool = False) -> AsyncGenerator[None]:
+async def open_server(server: Servable, channel: MessageChannel, *, stateless: bool = False) -> AsyncGenerator[None]:
     """Run ``server`` inside the block, for one client at the other end of ``channel``.
 
     Left, the block cancels what still runs for that client, waits for its cleanup, closes the channel and
@@ -44,5 +43,5 @@ async def open_server(server: Server, channel: MessageChannel, *, stateless: boo
         server.running(stateless=stateless) as running,
         open_service_nursery("the client was closed") as nursery,
     ):
-        await nursery.start(ServerConnection(running, channel).run)
+        await nursery.start(connection_to(running, channel).run)
         yield

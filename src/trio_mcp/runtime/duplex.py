@@ -106,7 +106,9 @@ class DuplexChannel:
         tracer = None if tracing is None else tracing.tracer(channel.network)
         self.outbound = Outbound(state, self.outbox, self._notifications, limits, tracer, tell_deadlines=tell_deadlines)
         """Where our requests go out; `request` for a single one."""
-        self._inbound = Inbound(self.wiring, handler, Replies(server_info or {}), self.outbound.request, tracer)
+        self._inbound = Inbound(
+            self.wiring, handler, Replies({} if server_info is None else server_info), self.outbound.request, tracer
+        )
         self._notices: dict[bytes, Segment] = {}
         self._drain_timeout = limits.drain_timeout
         self._ended = trio.Event()

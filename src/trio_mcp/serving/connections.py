@@ -13,8 +13,7 @@ from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.peer import Peer
-from ..server.connection import ServerConnection
-from ..server.server import RunningServer, Server
+from ..server.served import Connection, Running, Servable, connection_to
 from .signals import may_handle_signals, shut_down_at_signals
 
 __all__ = ["Arrival", "Greeting", "Listeners", "serve_connections"]
@@ -47,7 +46,7 @@ class Greeting(Protocol):
 
 
 async def serve_connections(
-    server: Server,
+    server: Servable,
     listen: Callable[[], Awaitable[Listeners]],
     greeting: Greeting,
     *,
@@ -68,13 +67,13 @@ async def serve_connections(
 
 
 class _Connections:
-    def __init__(self, running: RunningServer, greeting: Greeting) -> None:
+    def __init__(self, running: Running, greeting: Greeting) -> None:
         self._running = running
         self._greeting = greeting
         self._limits = running.limits
         self._accepting = trio.CancelScope()
         self._greeted: set[trio.CancelScope] = set()
-        self._open: set[ServerConnection] = set()
+        self._open: set[Connection] = set()
         self._turned_away = 0
         self._ending: str | None = None
 
@@ -126,7 +125,7 @@ class _Connections:
                     self._greeted.discard(scope)
             if arrival is None:
                 return
-            connection = ServerConnection(self._running, arrival.channel, arrival.peer)
+            connection = connection_to(self._running, arrival.channel, arrival.peer)
             self._open.add(connection)
             try:
                 if self._ending is not None:

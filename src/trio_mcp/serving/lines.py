@@ -10,7 +10,7 @@ import trio
 from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery
 from ..runtime.peer import NOBODY_KNOWN
-from ..server.server import Server
+from ..server.served import Servable
 from ..transports.sockets import SocketLineChannel, unix_listener
 from .connections import Arrival, Listeners, serve_connections
 
@@ -18,7 +18,7 @@ __all__ = ["serve_tcp", "serve_unix"]
 
 
 async def serve_tcp(
-    server: Server,
+    server: Servable,
     host: str | None = "127.0.0.1",
     port: int = 8766,
     *,
@@ -48,7 +48,7 @@ async def serve_tcp(
 
 
 async def serve_unix(
-    server: Server,
+    server: Servable,
     path: str | os.PathLike[str],
     *,
     limits: Limits | None = None,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 
 from ..runtime.nurseries import open_service_nursery
-from ..server.connection import ServerConnection
-from ..server.server import Server
+from ..server.served import Servable, connection_to
 from ..transports.stdio import own_stdio
 from .collector import quieten_collector
 from .signals import may_handle_signals, shut_down_at_signals
@@ -16,7 +15,7 @@ __all__ = ["serve_stdio"]
 logger = logging.getLogger("trio_mcp")
 
 
-async def serve_stdio(server: Server, *, stateless: bool = False, handle_signals: bool = True) -> None:
+async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signals: bool = True) -> None:
     """Serve ``server`` on this process's standard input and output until the client closes them.
 
     At the end of input, and at SIGTERM or SIGINT, no new request is taken; accepted ones go on for up to
@@ -33,7 +32,7 @@ async def serve_stdio(server: Server, *, stateless: bool = False, handle_signals
             server.running(stateless=stateless) as running,
             open_service_nursery("the server has ended") as nursery,
         ):
-            connection = ServerConnection(running, channel)
+            connection = connection_to(running, channel)
             if handle_signals and may_handle_signals():
                 await nursery.start(shut_down_at_signals, connection.duplex.shut_down)
             await connection.run()

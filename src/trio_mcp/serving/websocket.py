@@ -12,7 +12,7 @@ import trio
 from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery
 from ..runtime.peer import Peer
-from ..server.server import Server
+from ..server.served import Servable
 from ..transports.admission import Admission, Allowed, admission_for
 from ..transports.upgrade import Refused, check_upgrade, read_upgrade, refuse
 from ..transports.websocket import WebSocketChannel
@@ -22,7 +22,7 @@ __all__ = ["serve_websocket"]
 
 
 async def serve_websocket(
-    server: Server,
+    server: Servable,
     host: str | None = "127.0.0.1",
     port: int = 8765,
     *,

@@ -16,7 +16,7 @@ from ..connecting.memory import open_server
 from ..connecting.stdio import open_process
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.nurseries import open_service_nursery
-from ..server.server import Server
+from ..server.served import Servable
 from ..spec.fields import JSONObject
 from ..spec.revisions import LATEST_MODERN
 from ..transports.last_lines import TextSink
@@ -32,7 +32,7 @@ Script = Callable[[ScriptedServer], Awaitable[None]]
 
 @asynccontextmanager
 async def open_scripted_client(
-    server: Server,
+    server: Servable,
     revision: str | None = LATEST_MODERN.name,
     capabilities: JSONObject | None = None,
     *,
