@@ -77,6 +77,15 @@ def test_the_example_of_many_servers_runs_as_it_stands(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "['batch__process_batch'] failed\nprocessed 2 items\n"), ran.stderr
 
 
+def test_the_example_of_a_proxy_runs_as_it_stands(tmp_path: Path) -> None:
+    for name, code in BLOCKS:
+        (tmp_path / name).write_text(code)
+    ran = subprocess.run(
+        [sys.executable, "front.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "processed 2 items\n"), ran.stderr
+
+
 @pytest.mark.parametrize(("name", "code"), BLOCKS)
 def test_an_example_is_about_ten_lines(name: str, code: str) -> None:
     statements = [line for line in code.splitlines() if line.strip()]

@@ -28,7 +28,7 @@ from .server.server import Server
 from .server.tools import ToolError
 from .server.worker_context import WorkerContext
 from .serving.stdio import serve_stdio
-from .spec.capabilities import ClientCapabilities, ServerCapabilities
+from .spec.capabilities import ClientCapabilities, Elicitation, Roots, Sampling, ServerCapabilities
 from .spec.completion import Completion, PromptReference, ResourceTemplateReference
 from .spec.content import (
     Annotations,
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from .hosting.restarting import RestartPolicy
     from .hosting.states import MemberState, MemberStatus
     from .hosting.watching import Watch
+    from .proxying.proxy import Proxy, proxy
     from .serving.lines import serve_tcp, serve_unix
     from .serving.websocket import serve_websocket
 
@@ -118,6 +119,8 @@ _LATER: Final = {
     "open_tcp": ".connecting.lines",
     "open_unix": ".connecting.lines",
     "open_websocket": ".connecting.websocket",
+    "proxy": ".proxying.proxy",
+    "Proxy": ".proxying.proxy",
     "read_config": ".hosting.config_files",
     "ResponseCache": ".client.cache",
     "RestartPolicy": ".hosting.restarting",
@@ -164,6 +167,7 @@ __all__ = [
     "ElicitFormParams",
     "ElicitResult",
     "ElicitURLParams",
+    "Elicitation",
     "EmbeddedResource",
     "Entry",
     "GetPromptResult",
@@ -198,6 +202,7 @@ __all__ = [
     "PromptMessage",
     "PromptReference",
     "ProtocolViolation",
+    "Proxy",
     "ReadResourceResult",
     "RequestContext",
     "RequestLog",
@@ -211,6 +216,8 @@ __all__ = [
     "RestartPolicy",
     "Revision",
     "Root",
+    "Roots",
+    "Sampling",
     "SamplingMessage",
     "Server",
     "ServerCapabilities",
@@ -236,6 +243,7 @@ __all__ = [
     "open_tcp",
     "open_unix",
     "open_websocket",
+    "proxy",
     "read_config",
     "serve_stdio",
     "serve_tcp",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -18,6 +19,7 @@ from ..spec.roots import ListRootsResult
 from ..spec.sampling import CreateMessageParams, CreateMessageResult
 from .call_limits import CallLimits
 from .options import ClientSettings
+from .relay import Relay
 
 __all__ = ["Answer", "Answers"]
 
@@ -35,11 +37,15 @@ class Answers:
         self._settings = settings
         self._workers = workers
         self._limits = limits
+        self.relay: Relay | None = None
+        """Who takes the questions that the client declared to forward."""
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What to declare: exactly what there are handlers for."""
+        """What to declare: exactly what there are handlers for, or what is forwarded."""
         settings = self._settings
+        if settings.forwards is not None:
+            return settings.forwards
         sampling = elicitation = None
         if settings.sampling is not None:
             sampling = Sampling({} if settings.sampling_context else None, {} if settings.sampling_tools else None)
@@ -56,6 +62,8 @@ class Answers:
         an undeclared part of a kind -32602) and for parameters that make no sense (-32602)."""
         settings = self._settings
         match method:
+            case name if settings.forwards is not None:
+                return self._forwarded(name, params)
             case "sampling/createMessage" if settings.sampling is not None:
                 return self._sampling(settings.sampling, structure_params(params, CreateMessageParams))
             case "elicitation/create" if settings.elicitation is not None or settings.elicitation_url is not None:
@@ -64,6 +72,17 @@ class Answers:
                 return self._roots
             case name:
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
+
+    def _forwarded(self, method: str, params: Any) -> Answer:
+        if self.relay is None:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
+        ask = self.relay.ask
+
+        async def forward() -> Any:
+            with self._limits.user_is_asked() if method == "elicitation/create" else nullcontext():
+                return await ask(method, params or {})
+
+        return forward
 
     def _sampling(self, handler: Callable[..., Any], params: CreateMessageParams) -> Answer:
         if not self._settings.sampling_tools and (params.tools is not None or params.tool_choice is not None):

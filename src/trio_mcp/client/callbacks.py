@@ -11,6 +11,7 @@ from ..spec.notifications import LogParams
 from ..state.events import NotificationReceived
 from .changes import Change, change_in
 from .options import ClientSettings
+from .relay import Relay
 
 __all__ = ["Callbacks"]
 
@@ -20,6 +21,8 @@ class Callbacks:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
+        self.relay: Relay | None = None
+        """Who is told of everything."""
         self.watchers: list[Callable[[Change], None]] = []
         """Each is called for every change that the client learns of, in either era, the moment it was read: before
         any callback, any listener and any reply that came after it. It must be quick, and must not raise."""
@@ -31,6 +34,8 @@ class Callbacks:
 
     def wants(self, event: NotificationReceived) -> bool:
         """Whether there is a callback for it. See `RequestHandler.wants`."""
+        if self.relay is not None:
+            self.relay.told(event)
         change = change_in(event)
         if change is not None:
             self.seen(change)

@@ -50,6 +50,7 @@ from .callbacks import Callbacks
 from .input_responses import InputRounds
 from .options import ClientSettings
 from .pages import Pages
+from .relay import Relay
 from .results import structured
 from .subscriptions import Changes, Subscriptions
 
@@ -290,6 +291,17 @@ class Client:
             else:
                 result = (await self._rounds.request(method, data, revision, on_progress)).result
         return structured(method, result, result_type)
+
+    async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
+        """As `request`, for those who forward: ``params`` are complete, in modern revisions with all that
+        `request_meta` gives, and the result is what came. It is never one that was kept."""
+        with self._limits.around_call():
+            return (await self._rounds.request(method, params, self._revision, on_progress)).result
+
+    def forward_to(self, relay: Relay | None) -> None:
+        """From now on it is ``relay`` who is told what the server says beside the callbacks, and asked in place of
+        handlers where questions are forwarded."""
+        self.callbacks.relay = self._answers.relay = relay
 
     def _open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:
         params = {**unstructure(ListenParams(asked), self._revision), "_meta": self._meta}

@@ -11,6 +11,7 @@ import attrs
 
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.tracing import Tracing
+from ..spec.capabilities import ClientCapabilities
 from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import Implementation
@@ -50,6 +51,7 @@ class ClientOptions(TypedDict, total=False):
     elicitation: ElicitationHandler
     elicitation_url: UrlElicitationHandler
     roots: Sequence[Root] | RootsHandler
+    forwards: ClientCapabilities | None
     on_log: Callable[[LogParams], Any]
     on_list_changed: Callable[[ChangedList], Any]
     on_resource_updated: Callable[[str], Any]
@@ -105,6 +107,9 @@ class ClientSettings:
     """Asks the user to visit a URL; it shows the URL and gets consent before it opens anything."""
     roots: Sequence[Root] | RootsHandler | None = None
     """The roots, or what gives them."""
+    forwards: ClientCapabilities | None = None
+    """What is declared in place of what the handlers above can do, because a `proxy` hands the server's questions
+    on to its own clients. They are refused while there is none."""
     on_log: Callable[[LogParams], Any] | None = None
     """Called for each log message, one after another, in wire order, before calls answered later return. The
     order is kept among log messages; progress callbacks run beside them, in the tasks that called."""

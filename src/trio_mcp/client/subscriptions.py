@@ -151,6 +151,13 @@ class Changes(AsyncIterator[Change]):
         self._bytes -= self._waiting.pop(change)
         return change
 
+    def take_all(self) -> list[Change]:
+        """Those that nobody took yet, for who waits no longer."""
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        return taken
+
 
 class Subscriptions:
     """The streams of one client. Those for its callbacks run in ``services``, which its opener sets."""

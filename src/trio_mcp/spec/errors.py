@@ -16,6 +16,7 @@ __all__ = [
     "NOT_INITIALIZED",
     "TOO_BUSY",
     "UNSUPPORTED_PROTOCOL_VERSION",
+    "UPSTREAM_LOST",
     "URL_ELICITATION_REQUIRED",
     "BadAnswer",
     "CapabilityMissing",
@@ -34,6 +35,8 @@ NOT_INITIALIZED: Final = -32002
 """What servers that insist on the handshake have always answered before it (legacy revisions)."""
 TOO_BUSY: Final = -31000
 """Ours, outside the reserved ranges: a limit of this server is reached, or it is shutting down; try later."""
+UPSTREAM_LOST: Final = -31001
+"""Ours: the server behind a proxy is gone, or was never reached. Whether the request ran there is not known."""
 
 
 @wire

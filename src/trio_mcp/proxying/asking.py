@@ -1,0 +1,125 @@
+"""Handing the questions of the server behind on to the client they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import Any, Final, Protocol
+
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, PeerError, ProtocolViolation
+from ..runtime.calls import OnProgress
+from ..runtime.channel import ConnectionLost
+from ..runtime.request_scope import RequestScope, current_request
+from ..spec.capabilities import ClientCapabilities
+from ..spec.converters import NotExpressible
+from ..spec.errors import CapabilityMissing
+from ..spec.fields import JSONObject
+from ..spec.input_required import ASKABLE, InputRequest, capability_for
+from ..spec.meta import PROGRESS_TOKEN
+from ..spec.methods import METHODS
+from ..spec.revisions import Revision
+from .downstream import Downstream
+from .translating import translated
+
+__all__ = ["ask_downstream"]
+
+_NOBODY: Final = "Internal error: no client is there that could be asked"
+_WHOSE: Final = "Internal error: several clients share this server, and nothing shows which of them is asked"
+
+
+class _Asked(Protocol):
+    """A client, in a call or outside."""
+
+    @property
+    def revision(self) -> Revision: ...
+
+    @property
+    def capabilities(self) -> ClientCapabilities: ...
+
+    def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Awaitable[Any]: ...
+
+
+async def ask_downstream(
+    downstreams: Iterable[Downstream], method: str, params: JSONObject, revision: Revision
+) -> JSONObject:
+    """The answer of the client whose question this is, both as ``revision`` says them.
+
+    What a modern server asks belongs to the call in which it asks. A legacy server does not say whose it is: that of
+    the only client there is, else of the only one with a call in flight. Raises `CodedError` for an error reply.
+    """
+    scope = current_request.get(None)
+    if revision.server_requests:
+        asked, own = _only(list(downstreams)), scope
+    else:
+        asked, own = _calling(downstreams, scope), None
+    _check_declared(asked, method, params)
+    answer = await _put(asked, method, _as_said_there(asked, method, params, revision), own)
+    if not isinstance(answer, dict):
+        raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense")
+    try:
+        return translated(answer, METHODS[method].result, asked.revision, revision)
+    except NotExpressible as error:
+        raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
+    except ValueError:
+        raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense") from None
+
+
+def _only(downstreams: list[Downstream]) -> _Asked:
+    """Whom a legacy server asks."""
+    if len(downstreams) > 1:
+        downstreams = [each for each in downstreams if each.is_waiting]
+        if len(downstreams) > 1:
+            raise CodedError(INTERNAL_ERROR, _WHOSE)
+    if not downstreams:
+        raise CodedError(INTERNAL_ERROR, _NOBODY)
+    (downstream,) = downstreams
+    if downstream.legacy is not None:
+        return downstream
+    # Any call can carry it: the latest is the likeliest to have caused it.
+    for call in reversed(downstream.calls.values()):
+        if call.may_ask and not call.scope.is_cancelled:
+            return call
+    raise CodedError(INTERNAL_ERROR, _NOBODY)
+
+
+def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _Asked:
+    """Whom a modern server asks: it does so in a call, which runs for a request of ours."""
+    for downstream in downstreams:
+        if scope is not None and scope in downstream.calls:
+            return downstream.calls[scope]
+    raise CodedError(INTERNAL_ERROR, _NOBODY)
+
+
+def _check_declared(asked: _Asked, method: str, params: JSONObject) -> None:
+    """DESIGN ruling 18. What is no question of the three is passed on as it is, where the revision has it."""
+    if method not in ASKABLE:
+        return
+    for capability in capability_for(InputRequest(method, params)):  # pyright: ignore[reportArgumentType] one of them
+        known = asked.revision.sub_capabilities or capability != "sampling.context"
+        if known and not asked.capabilities.supports(capability):
+            raise CapabilityMissing(capability, asked.revision)
+
+
+def _as_said_there(asked: _Asked, method: str, params: JSONObject, revision: Revision) -> JSONObject:
+    meta = params.get("_meta")
+    if isinstance(meta, dict) and PROGRESS_TOKEN in meta:  # each connection has tokens of its own
+        params = {**params, "_meta": {name: value for name, value in meta.items() if name != PROGRESS_TOKEN}}  # pyright: ignore[reportUnknownVariableType] JSON
+    try:
+        return translated(params, METHODS[method].params, revision, asked.revision)
+    except ValueError as error:  # NotExpressible is one
+        raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+
+
+async def _put(asked: _Asked, method: str, params: JSONObject, own: RequestScope | None) -> Any:
+    on_progress: OnProgress | None = None
+    if own is not None and own.request.progress_token is not None:
+
+        def report(told: Any) -> None:
+            own.progress(told.progress, told.total, told.message)
+
+        on_progress = report
+    try:
+        return await asked.ask(method, params, on_progress)
+    except PeerError as error:
+        raise CodedError(error.code, error.message, error.data) from None
+    except (ConnectionLost, ProtocolViolation) as error:
+        raise CodedError(INTERNAL_ERROR, "Internal error: the client that was asked is gone") from error

@@ -1,0 +1,203 @@
+"""ProxyConnection: one client of a proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import trio
+
+from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
+from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.duplex import DuplexChannel
+from ..runtime.handler import NOT_NOW
+from ..runtime.limits import Limits
+from ..runtime.load import Load
+from ..runtime.nurseries import ServiceNursery, open_service_nursery
+from ..runtime.peer import Peer
+from ..runtime.request_scope import RequestScope
+from ..server.request_state import RequestStates
+from ..server.retries import Retries
+from ..spec.converters import structure_params, unstructure
+from ..spec.errors import TOO_BUSY
+from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
+from ..spec.notifications import SetLevelParams
+from ..spec.resources import SubscribeParams
+from ..spec.revisions import MODERN_REVISIONS, Revision
+from ..state.connection_state import ConnectionState
+from ..state.events import NotificationReceived
+from ..state.requests import InboundRequest
+from .downstream import Downstream
+from .forwarding import forward, upstream_error
+from .listening import listen
+from .reaching import Reach
+from .upstream import Upstream
+
+__all__ = ["ProxyConnection"]
+
+_DONE: Final = EmptyResult()
+_LONGEST_URI: Final = 8192
+_UNNAMED: Final = Implementation("unknown", "0")
+"""A modern server need not say its name, a legacy one has to."""
+
+Reaching = Callable[[ServiceNursery, Callable[[str], None]], Reach]
+"""Makes the way of one client to the server behind: see `OwnUpstream`."""
+
+
+class ProxyConnection:
+    """Serves one client with what the server at the end of its `Reach` gives, until either is gone."""
+
+    def __init__(
+        self,
+        reaching: Reaching,
+        channel: MessageChannel,
+        peer: Peer,
+        *,
+        limits: Limits,
+        load: Load,
+        states: RequestStates,
+    ) -> None:
+        self._reaching = reaching
+        self._server_info: dict[Revision, Any] = {}
+        self._retries = Retries(states, peer.principal, limits.retry_timeout)
+        self._load = load
+        self.duplex = DuplexChannel(
+            channel,
+            ConnectionState("server"),
+            self,
+            limits,
+            server_info=self._server_info,
+            load=load,
+            peer=peer,
+            seal=self._retries.seal,
+        )
+        self._state = self.duplex.state
+        self._downstream = Downstream(self.duplex)
+        self._reach: Reach | None = None
+        self._special: dict[str, Callable[[RequestScope, Upstream], Awaitable[Any]]] = {
+            "initialize": self._initialize,
+            "server/discover": self._discover,
+            "logging/setLevel": self._set_level,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "subscriptions/listen": listen,
+        }
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """See `DuplexChannel.run`. A server behind that was opened for this client is closed with it; its loss ends
+        this connection, once all calls were answered."""
+        self._load.connections += 1
+        try:
+            async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
+                self._reach = self._reaching(services, self._end)
+                self._downstream.start_in(own)
+                await self.duplex.run(task_status=task_status)
+                own.cancel_scope.cancel(reason="the client is gone")
+                await self._leave()
+        finally:
+            self._load.connections -= 1
+
+    def _end(self, reason: str) -> None:
+        self.duplex.shut_down(reason)
+
+    async def _leave(self) -> None:
+        upstream = self._reach.upstream if self._reach is not None else None
+        if upstream is not None:
+            upstream.forget(self._downstream)
+            if upstream.shared:
+                await upstream.let_go(list(self._state.subscriptions))
+
+    # Requests
+
+    def answer_now(self, request: InboundRequest) -> Any:
+        """See `RequestHandler.answer_now`."""
+        if request.method.name == "ping" and not self._is_legacy_behind():
+            return _DONE
+        if request.method.may_ask and not request.revision.server_requests:
+            return self._retries.read(request)
+        return NOT_NOW
+
+    def _is_legacy_behind(self) -> bool:
+        """Whether there is somebody behind who can be pinged: the answer is theirs then."""
+        upstream = self._reach.upstream if self._reach is not None else None
+        return upstream is not None and "ping" in upstream.revision.methods and not self.duplex.wiring.ending.is_set()
+
+    async def answer(self, scope: RequestScope) -> Any:
+        """See `RequestHandler.answer`."""
+        assert self._reach is not None, "requests come while it runs"
+        upstream = await self._reach.reached(scope.request)
+        self._adopt(upstream)
+        special = self._special.get(scope.request.method.name)
+        if special is None:
+            return await forward(scope, self._downstream, upstream)
+        try:
+            return await special(scope, upstream)
+        except (PeerError, ConnectionLost, ProtocolViolation) as error:
+            raise upstream_error(error) from None
+
+    def _adopt(self, upstream: Upstream) -> None:
+        if self._downstream in upstream.downstreams:
+            return
+        upstream.downstreams[self._downstream] = None
+        info = upstream.client.server_info
+        if info is not None:
+            self._server_info.update({
+                row: unstructure(info, row) for row in MODERN_REVISIONS if row.server_info_in_meta
+            })  # fmt: skip
+
+    async def _initialize(self, scope: RequestScope, upstream: Upstream) -> InitializeResult:
+        client = upstream.client
+        await upstream.follow_lists()
+        info = client.server_info or _UNNAMED
+        return InitializeResult(scope.request.revision.name, client.server_capabilities, info, client.instructions)
+
+    async def _discover(self, scope: RequestScope, upstream: Upstream) -> DiscoverResult:
+        client = upstream.client
+        versions = [row.name for row in MODERN_REVISIONS]
+        return DiscoverResult(versions, client.server_capabilities, client.instructions)
+
+    async def _set_level(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
+        level = structure_params(scope.request.params, SetLevelParams).level.value
+        if upstream.client.server_capabilities.logging is None:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
+        self._state.log_level = level
+        self._downstream.level_is_set = True
+        await upstream.set_level(self._downstream, level)
+        return _DONE
+
+    async def _subscribe(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
+        uri = structure_params(scope.request.params, SubscribeParams).uri
+        subscriptions = self._state.subscriptions
+        if len(uri) > _LONGEST_URI:  # it is kept as long as the connection, so it cannot be of any length
+            raise CodedError(INVALID_PARAMS, f"Invalid params: a URI has at most {_LONGEST_URI} characters")
+        if uri in subscriptions:
+            return _DONE
+        if len(subscriptions) >= self.duplex.limits.max_subscriptions:
+            raise CodedError(TOO_BUSY, "Too busy: too many subscriptions on this connection")
+        subscriptions.add(uri)  # so that nothing is missed that comes before the reply
+        try:
+            await upstream.subscribe(uri)
+        except BaseException:
+            subscriptions.discard(uri)
+            raise
+        return _DONE
+
+    async def _unsubscribe(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
+        uri = structure_params(scope.request.params, SubscribeParams).uri
+        if uri in self._state.subscriptions:
+            self._state.subscriptions.discard(uri)
+            await upstream.unsubscribe(uri)
+        return _DONE
+
+    # Notifications
+
+    def wants(self, event: NotificationReceived) -> bool:
+        """See `RequestHandler.wants`. What the handshake says has been taken; progress goes with its request."""
+        return event.method.name not in ("notifications/initialized", "notifications/cancelled")
+
+    async def notified(self, event: NotificationReceived) -> None:
+        """See `RequestHandler.notified`: it is for the server behind, where that knows it."""
+        upstream = self._reach.upstream if self._reach is not None else None
+        if upstream is not None and event.method.name in upstream.revision.methods:
+            await upstream.client.duplex.outbox.room()
+            upstream.client.duplex.notify(event.method.name, event.params or None)

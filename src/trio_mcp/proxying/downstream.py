@@ -1,0 +1,191 @@
+"""Downstream: one client of a proxy, as the server behind it sees it; and the calls of that client in flight."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Generator
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ..jsonrpc.codec import encode_value, frame_notification
+from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
+from ..runtime.backlog import Backlog
+from ..runtime.calls import OnProgress
+from ..runtime.notifications import NotificationQueue
+from ..runtime.request_scope import RequestScope
+from ..spec.capabilities import ClientCapabilities
+from ..spec.errors import NoWayBack
+from ..spec.fields import JSONObject
+from ..spec.log_levels import log_level_rank
+from ..spec.meta import SUBSCRIPTION_ID
+from ..spec.revisions import Revision
+from ..state.events import NotificationReceived
+
+if TYPE_CHECKING:
+    from ..runtime.duplex import DuplexChannel
+
+__all__ = ["Downstream", "ForwardedCall"]
+
+logger = logging.getLogger("trio_mcp")
+
+_OVER = "Internal error: the call in which this was asked is over"
+
+
+class ForwardedCall:
+    """A request of a client that was handed on and is not answered yet."""
+
+    def __init__(self, scope: RequestScope) -> None:
+        self.scope = scope
+        self._questions: set[trio.CancelScope] = set()
+
+    @property
+    def revision(self) -> Revision:
+        """That the client speaks in it."""
+        return self.scope.request.revision
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """What the client declared on it."""
+        return self.scope.request.capabilities
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether its client can be asked in it."""
+        return self.revision.server_requests or self.scope.request.method.may_ask
+
+    async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
+        """The client's answer, plain data. The end of the call is the end of the question. Raises `CodedError`,
+        and as `DuplexChannel.request`."""
+        if self.revision.server_requests:
+            return await self.scope.ask(method, params, self.revision, on_progress)
+        if not self.may_ask:
+            raise NoWayBack(f"{self.scope.request.method.name} cannot ask its client in revision {self.revision}")
+        with trio.CancelScope() as question:
+            self._questions.add(question)
+            try:
+                return await self.scope.require_input(method, params or None)
+            finally:
+                self._questions.discard(question)
+        raise CodedError(INTERNAL_ERROR, _OVER)
+
+    def end(self) -> None:
+        """It is answered, or was cancelled."""
+        for question in tuple(self._questions):
+            question.cancel(reason="the call is over")
+
+
+class Downstream:
+    """What one client is told, and asked outside of any call.
+
+    What the server behind says is put into a queue the moment it was read, and from there into the outbox as it has
+    room: a client that does not read keeps nobody else waiting, and loses the oldest beyond the bounds of a
+    `NotificationQueue`.
+    """
+
+    def __init__(self, duplex: DuplexChannel) -> None:
+        limits = duplex.limits
+        self.duplex = duplex
+        self.state = duplex.state
+        self.calls: dict[RequestScope, ForwardedCall] = {}
+        """By their scopes, oldest first."""
+        self.level_is_set = False
+        """The client has said which logs it wants."""
+        self._queue = NotificationQueue(
+            Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), self._tell, self._failed
+        )
+
+    @property
+    def legacy(self) -> Revision | None:
+        """The revision of its handshake; `None` where there was none."""
+        return self.state.revision
+
+    @property
+    def revision(self) -> Revision:
+        """That of its handshake, which there was."""
+        assert self.legacy is not None, "outside of calls, only legacy clients can be asked"
+        return self.legacy
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """What it declared in its handshake."""
+        return self.state.client_capabilities
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has a call in flight."""
+        return any(not call.scope.is_cancelled for call in self.calls.values())
+
+    def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Awaitable[Any]:
+        """The client's answer to a question outside of any call. Raises as `DuplexChannel.request`."""
+        return self.duplex.request(method, params or None, self.revision, on_progress=on_progress)
+
+    def start_in(self, nursery: trio.Nursery) -> None:
+        """Where what it is told is let out."""
+        self._queue.task.start_in(nursery, copy_context())
+
+    @contextmanager
+    def calling(self, scope: RequestScope) -> Generator[ForwardedCall]:
+        """Inside, the request of ``scope`` is with the server behind."""
+        call = self.calls[scope] = ForwardedCall(scope)
+        try:
+            yield call
+        finally:
+            del self.calls[scope]
+            call.end()
+
+    def told(self, event: NotificationReceived, *, named: bool) -> None:
+        """The server behind says something, which may be for this client. ``named``: of a resource that some client
+        has subscribed to by this very name."""
+        if not self._is_for_us(event, named):
+            return
+        try:
+            size = len(encode_value(event.params))
+        except NotSerializable:
+            return  # it came as JSON but cannot go on as such: a lone surrogate
+        self._queue.put(event, size)
+
+    async def caught_up(self) -> None:
+        """Wait until all that was said so far is in the outbox."""
+        await self._queue.caught_up(self._queue.received)
+
+    def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
+        name, legacy = event.method.name, self.legacy
+        if name == "notifications/message":
+            level = event.params.get("level")
+            return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
+        # In modern revisions changes are told on streams, which their requests look after.
+        if legacy is None or not self.state.initialized or name not in legacy.methods:
+            return False
+        if name != "notifications/resources/updated":
+            return True
+        subscriptions = self.state.subscriptions
+        # Else it is a part of what was subscribed to, and its name need not show of what.
+        return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
+
+    def _wants_log(self, rank: int, said: Revision) -> bool:
+        """A log names no request. In modern revisions it belongs to one all the same: said in one, it is for who
+        waits for an answer; told in one, for who asked for such logs with the request that is waited for."""
+        waiting = [call.scope.request for call in self.calls.values() if not call.scope.finished]
+        if self.legacy is not None and (waiting or said.log_level == "connection"):
+            return not self.level_is_set or _passes(rank, self.state.log_level)
+        return any(request.log_level is not None and _passes(rank, request.log_level) for request in waiting)
+
+    async def _tell(self, event: NotificationReceived) -> None:
+        params = event.params
+        meta = params.get("_meta")
+        if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
+            params = {name: value for name, value in params.items() if name != "_meta"}
+        outbox = self.duplex.outbox
+        await outbox.room()
+        outbox.put(frame_notification(event.method.name, params or None) + b"\n")
+
+    def _failed(self, error: Exception) -> None:
+        logger.error("a notification was not handed on", exc_info=error)
+
+
+def _passes(rank: int, minimum: str) -> bool:
+    """A level that RFC 5424 does not know passes every minimum."""
+    return not 0 <= rank < log_level_rank(minimum)

@@ -1,0 +1,116 @@
+"""Handing one request of a client on to the server behind, and its result back."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from ..jsonrpc.codec import frame_notification
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
+from ..runtime.calls import OnProgress, Progress
+from ..runtime.channel import ConnectionLost
+from ..runtime.request_scope import RequestScope
+from ..spec.converters import NotExpressible, unstructure
+from ..spec.errors import UPSTREAM_LOST
+from ..spec.fields import JSONObject
+from ..spec.meta import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+)
+from ..spec.notifications import ProgressParams
+from ..state.requests import InboundRequest
+from .downstream import Downstream
+from .translating import translated, translated_result
+from .upstream import Upstream
+
+__all__ = ["forward", "upstream_error"]
+
+_OF_ONE_CONNECTION: Final = frozenset((PROGRESS_TOKEN, PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL))
+_OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
+
+
+async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
+    """The result of the server behind, as the client's revision says it. What the server tells before it is on its
+    way to the client then. Raises `CodedError` for an error reply."""
+    request, spoken = scope.request, upstream.revision
+    method = request.method.name
+    if method not in spoken.methods:
+        raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
+    params = _params(request, downstream, upstream)
+    if request.log_level is not None:
+        await upstream.admit_level(request.log_level)
+    with downstream.calling(scope):
+        try:
+            result = await upstream.client.send(method, params, _reporter(scope))
+        except (PeerError, ConnectionLost, ProtocolViolation) as error:
+            raise upstream_error(error) from None
+        finally:
+            request = scope.request  # of the last round
+        await downstream.caught_up()
+    if not isinstance(result, dict):
+        raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
+    try:
+        return translated_result(cast("JSONObject", result), request.method.result, spoken, request.revision)
+    except NotExpressible as error:
+        raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
+    except ValueError:
+        raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense") from None
+
+
+def upstream_error(error: PeerError | ConnectionLost | ProtocolViolation) -> CodedError:
+    """What a client is told of it: an error of the server behind word for word, and of all else nothing internal."""
+    if isinstance(error, PeerError):
+        return CodedError(error.code, error.message, error.data)
+    if isinstance(error, ConnectionLost):
+        return CodedError(UPSTREAM_LOST, "The server behind this proxy is gone")
+    return CodedError(INTERNAL_ERROR, "Internal error: what the server behind answered makes no sense")
+
+
+def _reporter(scope: RequestScope) -> OnProgress | None:
+    if scope.request.progress_token is None:
+        return None
+
+    async def report(told: Progress) -> None:
+        # Each is handed on: the server behind has settled how often it tells. Too many are dropped before this.
+        await scope.outbox.room()
+        request = scope.request  # of the round that is in flight now
+        if not scope.finished and request.progress_token is not None:
+            params = ProgressParams(request.progress_token, told.progress, told.total, told.message)
+            line = frame_notification("notifications/progress", unstructure(params, request.revision))
+            scope.outbox.put(line + b"\n", scope)
+
+    return report
+
+
+def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
+    """The same parameters, with what belongs to the one connection replaced by what belongs to the other."""
+    own = {name: value for name, value in request.params.items() if name not in _OF_A_ROUND}
+    try:
+        params = translated(own, request.method.params, request.revision, upstream.revision)
+    except ValueError as error:  # NotExpressible is one
+        raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+    meta = {name: value for name, value in request.meta.items() if name not in _OF_ONE_CONNECTION}
+    meta |= _per_request_fields(request, downstream, upstream)
+    return {**params, "_meta": meta} if meta else params
+
+
+def _per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
+    """What modern requests say of the connection (2026-07-28 basic, Per-request protocol fields)."""
+    spoken, client = upstream.revision, upstream.client
+    if spoken.handshake:
+        return {}
+    fields: JSONObject = client.request_meta(spoken)
+    if client.settings.forwards is not None:  # the capabilities are those of the client that can be asked now
+        fields[CLIENT_CAPABILITIES] = (
+            unstructure(request.capabilities, spoken)
+            if request.revision.handshake
+            else request.meta[CLIENT_CAPABILITIES]
+        )
+        if request.client_info is not None:
+            fields[CLIENT_INFO] = unstructure(request.client_info, spoken)
+    level: Any = downstream.state.log_level if request.revision.handshake else request.log_level
+    if level is not None and client.server_capabilities.logging is not None:
+        fields[LOG_LEVEL] = level
+    return fields

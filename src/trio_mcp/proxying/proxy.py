@@ -1,0 +1,101 @@
+"""proxy: a server that is another one, seen through a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+
+from ..client.client import Client
+from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.limits import DEFAULT_LIMITS, Limits
+from ..runtime.load import Load, Statistics
+from ..runtime.nurseries import open_service_nursery
+from ..runtime.peer import NOBODY_KNOWN, Peer
+from ..server.request_state import RequestStates
+from ..spec.lifecycle import Implementation
+from .connection import ProxyConnection, Reaching
+from .reaching import OpenUpstream, OwnUpstream, SharedUpstream
+from .upstream import Upstream
+
+__all__ = ["Proxy", "RunningProxy", "proxy"]
+
+
+def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy:
+    """A server for `serve_stdio`, `serve_websocket`, `open_memory` and the like which is what is behind ``upstream``.
+
+    All is handed on, in both directions and from either era to either: requests with their progress and errors,
+    cancels with their reason, logs, changes, and what the server behind asks. Ids, progress tokens and subscription
+    ids are those of each connection; unknown members and ``_meta`` stay as they are. What the client's revision
+    cannot say is an error of that request.
+
+    With ``Command([...]).open`` or the like each client of the proxy gets a connection of its own to the server
+    behind, in the client's name, with its capabilities and, where the server has it, in its revision. It is opened
+    for its first request and closed with it; its loss ends the connection of that client.
+
+    With an open `Client` all share its connection. Questions are handed on if it was opened with
+    ``forwards=ClientCapabilities(...)``, else its own handlers answer them. A modern server asks in a call, so it is
+    known whom. A legacy server is answered by the only client there is, else by the only one with a call in flight,
+    else with an error. Its logs go to all that want them.
+
+    ``name`` is for the people who run it. ``limits`` bound each connection to it.
+    """
+    return Proxy(upstream, name, limits)
+
+
+class Proxy:
+    """See `proxy`."""
+
+    def __init__(self, upstream: Client | OpenUpstream, name: str | None, limits: Limits) -> None:
+        self._upstream = upstream
+        self.limits = limits
+        self.info = Implementation(name or "proxy", version("trio-mcp"))
+        self._load = Load()
+
+    def __repr__(self) -> str:
+        return f"<Proxy {self.info.name}>"
+
+    def statistics(self) -> Statistics:
+        """See `Server.statistics`."""
+        return self._load.statistics()
+
+    @asynccontextmanager
+    async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningProxy]:
+        """See `Server.running`. Raises `ValueError` for ``stateless``: a proxy keeps what its two sides agreed on."""
+        if stateless:
+            raise ValueError("a proxy cannot be run stateless")
+        limits = limits or self.limits
+        if not isinstance(self._upstream, Client):
+            yield RunningProxy(partial(OwnUpstream, self._upstream), limits, self._load)
+            return
+        client = self._upstream
+        shared = Upstream(client, shared=True)
+        try:
+            async with open_service_nursery("the proxy has ended") as nursery:
+                nursery.start_soon(_tell_of_loss, client, shared)
+                yield RunningProxy(lambda _, __: SharedUpstream(shared), limits, self._load)
+        finally:
+            client.forward_to(None)
+
+
+async def _tell_of_loss(client: Client, shared: Upstream) -> None:
+    try:
+        await client.until_lost()
+    except ConnectionLost as error:
+        for downstream in tuple(shared.downstreams):
+            downstream.duplex.shut_down(f"the server behind is gone: {error.reason}")
+
+
+class RunningProxy:
+    """A proxy that serves clients now."""
+
+    def __init__(self, reaching: Reaching, limits: Limits, load: Load) -> None:
+        self._reaching = reaching
+        self.limits = limits
+        self._load = load
+        self._states = RequestStates()
+
+    def connect(self, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> ProxyConnection:
+        """One more client."""
+        return ProxyConnection(self._reaching, channel, peer, limits=self.limits, load=self._load, states=self._states)

@@ -1,0 +1,123 @@
+"""How a client of a proxy comes to the server behind: over a connection that all share, or over one of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
+
+import trio
+
+from ..client.client import Client
+from ..client.options import ClientOptions
+from ..jsonrpc.errors import CodedError, MCPError, PeerError, ProtocolViolation
+from ..runtime.channel import ConnectionLost
+from ..runtime.nurseries import ServiceNursery
+from ..spec.capabilities import ClientCapabilities
+from ..spec.errors import UPSTREAM_LOST
+from ..state.requests import InboundRequest
+from .upstream import Upstream
+
+__all__ = ["OpenUpstream", "OwnUpstream", "Reach", "SharedUpstream"]
+
+logger = logging.getLogger("trio_mcp")
+
+_UNREACHABLE: Final = "The server behind this proxy cannot be reached"
+
+
+class OpenUpstream(Protocol):
+    """Opens a client of the server behind, with these options: ``Command([...]).open``, for example."""
+
+    def __call__(self, **options: Any) -> AbstractAsyncContextManager[Client]: ...
+
+
+class Reach(Protocol):
+    """The way of one client to the server behind."""
+
+    @property
+    def upstream(self) -> Upstream | None:
+        """The server, if it was reached already."""
+        ...
+
+    async def reached(self, request: InboundRequest) -> Upstream:
+        """The server, for ``request``. Raises `CodedError` when it cannot be reached."""
+        ...
+
+
+class SharedUpstream:
+    """It is there already."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.upstream: Upstream | None = upstream
+        self._upstream = upstream
+
+    async def reached(self, request: InboundRequest) -> Upstream:
+        """See `Reach.reached`."""
+        return self._upstream
+
+
+class OwnUpstream:
+    """Opened for the first request of the client, with its name, its capabilities and, where the server has it, its
+    era and revision. It ends with ``nursery``; ``ended`` is told why, when it ends before or never began."""
+
+    def __init__(self, open_upstream: OpenUpstream, nursery: ServiceNursery, ended: Callable[[str], None]) -> None:
+        self.upstream: Upstream | None = None
+        self._open = open_upstream
+        self._nursery = nursery
+        self._ended = ended
+        self._asked = False
+        self._settled = trio.Event()
+        self._refusal = CodedError(UPSTREAM_LOST, _UNREACHABLE)
+
+    async def reached(self, request: InboundRequest) -> Upstream:
+        """See `Reach.reached`."""
+        if not self._asked:
+            self._asked = True
+            self._nursery.start_soon(
+                self._hold,
+                request.revision.name if request.revision.handshake else None,
+                {
+                    "forwards": request.capabilities or ClientCapabilities(),
+                    **({"info": request.client_info} if request.client_info is not None else {}),
+                },
+            )
+        await self._settled.wait()
+        if self.upstream is None:
+            raise CodedError(self._refusal.code, self._refusal.message, self._refusal.data)
+        return self.upstream
+
+    async def _hold(self, revision: str | None, options: ClientOptions) -> None:
+        why = _UNREACHABLE
+        try:
+            if revision is None:
+                await self._serve_through({**options, "era": "auto"})
+            else:
+                await self._as_legacy(revision, options)
+        except PeerError as error:
+            self._refusal = CodedError(error.code, error.message, error.data)
+            why = f"the server behind refused: {error.message}"
+        except ConnectionLost as error:
+            why = f"the server behind is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
+        except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
+            why = f"{_UNREACHABLE}: {error}"
+        finally:
+            self._settled.set()
+        logger.error("%s", why)
+        self._ended(why)
+
+    async def _as_legacy(self, revision: str, options: ClientOptions) -> None:
+        """A legacy client is best served in its own revision; a server that has none of its era, in another."""
+        try:
+            await self._serve_through({**options, "era": "legacy", "revision": revision})
+        except (PeerError, ProtocolViolation) as error:
+            if self.upstream is not None:
+                raise
+            logger.debug("the server behind has no legacy revision: %s", error)
+            await self._serve_through({**options, "era": "modern"})
+
+    async def _serve_through(self, options: ClientOptions) -> None:
+        async with self._open(**options) as client:
+            self.upstream = Upstream(client, shared=False)
+            self._settled.set()
+            await client.until_lost()

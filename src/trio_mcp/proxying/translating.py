@@ -1,0 +1,55 @@
+"""Saying in one revision what was said in another, without losing what neither of them knows."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ..spec.converters import structure, unstructure
+from ..spec.fields import JSONObject
+from ..spec.meta import SERVER_INFO
+from ..spec.revisions import Revision
+
+__all__ = ["translated", "translated_result"]
+
+
+def translated(data: Any, kind: Any, said: Revision, wanted: Revision) -> Any:
+    """``data``, a ``kind`` as revision ``said`` says it, as revision ``wanted`` does.
+
+    Between two of the same it stays what it is, unchecked. Else members that ``kind`` does not have are kept as they
+    are, and those that ``wanted`` does not have are left out. Raises `ValueError` for what is no ``kind``, and
+    `NotExpressible` for what ``wanted`` has no words for.
+    """
+    if said is wanted:
+        return data
+    meant = structure(data, kind)
+    return _merged(data, unstructure(meant, said), unstructure(meant, wanted))
+
+
+def translated_result(data: JSONObject, kind: Any, said: Revision, wanted: Revision) -> JSONObject:
+    """`translated`, for a result: what all results of a revision carry beside their own members goes, too."""
+    result = cast("JSONObject", translated(data, kind, said, wanted))
+    if said.result_type and not wanted.result_type:
+        result = {name: value for name, value in result.items() if name != "resultType"}
+    meta = result.get("_meta")
+    if isinstance(meta, dict) and not wanted.server_info_in_meta:
+        kept = {name: value for name, value in cast("JSONObject", meta).items() if name != SERVER_INFO}
+        result = {**result, "_meta": kept}
+        if not kept:
+            del result["_meta"]
+    return result
+
+
+def _merged(data: Any, known: Any, wanted: Any) -> Any:
+    """``wanted``, with those parts of ``data`` which ``known``, the same as far as it was understood, does not have."""
+    if isinstance(data, dict) and isinstance(known, dict) and isinstance(wanted, dict):
+        came, understood = cast("JSONObject", data), cast("JSONObject", known)
+        merged: JSONObject = {
+            name: _merged(came[name], understood[name], value) if name in came and name in understood else value
+            for name, value in cast("JSONObject", wanted).items()
+        }
+        return merged | {name: value for name, value in came.items() if name not in understood}
+    if isinstance(data, list) and isinstance(known, list) and isinstance(wanted, list):
+        items, ours, theirs = cast("list[Any]", data), cast("list[Any]", known), cast("list[Any]", wanted)
+        if len(items) == len(ours) == len(theirs):
+            return [_merged(*each) for each in zip(items, ours, theirs, strict=True)]
+    return cast("Any", wanted)

@@ -1,0 +1,120 @@
+"""Upstream: the server behind a proxy, for the clients of the proxy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import trio
+
+from ..client.client import Client
+from ..client.relay import Relay
+from ..runtime.channel import ConnectionLost
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import EmptyResult
+from ..spec.log_levels import log_level_rank
+from ..spec.revisions import Revision
+from ..state.events import NotificationReceived
+from .asking import ask_downstream
+from .downstream import Downstream
+
+__all__ = ["OnChange", "Upstream"]
+
+_UPDATED: Final = "notifications/resources/updated"
+_LEAVE_DEADLINE: Final = 1.0
+
+OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
+"""Gets all that the server says, and whether it is of a resource that somebody has subscribed to by this very name.
+Must be quick."""
+
+
+class Upstream(Relay):
+    """A server, through ``client``, and who is told and asked by it. ``shared``: it may be several."""
+
+    def __init__(self, client: Client, *, shared: bool) -> None:
+        self.client = client
+        self.shared = shared
+        self.downstreams: dict[Downstream, None] = {}
+        self.listeners: set[OnChange] = set()
+        self._subscribed: Counter[str] = Counter()
+        self._subscribing = trio.Lock()
+        self._levels: dict[Downstream, str] = {}
+        self._level: str | None = None
+        self._follows_lists = client.settings.on_list_changed is not None
+        client.forward_to(self)
+
+    @property
+    def revision(self) -> Revision:
+        """That it speaks."""
+        return self.client.revision
+
+    def told(self, event: NotificationReceived) -> None:
+        """See `Relay.told`."""
+        named = event.method.name == _UPDATED and event.params.get("uri") in self._subscribed
+        for downstream in self.downstreams:
+            downstream.told(event, named=named)
+        for listener in tuple(self.listeners):
+            listener(event, named)
+
+    async def ask(self, method: str, params: JSONObject) -> Any:
+        """See `Relay.ask`."""
+        return await ask_downstream(self.downstreams, method, params, self.revision)
+
+    async def follow_lists(self) -> None:
+        """Have it tell of changed lists, where that takes a request. Idempotent."""
+        client = self.client
+        if client.revision.changes == "listen" and not self._follows_lists:
+            self._follows_lists = True
+            await client.subscriptions.follow_lists(client.server_capabilities, client.settings.probe_timeout)
+
+    # What several want of one connection
+
+    async def subscribe(self, uri: str) -> None:
+        """Have it tell of changes of this resource, once more. Raises as `Client.subscribe`."""
+        async with self._subscribing:
+            if uri not in self._subscribed:
+                await self.client.subscribe(uri)
+            self._subscribed[uri] += 1
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Undo one `subscribe`."""
+        async with self._subscribing:
+            self._subscribed[uri] -= 1
+            if self._subscribed[uri] <= 0:
+                del self._subscribed[uri]
+                await self.client.unsubscribe(uri)
+
+    async def let_go(self, uris: list[str]) -> None:
+        """`unsubscribe` of all of them, by somebody who has no time: what does not go within a second stays
+        subscribed, and costs notifications that nobody gets."""
+        if uris and self.client.lost is None:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _LEAVE_DEADLINE):
+                for uri in uris:
+                    try:
+                        await self.unsubscribe(uri)
+                    except ConnectionLost:
+                        return
+
+    async def set_level(self, downstream: Downstream, level: str) -> None:
+        """``downstream`` wants logs of this level and above. A legacy server is told the lowest that is wanted by
+        anybody. Raises as `Client.request`."""
+        self._levels[downstream] = level
+        if self.revision.log_level == "connection":
+            await self._send_level(min(self._levels.values(), key=log_level_rank))
+
+    async def admit_level(self, level: str) -> None:
+        """Have a legacy server send at least logs of this level and above, for a request that wants them."""
+        if self.revision.log_level != "connection" or self.client.server_capabilities.logging is None:
+            return
+        if self._level is None or log_level_rank(level) < log_level_rank(self._level):
+            await self._send_level(level)
+
+    async def _send_level(self, level: str) -> None:
+        self._level = level
+        await self.client.request("logging/setLevel", {"level": level}, EmptyResult)
+
+    def forget(self, downstream: Downstream) -> None:
+        """That client is gone."""
+        self.downstreams.pop(downstream, None)
+        self._levels.pop(downstream, None)

@@ -1,0 +1,270 @@
+"""What a proxy writes to either side, message by message."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp import proxy
+from trio_mcp.testing import ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
+from trio_mcp.testing.opening import Script
+
+LEGACY, MODERN = "2025-11-25", "2026-07-28"
+TOOLS: dict[str, Any] = {"tools": {}, "logging": {}}
+REVISIONS = pytest.mark.parametrize("revision", [LEGACY, MODERN])
+
+
+@asynccontextmanager
+async def between(
+    script: Script, revision: str = LEGACY, capabilities: dict[str, Any] | None = None
+) -> AsyncGenerator[ScriptedClient]:
+    """A client, a proxy, and a server that does what ``script`` says."""
+    opening = partial(open_scripted_server, script)
+    async with open_scripted_client(proxy(opening), revision, capabilities) as client:
+        yield client
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": words}]}
+
+
+@REVISIONS
+async def test_can_17_a_cancel_reaches_the_right_call_under_the_id_that_it_has_there(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    cancelled: list[Any] = []
+
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(revision, TOOLS)
+        for _ in range(5):  # so that the ids are others than the client's
+            await server.answer_text(await server.expect_request("tools/call"), "earlier")
+        calls = {call["params"]["name"]: call for call in [await server.expect_request("tools/call") for _ in range(4)]}
+        await server.expect_cancel(calls["left"], "the user pressed stop")
+        cancelled.append(calls["left"]["id"])
+        for name in ("one", "two", "three"):
+            await server.answer_text(calls[name], name)
+
+    async with between(behind, revision) as client:
+        for _ in range(5):
+            await client.expect_text(await client.call_tool("earlier"), "earlier")
+        ids = {name: await client.request("tools/call", {"name": name}, id=name) for name in ("one", "two", "three")}
+        left = await client.request("tools/call", {"name": "left"}, id="left")
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(1):
+            await client.cancel(left, "the user pressed stop")
+            await trio.testing.wait_all_tasks_blocked()
+            assert cancelled
+        answered = {(await client.receive())["id"] for _ in ids}
+        assert answered == {"one", "two", "three"}
+        assert cancelled != [left]
+        await client.expect_silence(1)
+
+
+@REVISIONS
+async def test_a_cancel_without_a_reason_is_handed_on_without_one(autojump_clock: MockClock, revision: str) -> None:
+    over = trio.Event()
+
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(revision, TOOLS)
+        call = await server.expect_request("tools/call")
+        cancel = await server.expect({"method": "notifications/cancelled", "params": ...})
+        assert cancel["params"] == {"requestId": call["id"]}
+        over.set()
+
+    async with between(behind, revision) as client:
+        call = await client.call_tool("t")
+        await trio.testing.wait_all_tasks_blocked()
+        await client.cancel(call)
+        await over.wait()
+
+
+@REVISIONS
+async def test_unknown_members_and_meta_pass_both_ways(autojump_clock: MockClock, revision: str) -> None:
+    result = {**text("hi"), "com.example": {"a": [1, None]}, "_meta": {"com.example/b": 2}}
+
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, TOOLS)
+        call = await server.expect_request("tools/call")
+        assert call["params"] == {"name": "t", "arguments": {}, "new": True, "_meta": {"com.example/k": "v"}}
+        await server.answer(call, result)
+
+    async with between(behind, revision) as client:
+        call = await client.request(
+            "tools/call", {"name": "t", "arguments": {}, "new": True}, meta={"com.example/k": "v"}
+        )
+        got = await client.expect_result(call)
+        assert got["com.example"] == result["com.example"]
+        assert got["_meta"]["com.example/b"] == 2
+        assert ("resultType" in got) is (revision == MODERN)
+        if revision == LEGACY:
+            assert got == result
+
+
+async def test_what_a_modern_result_says_of_its_kind_is_not_told_to_a_legacy_client(autojump_clock: MockClock) -> None:
+    async def modern_only(server: ScriptedServer) -> None:
+        await server.accept(MODERN, TOOLS)
+        listing = await server.expect_request("tools/list")
+        meta = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "1"}}
+        result = {"resultType": "complete", "tools": [], "ttlMs": 5, "cacheScope": "public", "_meta": meta, "x": 1}
+        await server.answer(listing, result)
+
+    async with open_scripted_client(proxy(_modern(modern_only)), LEGACY) as client:
+        assert await client.expect_result(await client.request("tools/list")) == {"tools": [], "x": 1}
+
+
+def _modern(script: Script) -> Any:
+    """Opens a server that is modern, whatever era is asked for."""
+
+    def opening(**options: Any) -> Any:
+        options.pop("revision", None)
+        return open_scripted_server(script, **{**options, "era": "modern"})
+
+    return opening
+
+
+async def test_what_the_clients_revision_cannot_say_is_an_error_of_that_request(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(MODERN, TOOLS)
+        call = await server.expect_request("tools/call")
+        audio = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
+        await server.answer(call, {"resultType": "complete", "content": [audio]})
+        await server.answer(await server.expect_request("tools/call"), {"resultType": "complete", **text("fine")})
+
+    async with open_scripted_client(proxy(_modern(behind)), "2024-11-05") as client:
+        error = await client.expect_error(await client.call_tool("sing"), -32603)
+        assert "2024-11-05" in error["message"]
+        await client.expect_text(await client.call_tool("speak"), "fine")
+
+
+async def test_a_question_has_an_id_of_the_connection_and_its_cancel_follows(autojump_clock: MockClock) -> None:
+    over = trio.Event()
+
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, TOOLS)
+        call = await server.expect_request("tools/call")
+        await server.request("q1", "roots/list", {"_meta": {"com.example/k": 1}})
+        answer = await server.expect({"id": "q1", "result": ...})
+        assert answer["result"] == {"roots": [{"uri": "file:///a", "other": 1}]}
+        await server.request("q2", "roots/list")
+        await trio.testing.wait_all_tasks_blocked()
+        await server.cancel("q2", "never mind")
+        await trio.testing.wait_all_tasks_blocked()
+        await server.answer_text(call, "done")
+        over.set()
+
+    async with between(behind, LEGACY, {"roots": {}}) as client:
+        call = await client.call_tool("t")
+        question = await client.expect({"id": ..., "method": "roots/list", ...: ...})
+        assert question["params"] == {"_meta": {"com.example/k": 1}}
+        assert question["id"] != "q1"
+        await client.answer(question, {"roots": [{"uri": "file:///a", "other": 1}]})
+        question = await client.expect({"id": ..., "method": "roots/list"})
+        cancel = await client.expect({"method": "notifications/cancelled", "params": ...})
+        assert cancel["params"] == {"requestId": question["id"], "reason": "never mind"}
+        await client.expect_text(call, "done")
+        await over.wait()
+
+
+async def test_the_error_of_a_question_reaches_the_server_as_it_is(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, TOOLS)
+        call = await server.expect_request("tools/call")
+        await server.request(7, "roots/list")
+        answer = await server.expect({"id": 7, "error": ...})
+        assert answer["error"] == {"code": -1, "message": "I said no", "data": {"x": 1}}
+        await server.answer_text(call, "done")
+
+    async with between(behind, LEGACY, {"roots": {}}) as client:
+        call = await client.call_tool("t")
+        question = await client.expect({"id": ..., "method": "roots/list"})
+        await client.refuse(question, -1, "I said no", {"x": 1})
+        await client.expect_text(call, "done")
+
+
+@REVISIONS
+async def test_each_progress_notification_goes_on_under_the_clients_token(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(revision, TOOLS)
+        call = await server.expect_request("tools/call")
+        assert call["params"]["_meta"]["progressToken"] != "mine"
+        for step in range(1, 4):
+            await server.progress(call, step, total=3, message=f"{step}")
+        await server.answer_text(call, "done")
+
+    async with between(behind, revision) as client:
+        call = await client.request("tools/call", {"name": "t"}, meta={"progressToken": "mine"})
+        for step in range(1, 4):
+            params = {"progressToken": "mine", "progress": step, "total": 3, "message": f"{step}"}
+            await client.expect({"method": "notifications/progress", "params": params})
+        await client.expect_text(call, "done")
+
+
+async def test_other_notifications_pass_as_they_are(autojump_clock: MockClock) -> None:
+    told = {"level": "warning", "data": {"x": None}, "logger": "l", "_meta": {"com.example/k": 1}}
+
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, TOOLS)
+        call = await server.expect_request("tools/call")
+        await server.notify("notifications/message", told)
+        await server.notify("notifications/elicitation/complete", {"elicitationId": "e"})
+        await server.notify("notifications/tools/list_changed")
+        await server.answer_text(call, "done")
+        await server.expect({"method": "notifications/roots/list_changed"})
+        await server.answer_text(await server.expect_request("tools/call"), "again")
+
+    async with between(behind, LEGACY, {"roots": {"listChanged": True}}) as client:
+        call = await client.call_tool("t")
+        await client.expect({"method": "notifications/message", "params": told})
+        await client.expect({"method": "notifications/elicitation/complete", "params": {"elicitationId": "e"}})
+        await client.expect({"method": "notifications/tools/list_changed"})
+        await client.expect_text(call, "done")
+        await client.notify("notifications/roots/list_changed")
+        await trio.testing.wait_all_tasks_blocked()
+        await client.expect_text(await client.call_tool("t"), "again")
+
+
+@REVISIONS
+async def test_the_loss_of_the_server_behind_ends_the_calls_and_the_connection(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(revision, TOOLS)
+        await server.expect_request("tools/call")
+        await server.aclose()
+
+    async with between(behind, revision) as client:
+        error = await client.expect_error(await client.call_tool("t"), -31001)
+        assert error["message"] == "The server behind this proxy is gone"
+        await client.expect_end()
+
+
+async def test_a_server_that_refuses_to_open_refuses_the_client(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.refuse(await server.receive(), -32000, "not you")
+
+    async with open_scripted_client(proxy(partial(open_scripted_server, behind)), None) as client:
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        await client.expect_error(await client.request("initialize", params), -32000, "not you")
+        await client.expect_end()
+
+
+async def test_the_client_introduces_itself_and_declares_for_itself(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        opening = await server.accept("2025-03-26", TOOLS)
+        assert opening["params"] == {
+            "protocolVersion": "2025-03-26",
+            "clientInfo": {"name": "scripted-client", "version": "1"},
+            "capabilities": {"sampling": {}, "experimental": {"x": {"y": 1}}},
+        }
+        await server.answer_text(await server.expect_request("tools/call"), "done")
+
+    async with between(behind, "2025-03-26", {"sampling": {}, "experimental": {"x": {"y": 1}}}) as client:
+        await client.expect_text(await client.call_tool("t"), "done")
