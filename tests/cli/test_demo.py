@@ -1,15 +1,11 @@
 """``trio-mcp demo``, piped and in a terminal."""
 
-import os
-import pty
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-import trio
-from tests.cli.commands import TRIO_MCP, plain_environment, run
+from tests.cli.commands import TRIO_MCP, run
+from tests.cli.terminals import in_terminal
 
 DEMO = [*TRIO_MCP, "demo"]
 
@@ -62,61 +58,8 @@ async def test_demo_says_why_its_server_could_not_be_called():
     assert "Traceback" not in ended.stderr
 
 
-class Terminal:
-    """The other end of a demo's terminal: what it shows, and what is typed."""
-
-    def __init__(self, process: trio.Process, fd: int) -> None:
-        self.process = process
-        self._fd = fd
-        self.shown = ""
-
-    async def read_until(self, words: str) -> None:
-        while words not in self.shown:
-            assert await self._read(), f"ended without {words!r}:\n{self.shown}"
-
-    async def read_to_end(self) -> int:
-        """The exit status."""
-        while await self._read():
-            pass
-        return await self.process.wait()
-
-    async def _read(self) -> bool:
-        await trio.lowlevel.wait_readable(self._fd)
-        try:
-            data = os.read(self._fd, 65536)
-        except OSError:  # EIO: nobody has the terminal open any more
-            return False
-        self.shown += data.decode(errors="replace")
-        return bool(data)
-
-    def type(self, keys: str) -> None:
-        os.write(self._fd, keys.encode())
-
-
-LOGIN = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
-"""Makes standard input the controlling terminal, which turns Ctrl-C into a signal."""
-
-
-@asynccontextmanager
-async def demo_in_terminal() -> AsyncIterator[Terminal]:
-    """A demo in a terminal of its own. It has 30 seconds."""
-    ours, theirs = pty.openpty()
-    try:
-        process = await trio.lowlevel.open_process(
-            [sys.executable, "-c", LOGIN, *DEMO], stdin=theirs, stdout=theirs, stderr=theirs, env=plain_environment()
-        )
-        os.close(theirs)
-        try:
-            with trio.fail_after(30):
-                yield Terminal(process, ours)
-        finally:
-            process.kill()
-    finally:
-        os.close(ours)
-
-
 async def test_demo_in_a_terminal_shows_a_bar_and_asks_the_user():
-    async with demo_in_terminal() as terminal:
+    async with in_terminal(DEMO) as terminal:
         await terminal.read_until("Name of the archive [holidays]: ")
         assert "30/30" in terminal.shown
         assert "log notice: half of it is done" in terminal.shown
@@ -126,7 +69,7 @@ async def test_demo_in_a_terminal_shows_a_bar_and_asks_the_user():
 
 
 async def test_ctrl_c_at_the_question_leaves_with_130_and_no_traceback():
-    async with demo_in_terminal() as terminal:
+    async with in_terminal(DEMO) as terminal:
         await terminal.read_until("Name of the archive [holidays]: ")
         terminal.type("\x03")
         assert await terminal.read_to_end() == 130
@@ -135,7 +78,7 @@ async def test_ctrl_c_at_the_question_leaves_with_130_and_no_traceback():
 
 
 async def test_sigint_in_the_middle_of_a_call_leaves_with_130_and_no_traceback():
-    async with demo_in_terminal() as terminal:
+    async with in_terminal(DEMO) as terminal:
         await terminal.read_until("log info: packing 30 files")
         terminal.process.send_signal(signal.SIGINT)
         assert await terminal.read_to_end() == 130

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from .call_command import call
 from .inspect_command import inspect
 
 __all__ = ["trio_mcp"]
@@ -20,10 +21,12 @@ def trio_mcp() -> None:
     See what it does:        trio-mcp demo
     Serve a server of yours: trio-mcp run server.py
     See what a server has:   trio-mcp inspect server.py
+    Call one of its tools:   trio-mcp call server.py TOOL key=value
     """
 
 
-trio_mcp.add_command(inspect)
+for _command in (inspect, call):
+    trio_mcp.add_command(_command)
 
 
 @trio_mcp.command()

@@ -1,4 +1,4 @@
-"""Endings: how commands that use a server end, as exit statuses and as sentences."""
+"""Endings: how commands that use a server end, in sentences."""
 
 from __future__ import annotations
 
@@ -10,30 +10,9 @@ import trio
 from ..jsonrpc.errors import CodedError, MCPError, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
 from .plain import printable
+from .statuses import NO_CONNECTION, OUT_OF_TIME, SERVER_ERROR
 
-__all__ = [
-    "ENDED_WELL",
-    "NO_CONNECTION",
-    "OUT_OF_TIME",
-    "SERVER_ERROR",
-    "TOOL_FAILED",
-    "USAGE",
-    "WITH_SERVER",
-    "say",
-    "say_error",
-]
-
-ENDED_WELL: Final = 0
-TOOL_FAILED: Final = 1
-"""The tool ran and said that it failed (``isError``)."""
-USAGE: Final = 2
-"""What was typed cannot be meant, or names nothing that there is."""
-NO_CONNECTION: Final = 3
-"""The server could not be reached or started, or is gone."""
-SERVER_ERROR: Final = 4
-"""The server answered with an error, or with what the specification does not allow."""
-OUT_OF_TIME: Final = 5
-"""The time limit passed."""
+__all__ = ["WITH_SERVER", "say", "say_error"]
 
 WITH_SERVER: Final = (MCPError, trio.TooSlowError)
 """What using a server raises, for `say_error`."""
@@ -53,7 +32,10 @@ def say_error(error: Exception) -> int:
         case ConnectionLost():
             say(str(error))
             return NO_CONNECTION
-        case PeerError() | CodedError():
+        case CodedError():  # how a question of a modern server was answered
+            say(f"the call ended: {error.message}")
+            return SERVER_ERROR
+        case PeerError():
             say(f"the server answered with an error: {error.message} (code {error.code})")
             return SERVER_ERROR
         case ProtocolViolation():

@@ -17,10 +17,11 @@ from ..spec.converters import unstructure
 from ..spec.fields import JSONObject
 from ..spec.prompts import Prompt
 from ..spec.tools import Tool
-from .endings import ENDED_WELL, WITH_SERVER, say_error
+from .endings import WITH_SERVER, say_error
 from .offers import Offers, ask_for_offers
 from .plain import on_one_line, printable
 from .schema_words import type_words
+from .statuses import ENDED_WELL
 
 __all__ = ["inspect_server"]
 

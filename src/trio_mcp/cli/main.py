@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from typing import Final, NoReturn
+from typing import NoReturn
+
+from .statuses import INTERRUPTED, USAGE
 
 __all__ = ["main"]
-
-INTERRUPTED: Final = 130
-"""What shells expect of a program that Ctrl-C ended: 128 and the number of SIGINT."""
 
 
 def main() -> NoReturn:
     """Run the command that `sys.argv` names and exit: 0 when it succeeded, 1 when it failed, 2 when it was
-    called wrongly or ``trio-mcp[cli]`` is not installed, 130 after Ctrl-C."""
+    called wrongly or ``trio-mcp[cli]`` is not installed, 130 after Ctrl-C, and what `statuses` says for commands that
+    use a server."""
     if any(find_spec(name) is None for name in ("click", "rich")):
         print("trio-mcp: the command line is an extra; install 'trio-mcp[cli]'", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(USAGE)
 
     import click
 

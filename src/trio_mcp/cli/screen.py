@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
-import trio
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
 from .. import ElicitFormParams, ElicitResult, LogParams, Progress, Tool
 from ..runtime.calls import OnProgress
+from .bars import progress_bar, progress_words
+from .keyboard import read_line
 
 __all__ = ["Screen"]
 
@@ -58,18 +56,11 @@ class Screen:
         if not self.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return
-        columns = TextColumn("  {task.description}"), BarColumn(finished_style="green"), MofNCompleteColumn()
-        # Drawn when there is news, so it needs no thread of its own.
-        with Bars(*columns, console=self._console, auto_refresh=False) as bars:
-            bar = bars.add_task("waiting", total=None)
-
-            def show(news: Progress) -> None:
-                bars.update(bar, completed=news.progress, total=news.total, description=news.message, refresh=True)
-
-            yield show
+        with progress_bar(self._console) as bar:
+            yield bar.show
 
     def _progress_line(self, news: Progress) -> None:
-        self.say(f"  progress {news.progress} of {news.total}: {news.message}")
+        self.say(f"  {progress_words(news)}")
 
     async def answer(self, question: ElicitFormParams) -> ElicitResult:
         """Have the user fill in the form, or take its defaults when there is nobody to ask."""
@@ -82,16 +73,9 @@ class Screen:
                 content[name] = default
                 continue
             self._console.print(Text(f"{prompt} [{default}]: ", "bold"), end="")
-            line = await _read_line()
+            line = await read_line()
             if not line:  # Ctrl-D
                 self._console.print()
                 return ElicitResult("decline")
             content[name] = line.strip() or default
         return ElicitResult("accept", content)
-
-
-async def _read_line() -> str:
-    """A line from the terminal, empty at its end. Waits without a thread, so that Ctrl-C can end it: a
-    terminal is readable when a line is complete."""
-    await trio.lowlevel.wait_readable(sys.stdin.fileno())
-    return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")

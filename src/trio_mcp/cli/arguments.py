@@ -1,0 +1,100 @@
+"""Arguments: ``key=value`` as typed, in the types that the tool's schema wants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn, cast
+
+from ..spec.fields import JSONObject
+from .schema_words import type_names, type_words
+
+__all__ = ["BadArgument", "arguments_typed", "object_typed"]
+
+
+class BadArgument(ValueError):
+    """What was typed is no argument, or does not fit. The text is one line for the user, and names it."""
+
+
+def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
+    """The arguments that ``pairs`` of ``key=value`` mean for a tool with this input schema, on top of ``given``.
+
+    Where the schema wants a string the value is one, as it was typed. Integers, numbers, booleans, null, arrays and
+    objects are written as JSON. Where it allows a string among others, and where it says nothing, the
+    value is what it is as JSON, if that is allowed, and else a string. Raises `BadArgument`. What is missing
+    or out of range is for the server to say.
+    """
+    properties = schema.get("properties")
+    fields = cast("JSONObject", properties) if isinstance(properties, dict) else {}
+    typed: JSONObject = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (equals and name):
+            raise BadArgument(f"an argument is like NAME=VALUE, not {pair!r}")
+        if name in typed:
+            raise BadArgument(f"argument {name!r} is given twice")
+        if name not in fields and schema.get("additionalProperties") is False:
+            raise BadArgument(f"the tool has no argument {name!r}; it has {', '.join(fields) or 'none'}")
+        typed[name] = _value(name, text, fields.get(name, {}), schema)
+    return {**(given or {}), **typed}
+
+
+def object_typed(text: str) -> JSONObject:
+    """The arguments as one JSON object. Raises `BadArgument`, which says where it ends to be JSON."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise BadArgument(f"--json is no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadArgument(f"--json: {error}") from None
+    if not isinstance(value, dict):
+        raise BadArgument("--json wants an object, like '{\"files\": 3}'")
+    return cast("JSONObject", value)
+
+
+def _value(name: str, text: str, schema: Any, root: JSONObject) -> Any:
+    names = type_names(schema, root)
+    if names == {"string"}:
+        return text
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        value = text
+    if not names:
+        return value
+    for kind in sorted(names - {"string"}):
+        fits, converted = _as(kind, value)
+        if fits:
+            return converted
+    if "string" in names:
+        return text
+    raise BadArgument(f"argument {name!r} must be {_words(names, type_words(schema, root))}, not {text!r}")
+
+
+def _as(kind: str, value: Any) -> tuple[bool, Any]:
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        return True, int(value)  # JSON Schema: 5.0 is an integer
+    if isinstance(value, bool):
+        return kind == "boolean", value
+    return isinstance(value, _TYPES.get(kind, ())), value
+
+
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def _words(names: set[str], words: str) -> str:
+    examples = {"boolean": "true or false", "array": "a JSON array", "object": "a JSON object", "null": "null"}
+    if len(names) > 1 or " | " in words:
+        return f"one of {words}"
+    (name,) = names
+    return examples.get(name) or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,68 @@
+"""Bars: the progress of a call in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bars
+
+from ..runtime.calls import Progress
+from .plain import on_one_line
+
+__all__ = ["Bar", "progress_bar", "progress_words"]
+
+_LONGEST = 60
+
+
+class Bar:
+    """One bar, drawn when there is news, so that it needs no thread of its own."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._task = bars.add_task("waiting", total=None, count="")
+
+    def show(self, news: Progress) -> None:
+        """Draw it anew. For `Client.call_tool`."""
+        self._bars.update(
+            self._task,
+            completed=news.progress,
+            total=news.total,
+            description=on_one_line(news.message or "", _LONGEST),
+            count=_count(news),
+            refresh=True,
+        )
+
+    @contextmanager
+    def put_away(self) -> Generator[None]:
+        """Leave the terminal to others meanwhile."""
+        self._bars.stop()
+        try:
+            yield
+        finally:
+            self._bars.start()
+
+
+@contextmanager
+def progress_bar(console: Console) -> Generator[Bar]:
+    """A bar at the bottom of the terminal; what is printed to ``console`` appears above it."""
+    # What servers say is no markup.
+    columns = (
+        TextColumn("  {task.description}", markup=False),
+        BarColumn(finished_style="green"),
+        TextColumn("{task.fields[count]}", markup=False),
+    )
+    with Bars(*columns, console=console, auto_refresh=False) as bars:
+        yield Bar(bars)
+
+
+def progress_words(news: Progress) -> str:
+    """The same where there is no bar."""
+    message = f": {on_one_line(news.message)}" if news.message else ""
+    return f"progress {_count(news, ' of ')}{message}"
+
+
+def _count(news: Progress, between: str = "/") -> str:
+    return f"{news.progress:g}" if news.total is None else f"{news.progress:g}{between}{news.total:g}"

@@ -1,0 +1,150 @@
+"""Fields of an elicitation form: what they ask, and what an answer means."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import attrs
+
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..server.schemas import SchemaValidator
+from ..spec.fields import JSONObject
+from .plain import on_one_line
+
+__all__ = ["FormField", "form_fields"]
+
+# Of these the formats are checked, too.
+_DIALECT: Final = "http://json-schema.org/draft-07/schema#"
+_CHECKED: Final = ("type", "minLength", "maxLength", "format", "minimum", "maximum", "minItems", "maxItems")
+_TYPES: Final = ("string", "number", "integer", "boolean", "array")
+_YES: Final = ("y", "yes", "true")
+_NO: Final = ("n", "no", "false")
+
+
+@attrs.frozen(kw_only=True)
+class FormField:
+    """One field. ``choices`` are values and their titles; empty when anything of ``kind`` will do."""
+
+    name: str
+    kind: str
+    title: str
+    required: bool
+    default: Any
+    choices: tuple[tuple[str, str], ...]
+    rules: SchemaValidator
+
+    def question(self, default: Any) -> str:
+        """What to show in front of the answer; ``default`` is what an empty one stands for."""
+        hint = {"boolean": " (y/n)", "array": " (numbers, with commas)"}.get(self.kind, "")
+        if default is not None:
+            return f"{self.title}{hint} [{_shown(default)}]"
+        return f"{self.title}{hint}{'' if self.required else ' (may be left empty)'}"
+
+    def value(self, typed: str) -> Any:
+        """What the answer means. Raises `ValueError` with what is wrong with it."""
+        value = self._converted(typed)
+        faults = self.rules.faults(value)
+        if faults is not None:
+            raise ValueError(on_one_line(faults))
+        return value
+
+    def _converted(self, typed: str) -> Any:
+        match self.kind:
+            case "array":
+                return [self._choice(part.strip()) for part in typed.split(",") if part.strip()]
+            case "boolean":
+                if typed.lower() not in _YES + _NO:
+                    raise ValueError("y or n, please")
+                return typed.lower() in _YES
+            case "integer":
+                return _number(int, typed, "a whole number")
+            case "number":
+                return _number(float, typed, "a number")
+            case _:
+                return self._choice(typed) if self.choices else typed
+
+    def _choice(self, typed: str) -> str:
+        for value, title in self.choices:
+            if typed in (value, title):
+                return value
+        if typed.isdecimal() and 0 < int(typed) <= len(self.choices):
+            return self.choices[int(typed) - 1][0]
+        raise ValueError(f"{typed!r} is none of the choices; their numbers are 1 to {len(self.choices)}")
+
+
+def form_fields(schema: JSONObject) -> list[FormField]:
+    """The fields of a form, in its order. Raises `CodedError` (-32602) for what is no form that can be asked.
+
+    Keywords that are not known are passed over: what they mean is checked by the server, too.
+    """
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        raise _bad("a form has properties")
+    needed = _list(schema.get("required"))
+    return [_field(name, field, name in needed) for name, field in cast("JSONObject", properties).items()]
+
+
+def _field(name: str, schema: Any, required: bool) -> FormField:
+    members = _object(schema)
+    kind = members.get("type")
+    if kind not in _TYPES:
+        raise _bad(f"field {on_one_line(name)!r} is of no type that a form can have")
+    choices = _choices(members if kind == "string" else _object(members.get("items")))
+    if kind == "array" and not choices:
+        raise _bad(f"field {on_one_line(name)!r} is a list without choices")
+    title = next((text for key in ("description", "title") if isinstance(text := members.get(key), str) and text), name)
+    try:
+        rules = SchemaValidator({"$schema": _DIALECT} | {key: members[key] for key in _CHECKED if key in members})
+    except ValueError as error:
+        raise _bad(f"field {on_one_line(name)!r}: {error}") from None
+    return FormField(
+        name=name,
+        kind=kind,
+        title=on_one_line(title),
+        required=required,
+        default=members.get("default"),
+        choices=choices,
+        rules=rules,
+    )
+
+
+def _choices(members: JSONObject) -> tuple[tuple[str, str], ...]:
+    values, names = _list(members.get("enum")), _list(members.get("enumNames"))
+    if values:
+        pairs = zip(values, [*names, *values[len(names) :]], strict=False)
+    else:
+        titled = [_object(one) for one in _list(members.get("oneOf") or members.get("anyOf"))]
+        pairs = [(one.get("const"), one.get("title", one.get("const"))) for one in titled]
+    return tuple((value, str(title)) for value, title in pairs if isinstance(value, str))
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _object(value: Any) -> JSONObject:
+    return cast("JSONObject", value) if isinstance(value, dict) else {}
+
+
+def _number(kind: type[int] | type[float], typed: str, words: str) -> int | float:
+    try:
+        number = kind(typed)
+    except ValueError:
+        raise ValueError(f"{words}, please") from None
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ValueError(f"{words}, please")
+    return number
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case bool():
+            return "y" if value else "n"
+        case list():
+            return ", ".join(map(str, cast("list[Any]", value)))
+        case _:
+            return str(value)
+
+
+def _bad(reason: str) -> CodedError:
+    return CodedError(INVALID_PARAMS, f"Invalid params: {reason}")

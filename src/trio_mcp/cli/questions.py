@@ -1,0 +1,136 @@
+"""Questions: what servers ask in the course of a call, asked at the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import trio
+
+from ..jsonrpc.errors import CodedError
+from ..spec.content import TextContent
+from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
+from ..spec.sampling import CreateMessageParams, CreateMessageResult
+from .form_fields import FormField, form_fields
+from .terminal import Terminal
+
+__all__ = ["Questions"]
+
+T = TypeVar("T")
+
+_REFUSED: Final = -1
+"""2025-11-25 sampling, Error Handling: the user rejected the request."""
+
+
+class Questions:
+    """Handlers for a client whose user sits at ``terminal``. ``server`` gives the name of who asks."""
+
+    def __init__(self, terminal: Terminal, server: Callable[[], str]) -> None:
+        self._terminal = terminal
+        self._server = server
+        self._open: set[trio.CancelScope] = set()
+
+    def give_up(self) -> None:
+        """Answer open questions with ``cancel``: the user has left them."""
+        for scope in self._open:
+            scope.cancel(reason="the user left the question")
+
+    async def form(self, question: ElicitFormParams) -> ElicitResult:
+        """Have a form filled in, field by field, and sent only after a look at the whole."""
+        fields = form_fields(question.requested_schema)
+        return await self._left_or(lambda: self._form(question.message, fields), ElicitResult("cancel"))
+
+    async def url(self, question: ElicitURLParams) -> ElicitResult:
+        """Show where the server wants to send the user, and whether they agree. Nothing is opened or fetched."""
+        check_url(question.url)
+        return await self._left_or(lambda: self._url(question), ElicitResult("cancel"))
+
+    async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
+        """Let the user type what a model would say. Raises `CodedError` when they refuse."""
+        result = await self._left_or(lambda: self._sample(request), None)
+        if result is None:
+            raise CodedError(_REFUSED, "the user refused to answer in place of a model")
+        return result
+
+    async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T) -> T:
+        """The answer, or ``left`` if `give_up` ended it."""
+        with trio.CancelScope() as scope:
+            self._open.add(scope)
+            try:
+                async with self._terminal.asking():
+                    return await ask()
+            finally:
+                self._open.discard(scope)
+        return left
+
+    # Forms
+
+    async def _form(self, message: str, fields: list[FormField]) -> ElicitResult:
+        self._terminal.say(f"{self._server()} asks: {message}", "bold")
+        if fields:
+            self._terminal.say("  (an empty line takes what is in brackets; Ctrl-D declines)", "dim")
+        content: dict[str, Any] = {field.name: field.default for field in fields if field.default is not None}
+        while True:
+            for field in fields:
+                if not await self._fill_in(field, content):
+                    return ElicitResult("decline")
+            for field in fields:
+                self._terminal.say(f"  {field.name} = {content.get(field.name, '(left out)')}")
+            match await self._terminal.read("  send this? yes, no or edit [yes]"):
+                case "" | "y" | "yes":
+                    return ElicitResult("accept", content)
+                case "e" | "edit":
+                    continue
+                case _:
+                    return ElicitResult("decline")
+
+    async def _fill_in(self, field: FormField, content: dict[str, Any]) -> bool:
+        """Ask until the answer fits; whether there was one."""
+        for number, (value, title) in enumerate(field.choices, start=1):
+            self._terminal.say(f"  {number}) {title}" + (f" ({value})" if title != value else ""))
+        while True:
+            default = content.get(field.name)
+            typed = await self._terminal.read(f"  {field.question(default)}")
+            if typed is None:
+                return False
+            if not typed and (default is not None or not field.required):
+                return True
+            try:
+                content[field.name] = field.value(typed)
+                return True
+            except ValueError as error:
+                self._terminal.say(f"  {error}", "red")
+
+    # The others
+
+    async def _url(self, question: ElicitURLParams) -> ElicitResult:
+        host = urlsplit(question.url).hostname or ""
+        self._terminal.say(f"{self._server()} asks you to visit a page: {question.message}", "bold")
+        self._terminal.say(f"  {ascii(question.url)[1:-1]}")
+        self._terminal.say(f"  This page is on the host {ascii(host)[1:-1]}.")
+        if not host.isascii() or "xn--" in host:
+            self._terminal.say("  Its name has letters that can be mistaken for others.", "red")
+        match await self._terminal.read("  do you agree to visit it? yes or no [no]"):
+            case "y" | "yes":
+                self._terminal.say("  The server is told that you agree. Open the page in your browser.")
+                return ElicitResult("accept")
+            case None:
+                return ElicitResult("cancel")
+            case _:
+                return ElicitResult("decline")
+
+    async def _sample(self, request: CreateMessageParams) -> CreateMessageResult | None:
+        self._terminal.say(f"{self._server()} asks a model, and this terminal has none:", "bold")
+        if request.system_prompt:
+            self._terminal.say(f"  system: {request.system_prompt}")
+        for message in request.messages:
+            blocks = message.content if isinstance(message.content, list) else [message.content]
+            for block in blocks:
+                words = block.text if isinstance(block, TextContent) else f"[{block.type}]"
+                self._terminal.say(f"  {message.role}: {words}")
+        typed = await self._terminal.read("  answer in its place, or refuse with an empty line")
+        if not typed:
+            self._terminal.say("  Refused; the server is told.")
+            return None
+        return CreateMessageResult("assistant", TextContent(typed), "a person at a terminal", "endTurn")

@@ -1,0 +1,21 @@
+"""Pages that the user must have visited before a call can succeed (2025-11-25)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..spec.converters import structure
+from ..spec.errors import URLElicitationRequiredData
+from .endings import say
+
+__all__ = ["say_urls"]
+
+
+def say_urls(data: Any) -> None:
+    """Show the pages that an error -32042 names; ``data`` is its data. Nothing is opened."""
+    try:
+        required = structure(data, URLElicitationRequiredData)
+    except ValueError:
+        return  # the error itself is told all the same
+    for page in required.elicitations:
+        say(f"visit this page, then call again: {ascii(page.url)[1:-1]} ({page.message})")

@@ -1,0 +1,79 @@
+"""A server that does all that a call can meet: it reports, asks, fails, hangs and dies."""
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import trio
+
+from trio_mcp import CallToolResult, ImageContent, RequestContext, Server, TextContent, ToolError
+
+server = Server("desk", "1.0")
+
+
+@server.tool
+async def pack(files: int, ctx: RequestContext) -> str:
+    await ctx.log.debug("found the \x07box")
+    await ctx.log.warning({"box": "is \x1b[31mold"})
+    for done in range(1, files + 1):
+        ctx.progress(done, total=files, message=f"file [{done}]")
+    return f"packed {files}"
+
+
+@server.tool
+async def fail() -> str:
+    raise ToolError("no luck today")
+
+
+@server.tool
+async def picture() -> CallToolResult:
+    return CallToolResult([TextContent("a dot\x07"), ImageContent("AAAA", "image/png")])
+
+
+@server.tool
+async def die() -> str:
+    print("oh \x1b[1mno", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+@dataclass
+class Order:
+    dish: Annotated[str, msgspec.Meta(min_length=3, description="Dish")]
+    size: Literal["small", "large"]
+    plates: Annotated[int, msgspec.Meta(ge=1, le=9)] = 2
+    spicy: bool = False
+
+
+@server.tool
+async def order(ctx: RequestContext) -> str:
+    ctx.progress(1, total=2)
+    answer = await ctx.elicit("What will it be?", Order)
+    return f"{answer.action} {answer.content_as(Order)}"
+
+
+@server.tool
+async def visit(url: str, ctx: RequestContext) -> str:
+    return (await ctx.elicit_url("Sign in, please.", url, "sign-in-1")).action
+
+
+@server.tool
+async def think(ctx: RequestContext) -> str:
+    answer = await ctx.sample("How many legs has a spider?", max_tokens=10, system_prompt="Be brief.")
+    return f"{answer.model}: {answer.content.text}"
+
+
+@server.tool
+async def hang(note: str, ctx: RequestContext) -> None:
+    """Say in a file which process this is, and then how it ended."""
+    written = Path(note)
+    written.write_text(str(os.getpid()))  # noqa: ASYNC240 - it is quick
+    ctx.progress(1, total=3, message="hanging")
+    try:
+        await trio.sleep_forever()
+    finally:
+        written.write_text(ctx.cancellation.reason or "" if ctx.cancellation else "no cancel")  # noqa: ASYNC240

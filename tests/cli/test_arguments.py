@@ -1,0 +1,111 @@
+"""Arguments as typed, in the types of the tool's schema."""
+
+from typing import Any
+
+import pytest
+
+from trio_mcp.cli.arguments import BadArgument, arguments_typed, object_typed
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "count": {"type": "integer"},
+        "share": {"type": "number"},
+        "loud": {"type": "boolean"},
+        "words": {"type": "array", "items": {"type": "string"}},
+        "options": {"type": "object"},
+        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "key": {"type": ["string", "integer"]},
+        "level": {"enum": [1, 2]},
+        "size": {"$ref": "#/$defs/Size"},
+        "anything": {},
+    },
+    "$defs": {"Size": {"type": "integer"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
+        ("text=5", "5"),
+        ("text=", ""),
+        ("text=a=b", "a=b"),
+        ('text="quoted"', '"quoted"'),
+        ("count=5", 5),
+        ("count=-5.0", -5),
+        ("share=0.5", 0.5),
+        ("share=2", 2),
+        ("loud=true", True),
+        ("loud=false", False),
+        ('words=["a", "b"]', ["a", "b"]),
+        ('options={"a": 1}', {"a": 1}),
+        ("limit=3", 3),
+        ("limit=null", None),
+        ("key=3", 3),
+        ("key=three", "three"),
+        ("key=true", "true"),
+        ("level=2", 2),
+        ("size=9", 9),
+        ("anything=[1]", [1]),
+        ("anything=hello", "hello"),
+        ("unknown=7", 7),
+    ],
+)
+def test_value_is_converted_as_the_schema_says(pair: str, value: object):
+    name = pair.partition("=")[0]
+    converted = arguments_typed([pair], SCHEMA)[name]
+    assert (converted, type(converted)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        ("count=many", "argument 'count' must be an integer, not 'many'"),
+        ("count=1.5", "argument 'count' must be an integer, not '1.5'"),
+        ("count=true", "argument 'count' must be an integer, not 'true'"),
+        ("share=NaN", "argument 'share' must be a number, not 'NaN'"),
+        ("loud=yes", "argument 'loud' must be true or false, not 'yes'"),
+        ("loud=1", "argument 'loud' must be true or false, not '1'"),
+        ("words=a,b", "argument 'words' must be a JSON array, not 'a,b'"),
+        ("options=[]", "argument 'options' must be a JSON object, not '[]'"),
+        ("limit=x", "argument 'limit' must be one of integer | null, not 'x'"),
+        ("level=x", "argument 'level' must be one of 1 | 2, not 'x'"),
+        ("words=" + "[" * 100_000, "argument 'words' must be a JSON array"),
+        ("count", "an argument is like NAME=VALUE, not 'count'"),
+        ("=5", "an argument is like NAME=VALUE, not '=5'"),
+    ],
+)
+def test_value_that_does_not_fit_is_refused_by_name(pair: str, words: str):
+    with pytest.raises(BadArgument) as caught:
+        arguments_typed([pair], SCHEMA)
+    assert str(caught.value).startswith(words)
+
+
+def test_argument_given_twice_is_refused():
+    with pytest.raises(BadArgument, match="'count' is given twice"):
+        arguments_typed(["count=1", "count=2"], SCHEMA)
+
+
+def test_unknown_argument_is_refused_where_the_tool_takes_no_others():
+    with pytest.raises(BadArgument, match="the tool has no argument 'c'; it has a, b"):
+        arguments_typed(["c=1"], {"properties": {"a": {}, "b": {}}, "additionalProperties": False})
+
+
+def test_pairs_go_on_top_of_the_object():
+    assert arguments_typed(["count=2"], SCHEMA, {"count": "as it is", "more": [1]}) == {"count": 2, "more": [1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a": }', "--json is no JSON: Expecting value: line 1 column 7"),
+        ("[1]", "--json wants an object"),
+        ('{"a": NaN}', "--json: NaN is no JSON"),
+        ("[" * 100_000, "--json"),
+    ],
+)
+def test_object_that_is_none_is_refused(text: str, words: str):
+    with pytest.raises(BadArgument) as caught:
+        object_typed(text)
+    assert str(caught.value).startswith(words)

@@ -1,0 +1,122 @@
+"""``trio-mcp call`` without a terminal: a result on standard output, all else on standard error."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.cli.commands import TRIO_MCP, run
+
+from trio_mcp import serve_websocket
+from trio_mcp.cli.calling import _tell_of_cancel
+
+from .desk import server
+
+DESK = str(Path(__file__).with_name("desk.py"))
+SERVERS = Path(__file__).parents[1] / "peers" / "servers"
+CALL = [*TRIO_MCP, "call"]
+
+
+async def test_result_goes_to_stdout_and_all_that_happens_on_the_way_to_stderr_in_plain_lines():
+    ended = await run([*CALL, DESK, "pack", "files=2"])
+    assert (ended.status, ended.stdout) == (0, "packed 2\n")
+    lines = ended.stderr.splitlines()
+    assert 'warning: {"box": "is \\u001b[31mold"}' in lines
+    assert "progress 2 of 2: file [2]" in lines
+    assert not any("found the" in line for line in lines)
+
+
+@pytest.mark.parametrize(("level", "told"), [("debug", True), ("error", False), ("off", False)])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_log_lines_are_shown_from_the_level_that_is_asked_for(level: str, told: bool, era: str):
+    ended = await run([*CALL, DESK, "pack", "files=0", "--log-level", level, "--era", era])
+    assert ended.stdout == "packed 0\n"
+    assert ("debug: found the \ufffdbox" in ended.stderr) == told
+    assert ("31mold" in ended.stderr) == told
+
+
+async def test_tool_that_fails_ends_with_1_and_says_why_on_stderr():
+    ended = await run([*CALL, DESK, "fail"])
+    assert (ended.status, ended.stdout) == (1, "")
+    assert ended.stderr == "no luck today\ntrio-mcp: the tool 'fail' failed\n"
+
+
+async def test_raw_result_is_json_and_what_is_no_text_is_described():
+    assert (await run([*CALL, DESK, "picture"])).stdout == "a dot\x07\n[image, image/png, 3 bytes]\n"
+    ended = await run([*CALL, DESK, "picture", "--raw"])
+    assert json.loads(ended.stdout)["content"][1] == {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["pack", "files=many"], "argument 'files' must be an integer, not 'many'"),
+        (["pack", "boxes=2"], "the tool has no argument 'boxes'; it has files"),
+        (["pac"], "the server has no tool 'pac'; it has pack"),
+        (["pack", "--json", "{"], "--json is no JSON"),
+    ],
+)
+async def test_what_cannot_be_meant_is_a_usage_error(words: list[str], told: str):
+    ended = await run([*CALL, DESK, *words])
+    assert (ended.status, ended.stdout) == (2, "")
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+async def test_arguments_can_be_one_json_object():
+    ended = await run([*CALL, DESK, "pack", "--json", '{"files": 3}', "--log-level", "off"])
+    assert ended.stdout == "packed 3\n"
+
+
+async def test_where_nobody_can_be_asked_the_server_is_told_so():
+    ended = await run([*CALL, DESK, "order"])
+    assert (ended.status, ended.stdout) == (4, "")
+    assert "the server answered with an error" in ended.stderr
+    assert "'elicitation'" in ended.stderr
+
+
+async def test_server_that_dies_is_a_sentence_with_its_last_lines():
+    ended = await run([*CALL, DESK, "die"])
+    assert ended.status == 3
+    assert "the server exited (exit status -9); its last lines on stderr:\n  oh \ufffd[1mno\n" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+async def test_call_that_takes_too_long_is_cancelled_in_the_server(tmp_path: Path):
+    note = tmp_path / "note"
+    ended = await run([*CALL, DESK, "hang", f"note={note}", "--timeout", "3"])
+    assert ended.status == 5
+    assert ended.stderr.endswith("trio-mcp: the server did not answer in time\n")
+    assert note.read_text() == "the caller's deadline passed"
+
+
+@pytest.mark.parametrize("kind", ["official", "fastmcp"])
+async def test_tools_of_other_software_are_called(kind: str):
+    command = [sys.executable, str(SERVERS / f"{kind}_server.py")]
+    counted = await run([*CALL, "count", "to=2", "--", *command])
+    assert (counted.status, counted.stdout) == (0, "2\n")
+    assert "progress 2 of 2: step 2" in counted.stderr
+    failed = await run([*CALL, "fail", "--", *command])
+    assert failed.status == 1
+    assert "no luck today" in failed.stderr
+
+
+async def test_tool_behind_a_websocket_is_called(nursery: trio.Nursery):
+    listeners: Any = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
+    url = f"ws://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp"
+    ended = await run([*CALL, url, "pack", "files=1"])
+    assert (ended.status, ended.stdout) == (0, "packed 1\n")
+
+
+class Silent:
+    async def ping(self) -> None:
+        await trio.sleep_forever()
+
+
+async def test_server_that_answers_nothing_after_a_cancel_is_not_waited_for(capsys, autojump_clock):
+    await _tell_of_cancel(Silent())
+    assert capsys.readouterr().err == (
+        "trio-mcp: the call is cancelled and the server was told, but it has answered nothing for 5 s\n"
+    )

@@ -1,0 +1,185 @@
+"""``trio-mcp call`` in a terminal: a bar, questions, and Ctrl-C."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import TRIO_MCP
+from tests.cli.terminals import Terminal, in_terminal
+
+DESK = str(Path(__file__).with_name("desk.py"))
+SERVERS = Path(__file__).parents[1] / "peers" / "servers"
+ERAS = ["legacy", "modern"]
+
+
+def call(*words: str) -> list[str]:
+    return [*TRIO_MCP, "call", *words]
+
+
+def plain(shown: str) -> str:
+    """What is left without the control codes."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r\n", "\n")
+
+
+async def answer(terminal: Terminal, *dialogue: tuple[str, str]) -> None:
+    """Type each answer once its question is there."""
+    for question, typed in dialogue:
+        await terminal.read_until(question)
+        terminal.type(typed)
+
+
+async def test_progress_is_a_bar_and_log_lines_stand_above_it():
+    async with in_terminal(call(DESK, "pack", "files=30")) as terminal:
+        assert await terminal.read_to_end() == 0
+    shown = plain(terminal.shown)
+    assert "━━━━━" in shown
+    assert "file [30]" in shown
+    assert "30/30" in shown
+    assert 'warning: {"box": "is \\u001b[31mold"}' in shown
+    assert shown.endswith("packed 30\n")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_form_is_filled_in_field_by_field_until_each_answer_fits(era: str):
+    async with in_terminal(call(DESK, "order", "--era", era)) as terminal:
+        await answer(
+            terminal,
+            ("Dish: ", "ab\n"),
+            ("shorter than 3", ""),
+            ("Dish: ", "soup\n"),
+            ("2) small", ""),
+            ("size: ", "huge\n"),
+            ("none of the choices", "2\n"),
+            ("plates [2]: ", "\n"),
+            ("spicy (y/n) [n]: ", "y\n"),
+            ("spicy = True", ""),
+            ("edit [yes]: ", "\n"),
+        )
+        assert await terminal.read_to_end() == 0
+    shown = plain(terminal.shown)
+    assert "desk asks: What will it be?" in shown
+    assert "accept Order(dish='soup', size='small', plates=2, spicy=True)" in shown
+
+
+async def test_form_can_be_edited_before_it_is_sent():
+    async with in_terminal(call(DESK, "order")) as terminal:
+        await answer(
+            terminal,
+            ("Dish: ", "soup\n"),
+            ("size: ", "large\n"),
+            ("plates [2]: ", "4\n"),
+            ("spicy (y/n) [n]: ", "\n"),
+            ("edit [yes]: ", "edit\n"),
+            ("Dish [soup]: ", "stew\n"),
+            ("size [large]: ", "\n"),
+            ("plates [4]: ", "\n"),
+        )
+        terminal.type("\n")
+        await terminal.read_until("dish = stew")
+        terminal.type("y\n")
+        assert await terminal.read_to_end() == 0
+    assert "accept Order(dish='stew', size='large', plates=4, spicy=False)" in plain(terminal.shown)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_ctrl_d_declines_a_form(era: str):
+    async with in_terminal(call(DESK, "order", "--era", era)) as terminal:
+        await answer(terminal, ("Dish: ", "\x04"))
+        assert await terminal.read_to_end() == 0
+    assert "decline None" in plain(terminal.shown)
+
+
+@pytest.mark.parametrize(("typed", "action"), [("yes\n", "accept"), ("\n", "decline"), ("\x04", "cancel")])
+async def test_url_is_shown_and_visited_only_with_consent(typed: str, action: str):
+    url = "https://bücher.example/sign-in?next=/\N{CYRILLIC SMALL LETTER A}"
+    async with in_terminal(call(DESK, "visit", f"url={url}")) as terminal:
+        await answer(terminal, ("do you agree to visit it? yes or no [no]: ", typed))
+        assert await terminal.read_to_end() == 0
+    shown = plain(terminal.shown)
+    assert r"https://b\xfccher.example/sign-in?next=/\u0430" in shown
+    assert "letters that can be mistaken for others" in shown
+    assert shown.endswith(f"{action}\n")
+
+
+async def test_user_answers_in_place_of_a_model():
+    async with in_terminal(call(DESK, "think")) as terminal:
+        await answer(terminal, ("answer in its place", "Eight.\n"))
+        assert await terminal.read_to_end() == 0
+    shown = plain(terminal.shown)
+    assert "desk asks a model, and this terminal has none" in shown
+    assert "system: Be brief." in shown
+    assert "user: How many legs has a spider?" in shown
+    assert "a person at a terminal: Eight." in shown
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_user_refuses_to_answer_in_place_of_a_model(era: str):
+    async with in_terminal(call(DESK, "think", "--era", era)) as terminal:
+        await answer(terminal, ("answer in its place", "\n"))
+        assert await terminal.read_to_end() == 4
+    shown = plain(terminal.shown)
+    assert "Refused; the server is told." in shown
+    assert ("the call ended: the user refused to answer in place of a model" in shown) == (era == "modern")
+    assert "Traceback" not in terminal.shown
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_ctrl_c_cancels_the_call_and_tells_that_the_server_knows(tmp_path: Path, era: str):
+    note = tmp_path / "note"
+    async with in_terminal(call(DESK, "hang", f"note={note}", "--era", era)) as terminal:
+        await terminal.read_until("hanging")
+        terminal.type("\x03")
+        assert await terminal.read_to_end() == 130
+    shown = plain(terminal.shown)
+    assert "Ctrl-C: the call is being cancelled; once more to leave at once" in shown
+    assert re.search(r"the call is cancelled; the server was told, and it answered a ping after that in \d+ ms", shown)
+    assert note.read_text() == "the user pressed Ctrl-C"
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_ctrl_c_at_a_question_cancels_the_call(era: str):
+    async with in_terminal(call(DESK, "order", "--era", era)) as terminal:
+        await terminal.read_until("Dish: ")
+        terminal.type("so\x03")
+        assert await terminal.read_to_end() == 130
+    assert "the call is cancelled; the server was told" in plain(terminal.shown)
+
+
+async def test_second_ctrl_c_leaves_a_server_that_answers_nothing(tmp_path: Path):
+    note = tmp_path / "note"
+    async with in_terminal(call(DESK, "hang", f"note={note}")) as terminal:
+        await terminal.read_until("hanging")
+        server = int(note.read_text())
+        os.kill(server, signal.SIGSTOP)
+        terminal.type("\x03")
+        await terminal.read_until("once more to leave at once")
+        terminal.type("\x03")
+        assert await terminal.read_to_end() == 130
+    assert "interrupted; the connection is closed" in plain(terminal.shown)
+    assert "Traceback" not in terminal.shown
+    with pytest.raises(ProcessLookupError):
+        os.kill(server, 0)
+
+
+async def test_ctrl_c_while_connecting_leaves():
+    silent = "import sys; print('here', file=sys.stderr, flush=True); sys.stdin.read()"
+    async with in_terminal(call("echo", "--stderr", "--", sys.executable, "-c", silent)) as terminal:
+        await terminal.read_until("here")
+        terminal.type("\x03")
+        assert await terminal.read_to_end() == 130
+    assert "interrupted; the connection is closed" in plain(terminal.shown)
+
+
+@pytest.mark.parametrize("kind", ["official", "fastmcp"])
+async def test_servers_of_other_software_ask_at_the_terminal(kind: str):
+    command = [sys.executable, str(SERVERS / f"{kind}_server.py")]
+    async with in_terminal(call("ask_user", "message=Which?", "--era", "legacy", "--", *command)) as terminal:
+        await answer(terminal, ("olour: ", "red\n"), ("edit [yes]: ", "\n"))
+        assert await terminal.read_to_end() == 0
+    shown = plain(terminal.shown)
+    assert "peer asks: Which?" in shown
+    assert shown.endswith("accept red\n")

@@ -1,0 +1,90 @@
+"""Fields of forms: what is asked, and what an answer means."""
+
+from typing import Any
+
+import pytest
+
+from trio_mcp import CodedError
+from trio_mcp.cli.form_fields import FormField, form_fields
+
+
+def field(schema: dict[str, Any], *, required: bool = False) -> FormField:
+    (only,) = form_fields({"properties": {"it": schema}, "required": ["it"] if required else []})
+    return only
+
+
+COLOURS = {"type": "string", "enum": ["r", "g"], "enumNames": ["red", "green"]}
+SIZES = {"type": "string", "oneOf": [{"const": "s", "title": "small"}, {"const": "2", "title": "large"}]}
+TAGS = {"type": "array", "items": {"type": "string", "enum": ["new", "old", "odd"]}, "minItems": 1, "maxItems": 2}
+TITLED_TAGS = {"type": "array", "items": {"anyOf": [{"const": "n", "title": "new"}]}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "typed", "value"),
+    [
+        ({"type": "string"}, "5", "5"),
+        ({"type": "string", "format": "email"}, "ada@example.org", "ada@example.org"),
+        ({"type": "string", "format": "date"}, "2026-02-28", "2026-02-28"),
+        ({"type": "integer", "minimum": 1}, "5", 5),
+        ({"type": "number"}, "0.5", 0.5),
+        ({"type": "boolean"}, "Yes", True),
+        ({"type": "boolean"}, "n", False),
+        (COLOURS, "r", "r"),
+        (COLOURS, "green", "g"),
+        (COLOURS, "2", "g"),
+        (SIZES, "2", "2"),  # a value goes before the number of a line
+        (SIZES, "1", "s"),
+        (TAGS, "1, odd", ["new", "odd"]),
+        (TITLED_TAGS, "new", ["n"]),
+    ],
+)
+def test_answer_becomes_a_value_of_the_field(schema: dict[str, Any], typed: str, value: object):
+    assert field(schema).value(typed) == value
+
+
+@pytest.mark.parametrize(
+    ("schema", "typed", "words"),
+    [
+        ({"type": "string", "minLength": 3}, "ab", "shorter than 3"),
+        ({"type": "string", "format": "email"}, "nobody", "email"),
+        ({"type": "string", "format": "date"}, "2026-02-30", "date"),
+        ({"type": "string", "format": "uri"}, "not a uri", "uri"),
+        ({"type": "integer"}, "1.5", "a whole number, please"),
+        ({"type": "integer", "maximum": 3}, "4", "maximum of 3"),
+        ({"type": "number"}, "nan", "a number, please"),
+        ({"type": "number"}, "1e999", "a number, please"),
+        ({"type": "boolean"}, "maybe", "y or n, please"),
+        (COLOURS, "blue", "'blue' is none of the choices; their numbers are 1 to 2"),
+        (COLOURS, "3", "none of the choices"),
+        (COLOURS, "0", "none of the choices"),
+        (TAGS, "1,2,3", "more than 2"),
+    ],
+)
+def test_answer_that_does_not_fit_is_refused_with_the_reason(schema: dict[str, Any], typed: str, words: str):
+    with pytest.raises(ValueError, match=words):
+        field(schema).value(typed)
+
+
+def test_question_says_what_an_empty_line_stands_for():
+    assert field({"type": "string", "description": "Your name"}).question("Ada") == "Your name [Ada]"
+    assert field({"type": "string", "title": "Name"}).question(None) == "Name (may be left empty)"
+    assert field({"type": "boolean"}, required=True).question(False) == "it (y/n) [n]"
+    assert field(TAGS, required=True).question(["new", "old"]) == "it (numbers, with commas) [new, old]"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"properties": []},
+        {"properties": {"a": "string"}},
+        {"properties": {"a": {"type": "object"}}},
+        {"properties": {"a": {"type": ["string"]}}},
+        {"properties": {"a": {"type": "array", "items": {"type": "string"}}}},
+        {"properties": {"a": {"type": "string", "minLength": "three"}}},
+    ],
+)
+def test_what_is_no_form_is_refused(schema: dict[str, Any]):
+    with pytest.raises(CodedError) as caught:
+        form_fields(schema)
+    assert caught.value.code == -32602
