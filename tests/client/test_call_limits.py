@@ -156,6 +156,22 @@ async def test_a_call_begun_while_the_user_is_asked_is_limited_once_they_answere
         assert trio.current_time() == pytest.approx(begun + 15)
 
 
+async def test_a_limit_counts_again_when_its_call_has_ended_while_another_still_asks(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(client.call_tool, "ask_then_work", {"seconds": 0})
+        await wait_all_tasks_blocked()
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError), fail_after_work(5):
+            await client.call_tool("work", {"seconds": 20})
+            await trio.sleep_forever()
+        assert trio.current_time() == pytest.approx(begun + 20 + 5)
+
+
 async def test_two_questions_at_once_are_one_pause(autojump_clock: MockClock) -> None:
     async with (
         open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(10)) as client,
@@ -222,3 +238,20 @@ async def test_in_the_modern_era_only_the_call_that_asks_stands_still(autojump_c
         with pytest.raises(trio.TooSlowError):
             await client.list_prompts().__anext__()
         assert trio.current_time() == pytest.approx(begun + 5)
+
+
+async def test_a_call_that_asks_two_things_at_once_stands_still_until_both_are_answered(
+    autojump_clock: MockClock,
+) -> None:
+    thinking = [10.0, 100.0]
+
+    async def answer(_: ElicitFormParams) -> dict[str, Any]:
+        await trio.sleep(thinking.pop())
+        return {}
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), who=FORM, where=FORM)
+        await peer.text(await peer.call())
+
+    async with asking(script, call_timeout=5, elicitation=answer) as (client, _):
+        assert (await client.call_tool("any")).text == "done"

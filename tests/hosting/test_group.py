@@ -259,6 +259,30 @@ async def test_a_server_whose_code_fails_at_the_end_harms_nobody(
     caplog.clear()
 
 
+async def test_a_task_of_a_server_that_fails_while_it_is_closed_harms_nobody(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail_at_the_end() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise LookupError("the index is gone")
+
+    @asynccontextmanager
+    async def lifespan(_: Server) -> Any:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_at_the_end)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async with open_group({"bad": MemberDescription(Server("bad", lifespan=lifespan)), "good": in_memory()}) as group:
+        await group.settled()
+        await group.remove("bad")
+        assert (await group.call_tool("good__greet")).text == "hello from greeter"
+    assert "the index is gone" in caplog.text
+    caplog.clear()
+
+
 async def test_tmo_07_the_ways_in_which_a_call_ends_differ_by_type(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
