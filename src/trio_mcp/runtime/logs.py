@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import trio
@@ -57,6 +58,7 @@ class RequestLog:
         self._scope = scope
         self._outbox = scope.outbox
 
+    # The methods below hand its coroutine on: one that only awaited it would be made, entered and left per message.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
@@ -87,37 +89,37 @@ class RequestLog:
         rank = log_level_rank(level)
         await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
-    async def debug(self, data: Any, logger: str | None = None) -> None:
+    def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """For finding faults."""
-        await self._log("debug", 0, data, logger)
+        return self._log("debug", 0, data, logger)
 
-    async def info(self, data: Any, logger: str | None = None) -> None:
+    def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """What is going on."""
-        await self._log("info", 1, data, logger)
+        return self._log("info", 1, data, logger)
 
-    async def notice(self, data: Any, logger: str | None = None) -> None:
+    def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Normal, but worth a look."""
-        await self._log("notice", 2, data, logger)
+        return self._log("notice", 2, data, logger)
 
-    async def warning(self, data: Any, logger: str | None = None) -> None:
+    def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Something may be wrong."""
-        await self._log("warning", 3, data, logger)
+        return self._log("warning", 3, data, logger)
 
-    async def error(self, data: Any, logger: str | None = None) -> None:
+    def error(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Something went wrong."""
-        await self._log("error", 4, data, logger)
+        return self._log("error", 4, data, logger)
 
-    async def critical(self, data: Any, logger: str | None = None) -> None:
+    def critical(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """A part of the system failed."""
-        await self._log("critical", 5, data, logger)
+        return self._log("critical", 5, data, logger)
 
-    async def alert(self, data: Any, logger: str | None = None) -> None:
+    def alert(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Somebody must act at once."""
-        await self._log("alert", 6, data, logger)
+        return self._log("alert", 6, data, logger)
 
-    async def emergency(self, data: Any, logger: str | None = None) -> None:
+    def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """The system is unusable."""
-        await self._log("emergency", 7, data, logger)
+        return self._log("emergency", 7, data, logger)
 
 
 def _line(head: bytes, data: Any, logger: str | None) -> bytes:

@@ -71,7 +71,8 @@ class ProgressReporter:
         False when it was kept for later because the interval is not over, and when it was dropped because it
         does not exceed the value before it or is no finite number (2025-11-25 progress: MUST increase).
         """
-        if not _is_number(progress) or not progress > self._last or progress == math.inf:
+        kind = type(progress)
+        if not (kind is int or kind is float or _is_number(progress)) or not self._last < progress < math.inf:
             return False
         self._last = progress
         if trio.current_time() < self._due:
@@ -127,4 +128,4 @@ class ProgressReporter:
 
 def _is_number(value: object) -> bool:
     """Whether JSON has it as a number: what handlers report comes from anywhere, and must not fail them."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
