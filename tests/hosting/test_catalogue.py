@@ -10,7 +10,8 @@ from tests.hosting.members import QUICK, Scripted, describe, hangs, refuses, ser
 from tests.interaction.client.raw import RawPeer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import ConnectionLost, MemberDescription, Server, Tool, open_group
+from trio_mcp import Catalogue, ConnectionLost, MemberDescription, Server, Tool, open_group, open_memory
+from trio_mcp.hosting.listing import Listing
 
 
 def offering(*tools: str) -> Server:
@@ -217,6 +218,36 @@ async def test_of_an_endless_list_so_much_is_taken(autojump_clock: MockClock, ca
         assert len(group.catalogue.tools) == 10_000
     assert "only the first 10000 tools" in caplog.text
     caplog.clear()
+
+
+async def test_of_large_things_so_much_is_taken(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={})
+        for page in range(10**9):
+            tool = {"name": f"t{page}", "inputSchema": {"type": "object"}, "description": "x" * 5_000_000}
+            await peer.result(await peer.until("tools/list"), {"tools": [tool], "nextCursor": str(page)})
+
+    async with open_group({"a": describe(script)}) as group:
+        await group.settled()
+        assert len(group.catalogue.tools) == 3
+    assert "only the first 3 tools" in caplog.text
+    caplog.clear()
+
+
+async def test_a_list_that_was_read_when_its_member_is_removed_gets_nowhere(autojump_clock: MockClock) -> None:
+    async with open_memory(offering("x")) as client:
+        catalogue = Catalogue()
+        catalogue.add("a")
+        listing = Listing("a", catalogue)
+        listing.begin(client)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listing.keep, client, trio.lowlevel.ParkingLot())
+            listing.over = True
+            catalogue.remove("a")
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert listing.read
+        assert dict(catalogue.tools) == {}
 
 
 async def test_settled_waits_for_nothing_that_has_failed(autojump_clock: MockClock) -> None:

@@ -418,6 +418,13 @@ async def test_a_name_that_is_taken_or_empty_is_refused(name: str, autojump_cloc
             group.add(name, in_memory())
 
 
+async def test_options_that_make_no_sense_are_refused_at_once(autojump_clock: MockClock) -> None:
+    async with open_group() as group:
+        with pytest.raises(ValueError, match="call_timeout"):
+            group.add("a", in_memory(call_timeout=-1))
+        assert group.statuses == {}
+
+
 async def test_disabled_members_are_passed_over(autojump_clock: MockClock) -> None:
     disabled = MemberDescription(greeter(), disabled=True)
     async with open_group({"off": disabled, "on": in_memory()}) as group:
@@ -460,3 +467,8 @@ async def test_leaving_the_scope_around_the_group_cancels_calls_in_flight_with_i
             await wait_all_tasks_blocked()
             scope.cancel(reason="the user left")
     assert reasons == ["the user left"]
+
+
+def test_an_error_without_words_is_told_by_its_type() -> None:
+    assert str(MemberUnavailable("a", "has failed", error=LookupError())) == "'a' has failed: LookupError"
+    assert str(MemberUnavailable("a", "was removed")) == "'a' was removed"

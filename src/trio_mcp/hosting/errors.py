@@ -24,7 +24,7 @@ class MemberUnavailable(MCPError):
 
     def __str__(self) -> str:
         text = f"{self.member!r} {self.reason}"
-        return text if self.error is None else f"{text}: {self.error or type(self.error).__name__}"
+        return text if self.error is None else f"{text}: {str(self.error) or type(self.error).__name__}"
 
 
 class NotInCatalogue(MCPError, LookupError):

@@ -54,8 +54,9 @@ class Group:
     def add(self, name: str, description: MemberDescription) -> None:
         """Start one more member. Returns at once; calls to it wait until it is ready.
 
-        A name is free again as soon as `remove` was called. Raises `ValueError` for one that is taken or empty, and
-        for a description that is disabled, and `trio.ClosedResourceError` when the group is closed.
+        A name is free again as soon as `remove` was called. Raises `ValueError` for one that is taken or empty, for
+        a description that is disabled and for options that make no sense, and `trio.ClosedResourceError` when the
+        group is closed.
         """
         if self._closed:
             raise trio.ClosedResourceError("the group was closed")

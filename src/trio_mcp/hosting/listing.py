@@ -19,6 +19,7 @@ __all__ = ["Listing"]
 logger = logging.getLogger("trio_mcp")
 
 _MOST: Final = 10_000
+_LARGEST: Final = 16 * 1024 * 1024
 _SLOWEST: Final = 60.0
 _REST: Final = 0.1
 _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
@@ -31,8 +32,8 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 class Listing:
     """Keeps the lists of one member in the catalogue as its server has them.
 
-    A list has 10,000 items at most, and 60 seconds; after reading there is a rest of 100 ms, whatever the server
-    has to tell. What cannot be read stays as it was, and is reported.
+    A list has 10,000 items at most, of 16 MiB together, and 60 seconds; after reading there is a rest of 100 ms,
+    whatever the server has to tell. What cannot be read stays as it was, and is reported.
     """
 
     def __init__(self, member: str, catalogue: Catalogue) -> None:
@@ -42,6 +43,8 @@ class Listing:
         self._changed = trio.lowlevel.ParkingLot()
         self.read = False
         """Whether the lists of the present connection were read."""
+        self.over = False
+        """The member was removed: nothing more gets into the catalogue, where its name may be another's by now."""
 
     def begin(self, client: Client) -> None:
         """A new connection: all that its server declares is to be read, and what changes from now on."""
@@ -72,15 +75,18 @@ class Listing:
 
     async def _read(self, client: Client, name: ListName) -> None:
         items: list[Any] = []
+        size = 0
         pages: AsyncIterator[Any] = getattr(client, f"list_{name}")()
         try:
             with trio.fail_after(_SLOWEST):
                 async for item in pages:
-                    if len(items) == _MOST:
-                        logger.warning("member %s: only the first %d %s are listed", self._member, _MOST, name)
+                    size += len(repr(item))
+                    if len(items) == _MOST or size > _LARGEST:
+                        logger.warning("member %s: only the first %d %s are listed", self._member, len(items), name)
                         break
                     items.append(item)
         except (PeerError, ProtocolViolation, trio.TooSlowError) as error:
             logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
         else:
-            self._catalogue.replace(self._member, name, items)
+            if not self.over:
+                self._catalogue.replace(self._member, name, items)

@@ -51,6 +51,7 @@ class Member:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
         self._options: ClientOptions = {"on_list_changed": _heard_elsewhere, **options, **description.options}
+        self._connect_timeout = ClientSettings(**self._options).connect_timeout
         self._listing = Listing(name, catalogue)
         self._changed = changed
         self._client: Client | None = None
@@ -100,6 +101,7 @@ class Member:
     def close(self) -> None:
         """No more calls; those in flight get `ConnectionLost`. It ends in its own task, in its own time."""
         self._client = None
+        self._listing.over = True
         self._become(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
         self._scope.cancel(reason="the member was removed")
 
@@ -143,10 +145,6 @@ class Member:
             return failure
         reason = f"the server was not ready within {self._connect_timeout:g} s"
         return ConnectionLost(reason, stderr=self._stderr.lines)
-
-    @property
-    def _connect_timeout(self) -> float:
-        return ClientSettings(**self._options).connect_timeout
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
