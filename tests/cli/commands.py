@@ -1,8 +1,11 @@
 """The command line as its users meet it: a child process with arguments, output and an exit status."""
 
 import os
+import re
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from textwrap import dedent
 
@@ -45,3 +48,33 @@ def written(path: Path, code: str) -> str:
     """Write a Python file; its name."""
     path.write_text(dedent(code))
     return str(path)
+
+
+class Running:
+    """``trio-mcp`` in a child process, line by line."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self.process = process
+        self._text = ""
+
+    async def line(self, pattern: str) -> str:
+        """Wait for a line that matches on standard error; the first group of the match."""
+        assert self.process.stderr is not None
+        with trio.fail_after(20):
+            while not (found := re.search(pattern, self._text)):
+                data = await self.process.stderr.receive_some()
+                assert data, self._text
+                self._text += data.decode()
+        self._text = self._text[found.end() :]
+        return found.group(1)
+
+
+@asynccontextmanager
+async def running(*arguments: str) -> AsyncIterator[Running]:
+    """``trio-mcp`` with ``arguments``; killed at the end unless it has exited."""
+    process = await trio.lowlevel.open_process([*TRIO_MCP, *arguments], stderr=subprocess.PIPE, env=plain_environment())
+    try:
+        yield Running(process)
+    finally:
+        process.kill()
+        await process.wait()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP, plain_environment, run, written
+from tests.cli.commands import TRIO_MCP, run, running, written
 
 from trio_mcp import ConnectionLost, open_tcp, open_unix, open_websocket
 
@@ -33,41 +29,9 @@ SERVER = """
 """
 
 
-class Running:
-    """``trio-mcp run`` in a child process, line by line."""
-
-    def __init__(self, process: trio.Process) -> None:
-        self.process = process
-        self._text = ""
-
-    async def line(self, pattern: str) -> str:
-        """Wait for a line that matches on standard error; the first group of the match."""
-        assert self.process.stderr is not None
-        with trio.fail_after(20):
-            while not (found := re.search(pattern, self._text)):
-                data = await self.process.stderr.receive_some()
-                assert data, self._text
-                self._text += data.decode()
-        self._text = self._text[found.end() :]
-        return found.group(1)
-
-
-@asynccontextmanager
-async def running(file: str, *arguments: str) -> AsyncIterator[Running]:
-    """Run ``file`` with ``arguments``; killed at the end unless it has exited."""
-    process = await trio.lowlevel.open_process(
-        [*TRIO_MCP, "run", file, *arguments], stderr=subprocess.PIPE, env=plain_environment()
-    )
-    try:
-        yield Running(process)
-    finally:
-        process.kill()
-        await process.wait()
-
-
 async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
-    async with running(file, "--websocket", "0") as server:
+    async with running("run", file, "--websocket", "0") as server:
         url = await server.line(r"serving 'sleeper' at (ws://127\.0\.0\.1:\d+/mcp);")
         with trio.fail_after(20):
             async with open_websocket(url) as client, trio.open_nursery() as nursery:
@@ -94,7 +58,10 @@ async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(
 async def test_tcp_and_unix_are_served(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     path = tmp_path / "mcp.sock"
-    async with running(file, "--tcp", "127.0.0.1:0") as over_tcp, running(file, "--unix", str(path)) as over_unix:
+    async with (
+        running("run", file, "--tcp", "127.0.0.1:0") as over_tcp,
+        running("run", file, "--unix", str(path)) as over_unix,
+    ):
         port = int(await over_tcp.line(r"at 127\.0\.0\.1:(\d+), a message per line"))
         await over_unix.line(r"(mcp\.sock), a message per line")
         with trio.fail_after(20):

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from ..server.server import Server
+from ..server.served import Servable
 from ..serving.collector import quieten_collector
 
 __all__ = ["Addresses", "BadAddress", "CannotListen", "serving_on"]
@@ -35,7 +35,7 @@ class Addresses:
     names: tuple[str, ...] = ()
 
 
-def serving_on(addresses: Addresses) -> Callable[[Server], Awaitable[None]] | None:
+def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
     """What serves there and says so on standard error; `None` for standard input and output.
 
     Raises `BadAddress` for what cannot be meant.
@@ -83,7 +83,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-async def _serve(serve: Any, where: str, server: Server) -> None:
+async def _serve(serve: Any, where: str, server: Servable) -> None:
     announcement = _Announcement(server.info.name, where)
     quieten_collector()
     try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from .bridge_command import bridge
 from .call_command import call
 from .inspect_command import inspect
+from .listening_options import LEVELS, listening_options
 
 __all__ = ["trio_mcp"]
-
-_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,10 +22,11 @@ def trio_mcp() -> None:
     Serve a server of yours: trio-mcp run server.py
     See what a server has:   trio-mcp inspect server.py
     Call one of its tools:   trio-mcp call server.py TOOL key=value
+    Serve one elsewhere:     trio-mcp bridge --websocket 8765 -- npx -y some-server
     """
 
 
-for _command in (inspect, call):
+for _command in (inspect, call, bridge):
     trio_mcp.add_command(_command)
 
 
@@ -51,28 +52,11 @@ def demo(websocket: bool) -> int:
 @click.argument("target", metavar="FILE[:NAME]")
 @click.option(
     "--log-level",
-    type=click.Choice(_LEVELS, case_sensitive=False),
+    type=click.Choice(LEVELS, case_sensitive=False),
     help="Least severe message of Python's logging that goes to standard error. Unless given: warning, or "
     "what FILE sets up itself.",
 )
-@click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket, path /mcp.")
-@click.option("--tcp", metavar="[HOST:]PORT", help="Serve many clients at once over plain TCP, a message per line.")
-@click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line.")
-@click.option(
-    "--origin",
-    "origins",
-    multiple=True,
-    metavar="ORIGIN",
-    help="A web page that may connect over WebSocket, like https://app.example.com. Repeatable; 'none' for none. "
-    "Needed, with --name, when HOST is not this machine alone.",
-)
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="A name under which clients reach the WebSocket, as in their URL. Repeatable.",
-)
+@listening_options
 def run(
     target: str,
     log_level: str | None,

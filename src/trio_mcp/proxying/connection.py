@@ -98,7 +98,8 @@ class ProxyConnection:
             self._load.connections -= 1
 
     def _end(self, reason: str) -> None:
-        self.duplex.shut_down(reason)
+        if not self.duplex.wiring.ending.is_set():  # else the last replies are on their way already
+            self.duplex.shut_down(reason)
 
     async def _leave(self) -> None:
         upstream = self._reach.upstream if self._reach is not None else None

@@ -1,0 +1,73 @@
+"""bridge: serve a server that is somewhere else."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+
+import trio
+
+from ..client.client import Client
+from ..connecting.targets import Address, Command, Target
+from ..proxying.proxy import proxy
+from ..runtime.channel import ConnectionLost
+from ..serving.stdio import serve_stdio
+from .addresses import Addresses, BadAddress, CannotListen, serving_on
+from .endings import say
+from .statuses import ENDED_WELL, NO_CONNECTION, USAGE
+
+__all__ = ["run_bridge"]
+
+
+def run_bridge(target: Target, era: Literal["auto", "modern", "legacy"], log_level: str, addresses: Addresses) -> int:
+    """Serve ``target`` on ``addresses``, or over standard input and output; return the exit status."""
+    try:
+        serve = serving_on(addresses)
+    except BadAddress as error:
+        say(str(error))
+        return USAGE
+    logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    way = _Way(target, era)
+    bridge = proxy(way.open, name=_name_of(target))
+    if serve is None:
+        trio.run(serve_stdio, bridge)
+        return ENDED_WELL if way.lost is None else NO_CONNECTION
+    try:
+        trio.run(serve, bridge)
+    except CannotListen as error:
+        say(str(error))
+        return USAGE
+    return ENDED_WELL
+
+
+class _Way:
+    """Opens ``target`` for each client, in ``era`` where that is settled."""
+
+    def __init__(self, target: Target, era: Literal["auto", "modern", "legacy"]) -> None:
+        self._target = target
+        self._era = era
+        self.lost: ConnectionLost | None = None
+        """The latest loss."""
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncGenerator[Client]:
+        """A connection for one client."""
+        if self._era != "auto":
+            options["era"] = self._era
+        try:
+            async with self._target.open(**options) as client:
+                yield client
+        except ConnectionLost as error:
+            self.lost = error
+            raise
+
+
+def _name_of(target: Target) -> str:
+    """For the people who run the bridge."""
+    if isinstance(target, Command):
+        return os.path.basename(cast("str", target.words[0]))
+    return urlsplit(target.url).netloc or target.url if isinstance(target, Address) else "server"

@@ -1,0 +1,45 @@
+"""What commands that listen have in common on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+__all__ = ["LEVELS", "listening_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+"""Of Python's logging."""
+
+
+def listening_options(command: F) -> F:
+    """Where to serve: --websocket, --tcp, --unix, and whom a WebSocket lets in: --origin, --name."""
+    for option in (
+        click.option(
+            "--name",
+            "names",
+            multiple=True,
+            metavar="NAME",
+            help="A name under which clients reach the WebSocket, as in their URL. Repeatable.",
+        ),
+        click.option(
+            "--origin",
+            "origins",
+            multiple=True,
+            metavar="ORIGIN",
+            help="A web page that may connect over WebSocket, like https://app.example.com. Repeatable; 'none' for "
+            "none. Needed, with --name, when HOST is not this machine alone.",
+        ),
+        click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line."),
+        click.option(
+            "--tcp", metavar="[HOST:]PORT", help="Serve many clients at once over plain TCP, a message per line."
+        ),
+        click.option(
+            "--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket, path /mcp."
+        ),
+    ):
+        command = option(command)
+    return command

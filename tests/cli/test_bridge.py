@@ -1,0 +1,197 @@
+"""``trio-mcp bridge``: a server on another transport, in another era, each client with a server of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.cli.commands import TRIO_MCP, run, running, written
+from tests.interaction.harness import is_alive, wait_until
+
+from trio_mcp import (
+    Address,
+    Client,
+    ConnectionLost,
+    PeerError,
+    Progress,
+    RequestContext,
+    Server,
+    open_stdio,
+    serve_tcp,
+    serve_unix,
+    serve_websocket,
+)
+
+SERVER = """
+    import os, sys
+    import trio
+    from trio_mcp import RequestContext, Server
+
+    server = Server("behind")
+
+    @server.tool
+    async def pid() -> int:
+        return os.getpid()
+
+    @server.tool
+    async def sleep(ctx: RequestContext) -> None:
+        print("asleep", file=sys.stderr, flush=True)
+        try:
+            await trio.sleep_forever()
+        finally:
+            print(f"cancelled: {ctx.cancellation.reason}", file=sys.stderr, flush=True)
+"""
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> str:
+    return written(tmp_path / "behind.py", SERVER)
+
+
+@pytest.fixture(params=("websocket", "tcp", "unix"))
+def transport(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=("modern", "legacy"))
+def era(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+async def test_each_client_has_a_process_of_its_own_that_ends_with_it(
+    behind: str, transport: str, era: Any, tmp_path: Path
+) -> None:
+    where = str(tmp_path / "mcp.sock") if transport == "unix" else "0"
+    async with running("bridge", f"--{transport}", where, "--", *TRIO_MCP, "run", behind) as bridge:
+        said = await bridge.line(r"serving '[^']+' at (\S+?)[,;]")
+        url = {"websocket": said, "tcp": f"tcp://{said}", "unix": f"unix://{said}"}[transport]
+        with trio.fail_after(30):
+            async with Address(url).open(era=era) as one:
+                async with Address(url).open(era=era) as two:
+                    pids = [int((await client.call_tool("pid")).text) for client in (one, two)]
+                    assert len({*pids, bridge.process.pid}) == 3
+                await trio.to_thread.run_sync(wait_until, lambda: not is_alive(pids[1]))
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(one.call_tool, "sleep")
+                        await bridge.line("(asleep)")
+                        scope.cancel(reason="enough")
+                assert await bridge.line("cancelled: (.*)") == "enough"
+                assert int((await one.call_tool("pid")).text) == pids[0]
+            bridge.process.send_signal(signal.SIGTERM)
+            assert await bridge.process.wait() == 0
+            assert not is_alive(pids[0])
+
+
+@asynccontextmanager
+async def listening(server: Server, transport: str, path: Path) -> AsyncIterator[str]:
+    """Serve ``server`` here; its URL."""
+    async with trio.open_nursery() as nursery:
+        if transport == "unix":
+            await nursery.start(serve_unix, server, path / "mcp.sock")
+            yield f"unix://{path}/mcp.sock"
+        else:
+            serve: Callable[..., Any] = {"websocket": serve_websocket, "tcp": serve_tcp}[transport]
+            (listener,) = await nursery.start(serve, server, "127.0.0.1", 0)
+            port = listener.socket.getsockname()[1]
+            yield f"ws://127.0.0.1:{port}/mcp" if transport == "websocket" else f"tcp://127.0.0.1:{port}"
+        nursery.cancel_scope.cancel()
+
+
+def bridged(url: str, *options: str, **more: Any) -> AbstractAsyncContextManager[Client]:
+    """A host that can only start commands."""
+    return open_stdio([*TRIO_MCP, "bridge", *options, url], inherit_env=True, **more)
+
+
+async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
+    transport: str, era: Any, tmp_path: Path
+) -> None:
+    server = Server("far away")
+
+    @server.tool
+    async def greet(ctx: RequestContext) -> str:
+        ctx.progress(1, 2)
+        answer = await ctx.elicit("who?", {"type": "object", "properties": {"name": {"type": "string"}}})
+        return f"hello {answer.content}"
+
+    told: list[Progress] = []
+    with trio.fail_after(30):
+        async with (
+            listening(server, transport, tmp_path) as url,
+            bridged(url, era=era, elicitation=lambda _: {"name": "Ada"}) as client,
+        ):
+            assert client.server_info is not None
+            assert client.server_info.name == "far away"
+            assert (await client.call_tool("greet", on_progress=told.append)).text == "hello {'name': 'Ada'}"
+            assert told == [Progress(1, 2)]
+
+
+@pytest.mark.parametrize("behind_era", ["legacy", "modern"])
+async def test_the_era_of_the_server_can_be_named(behind_era: str, era: Any, tmp_path: Path) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def revision(ctx: RequestContext) -> str:
+        return ctx.revision.name
+
+    with trio.fail_after(30):
+        async with listening(server, "tcp", tmp_path) as url, bridged(url, "--era", behind_era, era=era) as client:
+            spoken = (await client.call_tool("revision")).text
+            assert (spoken == "2026-07-28") is (behind_era == "modern")
+            assert (client.revision.name == "2026-07-28") is (era == "modern")
+
+
+class Asleep:
+    """What the bridge writes to standard error, which is what the server behind writes."""
+
+    def __init__(self) -> None:
+        self.seen = trio.Event()
+
+    def write(self, text: str, /) -> None:
+        if "asleep" in text:
+            self.seen.set()
+
+
+async def test_a_server_that_is_lost_ends_the_call_and_the_bridge(behind: str, era: Any) -> None:
+    asleep = Asleep()
+    with trio.fail_after(30):
+        async with open_stdio([*TRIO_MCP, "bridge", behind], inherit_env=True, stderr=asleep, era=era) as client:
+            pid = int((await client.call_tool("pid")).text)
+            async with trio.open_nursery() as nursery:
+
+                async def call() -> None:
+                    with pytest.raises(PeerError) as caught:
+                        await client.call_tool("sleep")
+                    assert caught.value.code == -31001
+
+                nursery.start_soon(call)
+                await asleep.seen.wait()
+                os.kill(pid, signal.SIGKILL)
+            with pytest.raises(ConnectionLost) as lost:
+                await client.until_lost()
+            assert "is gone" in str(lost.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["no such server"], 2, "no URL, no Python file"),
+        (["--tcp", "1", "--unix", "x", "tcp://127.0.0.1:1"], 2, "give one of them"),
+        (["http://127.0.0.1:1"], 2, "not spoken yet"),
+        (["--", sys.executable, "-c", "raise SystemExit('no server')"], 3, "no server"),
+        (["tcp://127.0.0.1:9"], 3, "cannot be reached"),
+    ],
+)
+async def test_what_cannot_be_bridged_is_said(arguments: list[str], status: int, told: str) -> None:
+    opening = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
+    opening += b'"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}\n'
+    ended = await run([*TRIO_MCP, "bridge", *arguments], stdin=opening)
+    assert (ended.status, told in ended.stderr) == (status, True), ended
+    assert ("-31001" in ended.stdout) is (status == 3)
