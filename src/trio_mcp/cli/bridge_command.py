@@ -43,7 +43,7 @@ def bridge(
     """Serve another server, over another transport or in another era.
 
     TARGET is a command ("python server.py", or the words of it after --), a URL (ws://, wss://, tcp://HOST:PORT,
-    unix:///PATH), or a Python file with a server for `trio-mcp run`.
+    unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration file of a host.
 
     With --websocket, --tcp or --unix, each client gets a connection to TARGET of its own: a process of its own where
     TARGET is a command. Without, the one client is whoever started this command, on standard input and output; so a
@@ -64,7 +64,7 @@ def bridge(
     from .targets import NoTarget, target_typed
 
     try:
-        where = target_typed(words_after_dashes(target), sys.stderr)
+        where = target_typed(words_after_dashes(target), stderr=sys.stderr)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
     return run_bridge(where, era, log_level, Addresses(websocket, tcp, unix, origins, names))

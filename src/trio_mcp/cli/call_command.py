@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -35,6 +36,7 @@ def call(
     given: str | None,
     raw: bool,
     log_level: str,
+    config: Path | None,
     era: Any,
     timeout: float | None,
     stderr: bool,
@@ -63,7 +65,7 @@ def call(
     try:
         return call_tool(
             Call(
-                target=target_typed(words_after_dashes(target), sys.stderr if stderr else None),
+                target=target_typed(words_after_dashes(target), config, sys.stderr if stderr else None),
                 tool=tool,
                 pairs=arguments,
                 given=None if given is None else object_typed(given),

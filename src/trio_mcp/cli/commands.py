@@ -7,6 +7,7 @@ import click
 from .bridge_command import bridge
 from .call_command import call
 from .inspect_command import inspect
+from .install_command import install
 from .listening_options import LEVELS, listening_options
 
 __all__ = ["trio_mcp"]
@@ -23,10 +24,11 @@ def trio_mcp() -> None:
     See what a server has:   trio-mcp inspect server.py
     Call one of its tools:   trio-mcp call server.py TOOL key=value
     Serve one elsewhere:     trio-mcp bridge --websocket 8765 -- npx -y some-server
+    Give it to a host:       trio-mcp install server.py --client cursor
     """
 
 
-for _command in (inspect, call, bridge):
+for _command in (inspect, call, install, bridge):
     trio_mcp.add_command(_command)
 
 

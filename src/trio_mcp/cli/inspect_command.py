@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,11 +17,11 @@ __all__ = ["inspect"]
 @click.argument("target")
 @click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object, schemas included.")
 @connection_options
-def inspect(target: str, as_json: bool, era: Any, timeout: float | None, stderr: bool) -> int:
+def inspect(target: str, as_json: bool, config: Path | None, era: Any, timeout: float | None, stderr: bool) -> int:
     """Show what a server offers: its tools, resources and prompts.
 
     TARGET is a command ("python server.py", or the words of it after --), a URL (ws://, wss://, tcp://HOST:PORT,
-    unix:///PATH), or a Python file with a server for `trio-mcp run`.
+    unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration file of a host.
 
     \b
         trio-mcp inspect server.py
@@ -34,7 +35,7 @@ def inspect(target: str, as_json: bool, era: Any, timeout: float | None, stderr:
     from .targets import NoTarget, target_typed
 
     try:
-        where = target_typed(words_after_dashes(target), sys.stderr if stderr else None)
+        where = target_typed(words_after_dashes(target), config, sys.stderr if stderr else None)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
     return inspect_server(where, as_json=as_json, era=era, timeout=timeout or 30)

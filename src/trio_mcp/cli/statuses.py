@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ENDED_WELL", "INTERRUPTED", "NO_CONNECTION", "OUT_OF_TIME", "SERVER_ERROR", "TOOL_FAILED", "USAGE"]
+__all__ = [
+    "ENDED_WELL",
+    "INTERRUPTED",
+    "NOT_WRITTEN",
+    "NO_CONNECTION",
+    "OUT_OF_TIME",
+    "SERVER_ERROR",
+    "TOOL_FAILED",
+    "USAGE",
+]
 
 ENDED_WELL: Final = 0
 TOOL_FAILED: Final = 1
 """The tool ran and said that it failed (``isError``)."""
+NOT_WRITTEN: Final = 1
+"""A file was left as it is: it holds something else, or cannot be written."""
 USAGE: Final = 2
 """What was typed cannot be meant, or names nothing that there is."""
 NO_CONNECTION: Final = 3

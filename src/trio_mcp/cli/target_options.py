@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -38,7 +39,7 @@ def words_after_dashes(target: str) -> str | tuple[str, ...]:
 
 
 def connection_options(command: F) -> F:
-    """The options about the connection: --era, --timeout, --stderr."""
+    """The options about the server and the connection to it: --config, --era, --timeout, --stderr."""
     for option in (
         click.option("--stderr", is_flag=True, help="Show what the server writes to standard error."),
         click.option(
@@ -53,6 +54,11 @@ def connection_options(command: F) -> F:
             default="auto",
             show_default=True,
             help="Which era of the protocol to speak; auto asks the server.",
+        ),
+        click.option(
+            "--config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="TARGET is the name of a server in this file, which has mcpServers.",
         ),
     ):
         command = option(command)

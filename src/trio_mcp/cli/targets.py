@@ -10,31 +10,40 @@ from pathlib import Path
 
 from ..connecting.targets import Address, Command, Target
 from ..transports.last_lines import TextSink
+from .configured import BadConfiguration, configured_target
 
-__all__ = ["NoTarget", "command_of_file", "is_address", "target_typed"]
+__all__ = ["NoTarget", "command_of_file", "is_address", "is_file", "target_typed"]
 
 
 class NoTarget(ValueError):
     """What was typed names no server. The text is one line for the user."""
 
 
-def target_typed(typed: str | Sequence[str], stderr: TextSink | None = None) -> Target:
+def target_typed(typed: str | Sequence[str], config: Path | None = None, stderr: TextSink | None = None) -> Target:
     """The server that is meant by ``typed``: the words of a command, or one string.
 
-    A string is a URL, a Python file (``FILE.py`` or ``FILE.py:NAME``), or else a command as a shell splits
-    it. Commands get our whole environment, as in a shell; ``stderr`` gets a copy of what they write there. Raises
-    `NoTarget`.
+    With ``config``, a string is a name in that file. Else it is a URL, a Python file (``FILE.py`` or
+    ``FILE.py:NAME``), a name in a well-known file of a host, or a command as a shell splits it. Commands that are
+    typed get our whole environment, as in a shell, configured ones what their entry says. ``stderr`` gets a copy of
+    what they write there. Raises `NoTarget`.
     """
     if not isinstance(typed, str):
         return Command(typed, inherit_env=True, stderr=stderr)
-    if is_address(typed):
+    if config is None and is_address(typed):
         try:
             return Address(typed)
         except ValueError as error:
             raise NoTarget(str(error)) from None
-    if is_file(typed):
+    if config is None and is_file(typed):
         return Command(command_of_file(typed), inherit_env=True, stderr=stderr)
-    return Command(_words(typed), inherit_env=True, stderr=stderr)
+    return _named(typed, config, stderr) or Command(_words(typed), inherit_env=True, stderr=stderr)
+
+
+def _named(name: str, config: Path | None, stderr: TextSink | None) -> Target | None:
+    try:
+        return configured_target(name, config, stderr)
+    except BadConfiguration as error:
+        raise NoTarget(str(error)) from None
 
 
 def is_address(typed: str) -> bool:
@@ -65,5 +74,7 @@ def _words(typed: str) -> list[str]:
     if not words:
         raise NoTarget("an empty string is no server")
     if shutil.which(words[0]) is None:
-        raise NoTarget(f"{typed!r} is no URL, no Python file (FILE.py), and there is no command {words[0]!r}")
+        raise NoTarget(
+            f"{typed!r} is no URL, Python file (FILE.py) or configured server, and there is no command {words[0]!r}"
+        )
     return words

@@ -1,0 +1,57 @@
+"""Configured servers: those that have a name in a configuration file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import attrs
+
+from ..connecting.targets import Command, Target
+from ..hosting.config_files import Config, ConfigError, read_config
+from ..transports.last_lines import TextSink
+from .hosts import well_known_files
+
+__all__ = ["BadConfiguration", "configured_names", "configured_target"]
+
+
+class BadConfiguration(ValueError):
+    """The files do not say which server is meant. The text is one line for the user."""
+
+
+def configured_target(name: str, file: Path | None, stderr: TextSink | None = None) -> Target | None:
+    """The server of this name in ``file``, or in the well-known files of hosts; `None` when it is in none of those.
+
+    ``${NAME}`` in an entry stands for the variable of our environment. Raises `BadConfiguration`; so it does when
+    well-known files disagree.
+    """
+    found: dict[Path, Target] = {}
+    for path, config in _configs(file).items():
+        if name in config.problems:
+            raise BadConfiguration(f"{name!r} in {path}: {config.problems[name]}")
+        if name in config.members:
+            found[path] = config.members[name].target
+        elif file is not None:
+            raise BadConfiguration(f"{path} has no server {name!r}; it has {', '.join(config.members) or 'none'}")
+    if len(set(map(repr, found.values()))) > 1:
+        raise BadConfiguration(f"{name!r} is another server in {' and '.join(map(str, found))}; choose with --config")
+    for target in found.values():
+        return attrs.evolve(target, stderr=stderr) if isinstance(target, Command) else target
+    return None
+
+
+def configured_names(file: Path | None) -> list[str]:
+    """All names, of ``file`` or of the well-known files. Raises `BadConfiguration`."""
+    return sorted({name for config in _configs(file).values() for name in config.members})
+
+
+def _configs(file: Path | None) -> dict[Path, Config]:
+    configs: dict[Path, Config] = {}
+    for path in [file] if file is not None else well_known_files():
+        try:
+            configs[path] = read_config(path, variables=os.environ)
+        except ConfigError as error:
+            if file is not None:
+                raise BadConfiguration(str(error)) from None
+            # A file of a host that we were not asked to read; it may hold other settings, and comments.
+    return configs

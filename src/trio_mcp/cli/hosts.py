@@ -1,0 +1,87 @@
+"""Hosts: programs that start servers, and the files in which they keep which ones."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from ..spec.fields import JSONObject
+
+__all__ = ["HOSTS", "Host", "well_known_files"]
+
+
+@attrs.frozen(kw_only=True)
+class Host:
+    """One host. ``~`` in ``path`` is the user's home, a relative one is of the project in the current directory."""
+
+    title: str
+    path: str
+    section: str = "mcpServers"
+    """The object in the file that holds the servers by name."""
+    says_type: bool = False
+    """Entries need ``"type": "stdio"``."""
+    source: str
+    """Where the path and the shape are documented."""
+
+    @property
+    def file(self) -> Path:
+        """The file, as seen from here."""
+        return Path(self.path).expanduser().absolute()
+
+    def entry(self, command: list[str], env: dict[str, str]) -> JSONObject:
+        """What it wants to read about a command."""
+        entry: JSONObject = {"type": "stdio"} if self.says_type else {}
+        entry |= {"command": command[0], "args": command[1:]}
+        return entry | ({"env": env} if env else {})
+
+
+def _claude_desktop() -> str:
+    if sys.platform == "darwin":
+        return "~/Library/Application Support/Claude/claude_desktop_config.json"
+    return f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/Claude/claude_desktop_config.json"
+
+
+HOSTS: Final[dict[str, Host]] = {
+    "claude-desktop": Host(
+        title="Claude Desktop",
+        path=_claude_desktop(),
+        # The page names the path on macOS; the one on Linux is that of the official package, mcp.cli.claude.
+        source="https://modelcontextprotocol.io/docs/develop/connect-local-servers",
+    ),
+    "claude-code": Host(
+        title="Claude Code, in this project",
+        path=".mcp.json",
+        source="https://code.claude.com/docs/en/mcp",
+    ),
+    "cursor": Host(
+        title="Cursor",
+        path="~/.cursor/mcp.json",
+        source="https://cursor.com/docs/mcp",
+    ),
+    "vscode": Host(
+        title="VS Code, in this project",
+        path=".vscode/mcp.json",
+        section="servers",
+        says_type=True,
+        source="https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
+    ),
+    "windsurf": Host(
+        title="Windsurf",
+        path="~/.codeium/windsurf/mcp_config.json",
+        source="https://docs.windsurf.com/windsurf/cascade/mcp",
+    ),
+    "gemini-cli": Host(
+        title="Gemini CLI",
+        path="~/.gemini/settings.json",
+        source="https://github.com/google-gemini/gemini-cli/blob/main/docs/tools/mcp-server.md",
+    ),
+}
+
+
+def well_known_files() -> list[Path]:
+    """The files of the hosts that are there."""
+    return [file for host in HOSTS.values() if (file := host.file).is_file()]

@@ -1,0 +1,138 @@
+"""JSON as text that people keep: one value is set, and all the rest stays as it is, to the space."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import attrs
+
+from ..spec.fields import JSONObject
+
+__all__ = ["NotEditable", "parse_object", "with_value"]
+
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_INDENT: Final = re.compile(r"\n([ \t]*)$")
+_USUAL: Final = "  "
+_DECODER: Final = json.JSONDecoder()
+
+
+class NotEditable(ValueError):
+    """The text is no JSON object, or something else is where an object should be. Says where."""
+
+
+def parse_object(text: str) -> JSONObject:
+    """What the text says. Raises `NotEditable`, with line and column."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise NotEditable(f"it is no JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise NotEditable("it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise NotEditable("it is no JSON object")
+    return cast("JSONObject", value)
+
+
+def with_value(text: str, path: Sequence[str], value: Any) -> str:
+    """``text`` with ``value`` at ``path``: in place of what was there, or as the last member of its object.
+
+    Objects on the way are made where they are missing. Indentation and line ends are those of the text. Raises
+    `NotEditable`.
+    """
+    parse_object(text)
+    style = _Style.of(text)
+    place = _read_object(text, _skip(text, 0))
+    for depth, key in enumerate(path[:-1]):
+        member = place.member(key)
+        if member is None:
+            for missing in reversed(path[depth + 1 :]):
+                value = {missing: value}
+            return style.added(text, place, depth, key, value)
+        if text[member.start] != "{":
+            raise NotEditable(f"{'.'.join(path[: depth + 1])} in it is no object")
+        place = _read_object(text, member.start)
+    member = place.member(path[-1])
+    if member is None:
+        return style.added(text, place, len(path) - 1, path[-1], value)
+    return text[: member.start] + style.written(value, member.indent) + text[member.end :]
+
+
+@attrs.frozen
+class _Member:
+    """One member of an object: where its value starts and ends; ``indent`` of its line, `None` inside of a line."""
+
+    key: str
+    indent: str | None
+    start: int
+    end: int
+
+
+@attrs.frozen
+class _Object:
+    """Where its braces are, and its members."""
+
+    start: int
+    end: int
+    members: list[_Member]
+
+    def member(self, key: str) -> _Member | None:
+        """The last of this name, which is the one that counts."""
+        return next((member for member in reversed(self.members) if member.key == key), None)
+
+
+def _read_object(text: str, start: int) -> _Object:
+    """The object at ``start`` of what is known to be JSON."""
+    members: list[_Member] = []
+    at = _skip(text, start + 1)
+    while text[at] != "}":
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+        indent = _INDENT.search(text, start, at)
+        key, end = cast("tuple[str, int]", _DECODER.raw_decode(text, at))
+        value_start = _skip(text, _skip(text, end) + 1)  # past the colon
+        _, value_end = _DECODER.raw_decode(text, value_start)
+        members.append(_Member(key, indent[1] if indent else None, value_start, value_end))
+        at = _skip(text, value_end)
+    return _Object(start, at, members)
+
+
+def _skip(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    assert space is not None, "it matches nothing, too"
+    return space.end()
+
+
+@attrs.frozen
+class _Style:
+    """How the text is set: ``unit`` of indentation, `None` when all is in one line."""
+
+    unit: str | None
+    line_end: str
+
+    @classmethod
+    def of(cls, text: str) -> _Style:
+        members = _read_object(text, _skip(text, 0)).members
+        unit = members[0].indent if members else _USUAL
+        return cls(_USUAL if unit == "" else unit, "\r\n" if "\r\n" in text else "\n")
+
+    def written(self, value: Any, indent: str | None) -> str:
+        """``value`` as it stands behind a key of this indentation."""
+        if indent is None or self.unit is None:
+            return json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False, indent=self.unit)
+        return text.replace("\n", self.line_end + indent)
+
+    def added(self, text: str, place: _Object, depth: int, key: str, value: Any) -> str:
+        """``text`` with one more member at the end of ``place``."""
+        last = place.members[-1] if place.members else None
+        indent = last.indent if last is not None else None if self.unit is None else self.unit * (depth + 1)
+        member = f"{json.dumps(key, ensure_ascii=False)}: {self.written(value, indent)}"
+        if last is not None:
+            between = ", " if indent is None else f",{self.line_end}{indent}"
+            return text[: last.end] + between + member + text[last.end :]
+        if indent is not None:
+            member = f"{self.line_end}{indent}{member}{self.line_end}{(self.unit or '') * depth}"
+        return text[: place.start + 1] + member + text[place.end :]

@@ -1,0 +1,97 @@
+"""KeptFile: a file of somebody else's, changed without losing what is in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+__all__ = ["CannotChange", "KeptFile"]
+
+_BOM: Final = "\ufeff"
+_PRIVATE: Final = 0o600
+"""Of new files: entries hold keys."""
+
+
+class CannotChange(Exception):
+    """The file stays as it is. The text is one line for the user."""
+
+
+@attrs.frozen
+class KeptFile:
+    """A text file as it was when it was read. ``path`` is where symbolic links lead."""
+
+    path: Path
+    data: bytes | None
+    """`None`: there was none."""
+
+    @classmethod
+    def read(cls, path: Path) -> KeptFile:
+        """Read it. Raises `CannotChange` when it is there and cannot be read."""
+        real = Path(os.path.realpath(path))
+        try:
+            return cls(real, real.read_bytes())
+        except FileNotFoundError:
+            return cls(real, None)
+        except OSError as error:
+            raise CannotChange(f"{real} cannot be read: {error.strerror}") from None
+
+    @property
+    def text(self) -> str:
+        """What is in it, without a byte order mark. Raises `CannotChange` for what is no UTF-8."""
+        try:
+            return (self.data or b"").decode("utf-8").removeprefix(_BOM)
+        except UnicodeDecodeError as error:
+            raise CannotChange(f"{self.path} is no UTF-8 at byte {error.start}") from None
+
+    def write(self, text: str) -> Path | None:
+        """Put ``text`` in its place, all at once, and return where the old file is kept; `None` when there was none.
+
+        Permissions stay. Directories are made where they are missing. Raises `CannotChange`, also when the file was
+        changed since it was read; then nothing has happened to it.
+        """
+        mark = _BOM if self.data is not None and self.data.startswith(_BOM.encode()) else ""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if KeptFile.read(self.path).data != self.data:
+                raise CannotChange(f"{self.path} was changed by somebody else meanwhile; try again")
+            mode = _PRIVATE if self.data is None else stat.S_IMODE(self.path.stat().st_mode)
+            backup = None if self.data is None else self._backed_up(self.data, mode)
+            self._replace((mark + text).encode(), mode)
+        except OSError as error:
+            raise CannotChange(f"{self.path} cannot be written: {error.strerror}") from None
+        return backup
+
+    def _backed_up(self, data: bytes, mode: int) -> Path:
+        """A copy beside it, under a name that was free."""
+        for number in count():
+            backup = self.path.with_name(f"{self.path.name}.bak{number or ''}")
+            try:
+                descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
+            except FileExistsError:
+                continue
+            _fill(descriptor, data, mode)
+            return backup
+        raise AssertionError("unreachable: numbers do not end")
+
+    def _replace(self, data: bytes, mode: int) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        try:
+            _fill(descriptor, data, mode)
+            os.replace(name, self.path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+
+def _fill(descriptor: int, data: bytes, mode: int) -> None:
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,71 @@
+"""Servers that have a name in a configuration file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trio_mcp import Address, Command
+from trio_mcp.cli.configured import configured_names
+from trio_mcp.cli.targets import NoTarget, target_typed
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's home, and the current directory."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path: Path, servers: dict[str, Any], section: str = "mcpServers") -> Path:
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(json.dumps({section: servers}))
+    return path
+
+
+def test_name_is_found_in_the_files_of_hosts(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KEY", "secret")
+    write(home / ".cursor" / "mcp.json", {"files": {"command": "files", "env": {"KEY": "${KEY}"}, "type": "stdio"}})
+    write(home / ".vscode" / "mcp.json", {"far": {"type": "ws", "url": "ws://far.example/mcp"}}, "servers")
+    assert target_typed("files") == Command(["files"], env={"KEY": "secret"})
+    assert target_typed("far") == Address("ws://far.example/mcp")
+    assert configured_names(None) == ["far", "files"]
+
+
+def test_file_that_is_named_is_the_only_one_that_is_read(home: Path):
+    write(home / ".mcp.json", {"files": {"command": "theirs"}})
+    mine = write(home / "mine.json", {"files": {"command": "mine"}})
+    assert target_typed("files", mine) == Command(["mine"])
+    with pytest.raises(NoTarget, match=r"mine.json has no server 'other'; it has files"):
+        target_typed("other", mine)
+
+
+def test_name_that_is_two_servers_is_refused(home: Path):
+    write(home / ".mcp.json", {"files": {"command": "one"}})
+    write(home / ".cursor" / "mcp.json", {"files": {"command": "two"}})
+    with pytest.raises(NoTarget, match=r"'files' is another server in .* and .*; choose with --config"):
+        target_typed("files")
+
+
+def test_name_that_is_the_same_server_twice_is_that_server(home: Path):
+    for path in (".mcp.json", ".cursor/mcp.json"):
+        write(home / path, {"files": {"command": "one"}})
+    assert target_typed("files") == Command(["one"])
+
+
+def test_entry_that_makes_no_sense_is_refused_with_the_reason(home: Path):
+    write(home / ".mcp.json", {"web": {"url": "https://a.example/mcp"}})
+    with pytest.raises(NoTarget, match=r"'web' in .*\.mcp\.json: .*not spoken"):
+        target_typed("web")
+
+
+def test_file_of_a_host_that_cannot_be_read_is_in_nobodys_way(home: Path):
+    (home / ".mcp.json").write_text("{ // broken")
+    assert configured_names(None) == []
+    with pytest.raises(NoTarget, match="there is no command 'files'"):
+        target_typed("files")
+    with pytest.raises(NoTarget, match="is no JSON"):
+        target_typed("files", home / ".mcp.json")

@@ -1,0 +1,171 @@
+"""``trio-mcp install``: a server in the configuration file of a host."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.cli.commands import TRIO_MCP, run, written
+
+from trio_mcp.cli.commands import trio_mcp
+from trio_mcp.cli.hosts import HOSTS
+
+SERVER = """
+    import os
+    from trio_mcp import Server
+    server = Server("echo server")
+
+    @server.tool
+    async def where() -> str:
+        return os.getcwd() + os.environ.get("KEY", "")
+"""
+THEIRS = '{\n    "theme": "dark", "mcpServers": {\n        "other": {"command": "npx"}\n    }\n}\n'
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> str:
+    return written(tmp_path / "echo.py", SERVER)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's home, and the current directory."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(home)
+    return home
+
+
+def install(*words: str) -> Result:
+    return CliRunner().invoke(trio_mcp, ["install", *words], standalone_mode=False)
+
+
+def test_entry_is_added_and_the_rest_of_the_file_stays_as_it_is(server: str, home: Path):
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text(THEIRS)
+    done = install(server, "--client", "cursor", "--env", "KEY=a=b")
+    assert done.return_value == 0, done.stderr
+    text = path.read_text()
+    assert text.startswith(THEIRS.partition("\n    }\n}")[0] + ',\n        "echo server": {\n            "command": ')
+    assert text.endswith("\n    }\n}\n")
+    entry = json.loads(text)["mcpServers"]["echo server"]
+    assert entry["args"][-2:] == ["run", server]
+    assert entry["env"] == {"KEY": "a=b"}
+    assert (path.parent / "mcp.json.bak").read_text() == THEIRS
+    assert "the server answered, with 1 tool\n" in done.stderr
+
+
+async def test_entry_works_for_who_calls_it_by_name(server: str, home: Path):
+    installed = await run([*TRIO_MCP, "install", server, "--client", "claude-code", "--env", "KEY=!"], cwd=home)
+    assert installed.status == 0, installed.stderr
+    called = await run([*TRIO_MCP, "call", "echo server", "where"], cwd=home)
+    assert (called.status, called.stdout) == (0, f"{home}!\n")
+
+
+@pytest.mark.parametrize(
+    ("client", "where", "section"),
+    [
+        ("claude-desktop", ".config/Claude/claude_desktop_config.json", "mcpServers"),
+        ("claude-code", ".mcp.json", "mcpServers"),
+        ("cursor", ".cursor/mcp.json", "mcpServers"),
+        ("vscode", ".vscode/mcp.json", "servers"),
+        ("windsurf", ".codeium/windsurf/mcp_config.json", "mcpServers"),
+        ("gemini-cli", ".gemini/settings.json", "mcpServers"),
+    ],
+)
+def test_every_host_has_its_file_and_its_shape(server: str, home: Path, client: str, where: str, section: str):
+    assert install(server, "--client", client, "--name", "mine").return_value == 0
+    entry = json.loads((home / where).read_text())[section]["mine"]
+    assert entry.pop("type", None) == ("stdio" if client == "vscode" else None)
+    assert set(entry) == {"command", "args"}
+
+
+def test_all_hosts_are_tried_above():
+    assert set(HOSTS) == {"claude-desktop", "claude-code", "cursor", "vscode", "windsurf", "gemini-cli"}
+    assert all(host.source.startswith("https://") for host in HOSTS.values())
+
+
+def test_dry_run_prints_the_change_and_writes_nothing(server: str, home: Path):
+    path = home / "settings.json"
+    path.write_text(THEIRS)
+    done = install(server, "--client", "gemini-cli", "--path", str(path), "--dry-run")
+    assert done.return_value == 0
+    assert '+        "echo server": {\n' in done.stdout
+    assert ' {\n     "theme": "dark"' in done.stdout
+    assert path.read_text() == THEIRS
+    assert os.listdir(home) == ["settings.json"]
+
+
+def test_installing_again_changes_nothing(server: str, home: Path):
+    install(server, "--client", "claude-code")
+    before = (home / ".mcp.json").read_text()
+    done = install(server, "--client", "claude-code")
+    assert done.return_value == 0
+    assert "has it already, as 'echo server'" in done.stderr
+    assert (home / ".mcp.json").read_text() == before
+    assert os.listdir(home) == [".mcp.json"]
+
+
+def test_another_server_of_that_name_is_only_replaced_on_demand_and_keeps_what_the_host_wrote(server: str, home: Path):
+    path = home / ".mcp.json"
+    path.write_text('{"mcpServers": {"echo server": {"command": "npx", "alwaysAllow": ["where"], "args": []}}}')
+    before = path.read_text()
+    refused = install(server, "--client", "claude-code")
+    assert refused.return_value == 1
+    assert "has a server 'echo server' already" in refused.stderr
+    assert path.read_text() == before
+    assert install(server, "--client", "claude-code", "--replace").return_value == 0
+    entry = json.loads(path.read_text())["mcpServers"]["echo server"]
+    assert list(entry) == ["command", "alwaysAllow", "args"]
+    assert entry["alwaysAllow"] == ["where"]
+    assert entry["args"][-1] == server
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{\n  // mine\n}", "stays as it is: it is no JSON: Expecting property name"),
+        ("[]", "it is no JSON object"),
+        ('{"mcpServers": []}', "mcpServers in it is no object"),
+    ],
+)
+def test_file_that_is_none_of_the_kind_is_left_alone(server: str, home: Path, text: str, words: str):
+    path = home / ".mcp.json"
+    path.write_text(text)
+    done = install(server, "--client", "claude-code")
+    assert done.return_value == 1
+    assert words in done.stderr
+    assert path.read_text() == text
+    assert os.listdir(home) == [".mcp.json"]
+
+
+def test_empty_file_is_filled(server: str, home: Path):
+    (home / ".mcp.json").write_text("\n")
+    assert install(server, "--client", "claude-code").return_value == 0
+    assert "echo server" in json.loads((home / ".mcp.json").read_text())["mcpServers"]
+
+
+def test_server_that_does_not_start_is_not_written(tmp_path: Path, home: Path):
+    broken = written(tmp_path / "broken.py", "raise SystemExit('no luck')")
+    done = install(broken, "--client", "claude-code")
+    assert done.return_value == 3
+    assert "did not answer" in done.stderr
+    assert "no luck" in done.stderr
+    assert os.listdir(home) == []
+
+
+async def test_what_cannot_be_meant_is_a_usage_error(server: str, home: Path):
+    for words, told in [
+        (["no.py", "--client", "cursor"], "there is no Python file 'no.py'"),
+        ([server, "--client", "emacs"], "'emacs' is not one of 'claude-desktop'"),
+        ([server, "--client", "cursor", "--env", "KEY"], "a variable is like KEY=VALUE, not 'KEY'"),
+        ([server], "Missing option '--client'"),
+    ]:
+        ended = await run([*TRIO_MCP, "install", *words], cwd=home)
+        assert ended.status == 2
+        assert told in ended.stderr
+    assert os.listdir(home) == []

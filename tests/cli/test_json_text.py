@@ -1,0 +1,84 @@
+"""JSON as text: one value is set, and the rest stays as it is."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from trio_mcp.cli.json_text import NotEditable, parse_object, with_value
+
+ENTRY = {"command": "python", "args": ["é.py"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{}", '{\n  "s": {\n    "n": {\n      "a": 1\n    }\n  }\n}'),
+        ("{}\n", '{\n  "s": {\n    "n": {\n      "a": 1\n    }\n  }\n}\n'),
+        ('{"x": 1}', '{"x": 1, "s": {"n": {"a": 1}}}'),
+        ('{"s": {}, "x": 1}', '{"s": {"n": {"a": 1}}, "x": 1}'),
+        ('{"s":{"m":2},"x":1}', '{"s":{"m":2, "n": {"a": 1}},"x":1}'),
+        ('{"s":{"n":2},"x":1}', '{"s":{"n":{"a": 1}},"x":1}'),
+        (
+            '{\n\t"x": [1,\n2],\n\t"s": {\n\t\t"m": 0\n\t}\n}\n',
+            '{\n\t"x": [1,\n2],\n\t"s": {\n\t\t"m": 0,\n\t\t"n": {\n\t\t\t"a": 1\n\t\t}\n\t}\n}\n',
+        ),
+        (
+            '{\r\n    "s": {},\r\n    "x": 1\r\n}',
+            '{\r\n    "s": {\r\n        "n": {\r\n            "a": 1\r\n        }\r\n    },\r\n    "x": 1\r\n}',
+        ),
+        ('{\n "s": {"m": 0}\n}', '{\n "s": {"m": 0, "n": {"a": 1}}\n}'),
+        ('{\n"x": 1\n}', '{\n"x": 1,\n"s": {\n  "n": {\n    "a": 1\n  }\n}\n}'),
+    ],
+)
+def test_value_is_set_in_the_manner_of_the_text(before: str, after: str):
+    assert with_value(before, ("s", "n"), {"a": 1}) == after
+
+
+def test_of_two_members_of_one_name_the_one_that_counts_is_set():
+    assert with_value('{"a": 1, "a": 2}', ("a",), 3) == '{"a": 1, "a": 3}'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '{"a": 1,\n  // why\n}',
+            "it is no JSON: Expecting property name enclosed in double quotes in line 2",
+        ),
+        ('{"a": }', "it is no JSON: Expecting value in line 1, column 7"),
+        ("[]", "it is no JSON object"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ('{"s": []}', "s in it is no object"),
+    ],
+)
+def test_what_cannot_be_edited_is_refused_with_the_place(text: str, words: str):
+    with pytest.raises(NotEditable) as caught:
+        with_value(text, ("s", "n"), {})
+    assert str(caught.value).startswith(words)
+
+
+texts = st.text(max_size=5)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+settings = st.dictionaries(texts | st.just("s"), values | st.dictionaries(texts, values, max_size=3), max_size=4)
+
+
+@given(settings, st.sampled_from([None, 1, 4, "\t"]), st.booleans(), texts)
+def test_one_value_changes_and_where_it_is_new_no_character_of_the_text_is_lost(
+    content: dict[str, Any], indent: int | str | None, spaced: bool, name: str
+):
+    section = content.get("s", {})
+    assume(isinstance(section, dict))
+    before = json.dumps(content, indent=indent, separators=(" ,  ", ":") if spaced else None)
+    after = with_value(before, ("s", name), ENTRY)
+    assert parse_object(after) == {**content, "s": {**section, name: ENTRY}}
+    assert list(parse_object(after)) == list({**content, "s": None})
+    if content and name not in section and content.get("s") != {}:
+        same = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
+        assert after.endswith(before[same:])

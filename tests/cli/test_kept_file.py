@@ -1,0 +1,85 @@
+"""A file of somebody else's: changed all at once, with a copy of what it was."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from trio_mcp.cli.kept_file import CannotChange, KeptFile
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "host.json"
+    path.write_text("old")
+    return path
+
+
+def test_old_file_is_kept_beside_the_new_one_under_a_free_name(path: Path):
+    first = KeptFile.read(path).write("new")
+    second = KeptFile.read(path).write("newer")
+    assert (first, second) == (path.with_name("host.json.bak"), path.with_name("host.json.bak1"))
+    assert [file.read_text() for file in (path, first, second)] == ["newer", "old", "new"]
+    assert len(list(path.parent.iterdir())) == 3
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o440])
+def test_permissions_stay_and_are_those_of_the_copy(path: Path, mode: int):
+    path.chmod(mode)
+    backup = KeptFile.read(path).write("new")
+    assert backup is not None
+    assert [file.stat().st_mode & 0o777 for file in (path, backup)] == [mode, mode]
+
+
+def test_new_file_is_private_and_its_directories_are_made(tmp_path: Path):
+    path = tmp_path / "a" / "b" / "host.json"
+    assert KeptFile.read(path).write("new") is None
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_symbolic_link_stays_one(path: Path):
+    link = path.with_name("link.json")
+    link.symlink_to(path)
+    KeptFile.read(link).write("new")
+    assert link.is_symlink()
+    assert path.read_text() == "new"
+
+
+def test_byte_order_mark_is_no_part_of_the_text_and_stays(path: Path):
+    path.write_bytes(b"\xef\xbb\xbfold")
+    file = KeptFile.read(path)
+    assert file.text == "old"
+    file.write("new")
+    assert path.read_bytes() == b"\xef\xbb\xbfnew"
+
+
+def test_file_that_was_changed_meanwhile_is_left_alone(path: Path):
+    file = KeptFile.read(path)
+    path.write_text("theirs")
+    with pytest.raises(CannotChange, match="changed by somebody else"):
+        file.write("ours")
+    assert path.read_text() == "theirs"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_failure_in_the_middle_leaves_the_file_and_no_rubbish(path: Path, monkeypatch: pytest.MonkeyPatch):
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", no_space)
+    with pytest.raises(CannotChange, match="No space left on device"):
+        KeptFile.read(path).write("new")
+    assert path.read_text() == "old"
+    assert sorted(file.name for file in path.parent.iterdir()) == ["host.json", "host.json.bak"]
+
+
+def test_what_is_no_utf_8_is_refused_with_its_place(path: Path):
+    path.write_bytes(b"ab\xff")
+    with pytest.raises(CannotChange, match="no UTF-8 at byte 2"):
+        _ = KeptFile.read(path).text
+
+
+def test_directory_in_its_place_is_refused(tmp_path: Path):
+    with pytest.raises(CannotChange, match="cannot be read: Is a directory"):
+        KeptFile.read(tmp_path)
