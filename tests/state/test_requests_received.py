@@ -180,6 +180,28 @@ def test_a_request_to_a_modern_client_is_reported_and_never_answered() -> None:
     assert client.inbound == ()
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        Request(1, "ping", [1]),
+        Request(1, "ping", {"_meta": 1}),
+        Request(1, "explode"),
+        decode(b"{bad"),
+        decode(b"{}"),
+        decode(b'{"jsonrpc":"2.0","id":1,"result":{"requestState":"\\ud800"}}'),
+        decode(b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]'),
+    ],
+    ids=str,
+)
+def test_a_modern_client_writes_no_reply_whatever_it_reads(message: Any) -> None:
+    """2026-07-28 stdio, Sending Messages: the client MUST NOT write responses."""
+    client = client_of(LATEST_MODERN)
+    event = client.receive(message)
+    assert isinstance(event, Ignored)
+    assert event.noteworthy
+    assert client.inbound == ()
+
+
 # Notifications
 
 

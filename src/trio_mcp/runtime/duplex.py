@@ -279,7 +279,7 @@ class DuplexChannel:
                 try:
                     line = await receive()
                 except UnreadableFrame as error:
-                    act(events.Refused(ErrorResponse(None, error.code, error.message)), 0)
+                    act(state.refuse(ErrorResponse(None, error.code, error.message)), 0)
                 else:
                     act(state.receive(decode(line, max_batch=max_batch)), len(line))
                 if outbox.size > _READING_MARKS * outbox.high_water:

@@ -126,14 +126,25 @@ class ConnectionState:
                     )
                 return ErrorReceived(call, message)
             case Unreadable():
-                return Ignored(message.reason, noteworthy=True) if message.reply is None else Refused(message.reply)
+                return Ignored(message.reason, noteworthy=True) if message.reply is None else self.refuse(message.reply)
             case Batch():
                 return self._receive_batch(message)
+
+    def refuse(self, reply: ErrorResponse) -> Event:
+        """Rule on a message that could not be read as a request: it gets ``reply``, where we may write replies."""
+        if self._never_replies:
+            return Ignored(f"what cannot be read, or not be taken: {reply.message}", noteworthy=True)
+        return Refused(reply)
+
+    @property
+    def _never_replies(self) -> bool:
+        """2026-07-28 stdio, Sending Messages: the client MUST NOT write responses."""
+        return self.role == "client" and self.revision is not None and not self.revision.server_requests
 
     def _receive_batch(self, batch: Batch) -> Event:
         # Batches were legal until 2025-03-26 (MUST be received there) and gone with 2025-06-18.
         if self.revision is None or not self.revision.batches:
-            return Refused(ErrorResponse(None, INVALID_REQUEST, _NO_BATCHES))
+            return self.refuse(ErrorResponse(None, INVALID_REQUEST, _NO_BATCHES))
         return BatchReceived(tuple(self._receive_member(member) for member in batch.members))
 
     def _receive_member(self, member: Message | Unreadable) -> Event:
@@ -148,6 +159,9 @@ class ConnectionState:
 
     def _receive_request(self, message: Request) -> Event:
         request_id = message.id
+        if self._never_replies:
+            # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests.
+            return Ignored(f"a request of the server in a modern revision: {message.method[:200]}", noteworthy=True)
         if request_id in self._inbound:
             return _refuse(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r} is already in flight")
         params: dict[str, Any] = message.params if message.params is not None else {}
@@ -179,7 +193,7 @@ class ConnectionState:
 
     def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
-            # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests, clients never reply.
+            # Whatever was settled here: servers MUST NOT write modern requests, and clients never reply to them.
             raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
         fields = self._fields
         revision = fields.revision(meta)
@@ -209,8 +223,6 @@ class ConnectionState:
                 raise CodedError(NOT_INITIALIZED, "Not initialized: notifications/initialized has not arrived yet")
         elif revision is None:
             revision = LATEST_LEGACY  # a server may ping while we negotiate
-        elif not revision.server_requests:
-            raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
         return InboundRequest(
             message.id,
             self._method(message.method, revision),

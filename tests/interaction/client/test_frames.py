@@ -64,6 +64,24 @@ async def test_std_07_over_a_real_pipe(tmp_path: Path) -> None:
     assert {message["error"]["code"] for message in raw.wire if "error" in message} == {-32700}
 
 
+async def test_a_modern_client_writes_no_reply_whatever_comes_over_a_real_pipe(tmp_path: Path) -> None:
+    """2026-07-28 stdio, Sending Messages: the client MUST NOT write responses."""
+    raw = RawServer(
+        tmp_path,
+        r"""
+        discovered(until("server/discover"))
+        call = until("tools/call")
+        write(b"\xff\xfe\nstray output\n[]\n" + b"x" * 100_000 + b"\n")
+        request("1", "ping", [])
+        text(call)
+        """,
+    )
+    with trio.fail_after(10):
+        async with open_stdio(raw.command, era="modern", limits=Limits(max_message_bytes=10_000)) as client:
+            assert text_of(await client.call_tool("any")) == "done"
+    assert [message["method"] for message in raw.wire] == ["server/discover", "tools/call"]
+
+
 async def test_bytes_may_come_one_at_a_time_with_crlf_blank_lines_and_a_bom(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
