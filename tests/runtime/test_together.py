@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -155,3 +156,26 @@ async def test_a_failure_during_a_cancel_from_outside_is_not_lost(autojump_clock
 
     with pytest.raises(ValueError, match="cleanup"), trio.move_on_after(1):
         await run_together([stubborn, gives(1, 10)])
+
+
+async def test_neither_a_failure_nor_a_cancel_leaves_work_for_the_garbage_collector() -> None:
+    async def fail() -> None:
+        await trio.lowlevel.checkpoint()
+        raise LookupError
+
+    async def use() -> None:
+        with pytest.raises(LookupError):
+            await run_together([trio.sleep_forever, fail])
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await run_together([trio.sleep_forever])
+
+    await use()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            await use()
+        assert gc.collect() < 20
+    finally:
+        gc.enable()

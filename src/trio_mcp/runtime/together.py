@@ -10,7 +10,7 @@ import trio
 
 from ..jsonrpc.errors import CodedError
 
-__all__ = ["only_member", "run_together"]
+__all__ = ["failures_in", "only_member", "run_together"]
 
 T = TypeVar("T")
 
@@ -52,11 +52,10 @@ async def run_together(
                     tell(cancelled)
                     raise
     except BaseExceptionGroup as group:
-        _, failures = cast("BaseExceptionGroup[Any]", group).split(trio.Cancelled)
-        if failures is None:
+        failed += failures_in(group)
+        if not failed:
             await trio.lowlevel.checkpoint_if_cancelled()  # the same cancel, with its reason, outside of any group
             raise
-        failed += map(only_member, failures.exceptions)
     for later in failed[1:]:
         if not isinstance(later, CodedError):  # which is an answer, and one was given
             logger.error("a call failed after another one had failed", exc_info=later)
@@ -80,3 +79,12 @@ def only_member(failure: BaseException) -> BaseException:
             break
         failure = members[0]
     return cast("BaseException", failure)
+
+
+def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    """The members of a nursery's group that are no cancel.
+
+    Whoever calls it must not keep them: their tracebacks know that frame.
+    """
+    failures = group.split(trio.Cancelled)[1]
+    return [] if failures is None else [only_member(each) for each in failures.exceptions]
