@@ -72,6 +72,47 @@ async def test_a_cancel_from_outside_reaches_the_body_before_the_services() -> N
     assert journal == ["body done", "service cancelled"]
 
 
+async def test_what_the_body_raises_while_all_is_cancelled_from_outside_is_not_lost() -> None:
+    journal = Journal()
+    with pytest.raises(LookupError, match="body"), trio.CancelScope() as scope:
+        async with open_service_nursery("over") as nursery:
+            nursery.start_soon(journal.serve)
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel()
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise LookupError("body")
+    assert journal == ["service cancelled"]
+
+
+@pytest.mark.parametrize("body_waits", [True, False])
+async def test_a_cancel_from_outside_leaves_as_one_cancelled_with_its_reason(body_waits: bool) -> None:
+    journal = Journal()
+    with trio.CancelScope() as scope, pytest.raises(trio.Cancelled) as caught:
+        async with open_service_nursery("over") as nursery:
+            nursery.start_soon(journal.serve)
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel(reason="enough")
+            if body_waits:
+                await trio.sleep_forever()
+    assert caught.value.reason == "enough"
+    assert journal == ["service cancelled"]
+
+
+async def test_a_service_that_fails_hides_nothing_that_the_body_raises() -> None:
+    async def fail() -> None:
+        raise OSError("service")
+
+    with pytest.RaisesGroup(pytest.RaisesExc(LookupError, match="body"), pytest.RaisesExc(OSError, match="service")):
+        async with open_service_nursery("over") as nursery:
+            nursery.start_soon(fail)
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise LookupError("body")
+
+
 async def test_a_service_that_fails_cancels_the_body_and_is_reported() -> None:
     async def fail() -> None:
         raise OSError("service")

@@ -9,6 +9,8 @@ from typing import Any
 
 import trio
 
+from .together import failures_in
+
 __all__ = ["ServiceNursery", "open_service_nursery"]
 
 
@@ -90,21 +92,31 @@ async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
     done. Their shield needs no deadline, because it ends with the body, which is not shielded. A task that
     fails still cancels the body.
 
-    What the body raises leaves as it is, never inside an ExceptionGroup: callers catch plain types. That is
-    why the body's exception does not pass through the nursery but around it.
+    What the body raises leaves as it is, a cancel from outside as one `trio.Cancelled`, never inside an
+    ExceptionGroup: callers catch plain types. That is why the body's exception does not pass through the nursery
+    but around it. Only where a task fails does a group leave, of what that raised and what the body did.
 
         async with open_service_nursery("the client was closed") as nursery:
             nursery.start_soon(writer)
             yield client
     """
     failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        services = ServiceNursery(nursery)
-        try:
-            yield services
-        except BaseException as error:
-            failure = error
-        services.cancel(reason)
+    try:
+        async with trio.open_nursery() as nursery:
+            services = ServiceNursery(nursery)
+            try:
+                yield services
+            except BaseException as error:
+                failure = error
+            services.cancel(reason)
+    except BaseExceptionGroup as group:
+        if broken := failures_in(group):
+            raised = [] if failure is None or isinstance(failure, trio.Cancelled) else [failure]
+            raise BaseExceptionGroup("services failed", [*raised, *broken]) from None
+        # Nothing but a cancel from outside, which the services have seen as well.
+        if failure is None:
+            await trio.lowlevel.checkpoint_if_cancelled()  # that cancel, with its reason, outside of any group
+            raise
     if failure is not None:
         try:
             raise failure
