@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -577,3 +578,42 @@ def test_whatever_the_pace_nothing_is_lost_but_repetition(steps: list[str]) -> N
             assert [change async for change in changes] == waiting
 
     trio.run(scenario, clock=MockClock(autojump_threshold=0))
+
+
+# What is left behind
+
+
+async def listened(client: Client) -> None:
+    async with client.listen(tools=True, uris=["note://a"]) as changes:
+        await client.call_tool("change", {"uri": "note://a"})
+        await anext(changes)
+
+
+async def left_by_a_cancel(client: Client) -> None:
+    with trio.CancelScope() as scope:
+        async with client.listen(tools=True) as changes:
+            scope.cancel()
+            await anext(changes)
+
+
+async def subscribed(client: Client) -> None:
+    await client.subscribe("note://a")
+    await client.unsubscribe("note://a")
+    with pytest.raises(PeerError):
+        await client.subscribe("nobody://a")
+
+
+@pytest.mark.parametrize("use", [listened, left_by_a_cancel, subscribed])
+async def test_streams_leave_no_work_for_the_garbage_collector(use: Callable[[Client], Awaitable[None]]) -> None:
+    async with open_memory(noted(), era="modern") as client:
+        await use(client)
+        await wait_all_tasks_blocked()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                await use(client)
+            await wait_all_tasks_blocked()
+            assert gc.collect() < 20
+        finally:
+            gc.enable()

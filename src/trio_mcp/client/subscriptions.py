@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import trio
@@ -36,11 +37,10 @@ _LEFT: Final = "the client listens no more"
 
 
 class Stream:
-    """One ``subscriptions/listen`` of ours. ``tell`` gets what comes on it, but for the acknowledgement."""
+    """One ``subscriptions/listen`` of ours."""
 
-    def __init__(self, asked: SubscriptionFilter, tell: OnNotification) -> None:
+    def __init__(self, asked: SubscriptionFilter) -> None:
         self._asked = asked
-        self._tell = tell
         self.acknowledged: SubscriptionFilter | None = None
         """What the server agreed to tell of; `None` before."""
         self._settled = trio.Event()
@@ -49,13 +49,15 @@ class Stream:
         """Why it ended, when it did not end in good order."""
         self.over = trio.Event()
 
-    async def run(self, ask: Ask) -> None:
-        """Hold it open until the server ends it, the connection does, or `leave`."""
+    async def run(self, ask: Ask, tell: OnNotification) -> None:
+        """Hold it open until the server ends it, the connection does, or `leave`. ``tell`` gets what comes on it, but
+        for the acknowledgement."""
         try:
             with self._scope:
-                await ask(self._asked, self._received)
+                await ask(self._asked, partial(self._received, tell))
         except MCPError as error:
-            self.failure = error
+            # Its traceback knows this frame and so this stream, which is not to wait for the garbage collector.
+            self.failure = error.with_traceback(None)
         finally:
             self._settled.set()
             self.over.set()
@@ -69,9 +71,9 @@ class Stream:
         """Whether it was we who ended it."""
         return self._scope.cancelled_caught
 
-    def _received(self, event: NotificationReceived, size: int) -> None:
+    def _received(self, tell: OnNotification, event: NotificationReceived, size: int) -> None:
         if event.method.name != _ACKNOWLEDGED:
-            self._tell(event, size)
+            tell(event, size)
         elif not self._settled.is_set():
             try:
                 self.acknowledged = structure(event.params, SubscriptionsAcknowledgedParams).notifications
@@ -97,7 +99,7 @@ class Changes(AsyncIterator[Change]):
     """
 
     def __init__(self, asked: SubscriptionFilter, seen: Callable[[Change], None], limits: Limits) -> None:
-        self.stream = Stream(asked, self._told)
+        self.stream = Stream(asked)
         self.acknowledged = SubscriptionFilter()
         """What the server agreed to tell of: less than was asked for, where it cannot."""
         self.dropped = 0
@@ -137,7 +139,7 @@ class Changes(AsyncIterator[Change]):
     async def run(self, ask: Ask) -> None:
         """Hold the stream open until its end."""
         try:
-            await self.stream.run(ask)
+            await self.stream.run(ask, self._told)
         finally:
             self._parked.unpark_all()
 
@@ -192,7 +194,7 @@ class Subscriptions:
         )
         if asked == SubscriptionFilter():
             return
-        stream = Stream(asked, self._duplex.notified)
+        stream = Stream(asked)
         self.services.start_soon(self._follow, stream, "its lists")
         with trio.move_on_after(patience):
             try:
@@ -204,7 +206,7 @@ class Subscriptions:
         """See `Client.subscribe`."""
         if uri in self._streams:
             return
-        stream = Stream(SubscriptionFilter(resource_subscriptions=[uri]), self._duplex.notified)
+        stream = Stream(SubscriptionFilter(resource_subscriptions=[uri]))
         self.services.start_soon(self._follow, stream, uri)
         try:
             honoured = await stream.acknowledgement()
@@ -220,7 +222,7 @@ class Subscriptions:
 
     async def _follow(self, stream: Stream, what: str) -> None:
         """Hold a stream for the callbacks open. They cannot be told of its end, so that is logged."""
-        await stream.run(self._ask)
+        await stream.run(self._ask, self._duplex.notified)
         if self._streams.get(what) is stream:
             del self._streams[what]
         if stream.acknowledged is None or stream.was_left or isinstance(stream.failure, ConnectionLost):
