@@ -59,7 +59,7 @@ def table(samples: Samples, suite: str) -> str:
 
 
 def goals(samples: Samples) -> str:
-    """What was to be reached, and what was."""
+    """What was to be reached, and what was; empty when nothing of it was measured."""
     rows = [("measure", "found", "at least", "", "aim", "")]
     for measure in MEASURES:
         found = _found(samples, measure)
@@ -77,7 +77,7 @@ def goals(samples: Samples) -> str:
                 "yes" if measure.reached(measure.goal.aim, found.middle) else "no",
             )
         )
-    return _aligned(rows)
+    return _aligned(rows) if len(rows) > 1 else ""
 
 
 def _found(samples: Samples, measure: Measure) -> Spread | None:
@@ -118,4 +118,5 @@ def report(results: Results) -> str:
     text = "\n".join(parts)
     for suite in samples.figures:
         text += f"\n\n### {suite.capitalize()}\n\n{table(samples, suite)}"
-    return f"{text}\n\n### What was to be reached\n\n{goals(samples)}\n"
+    reached = goals(samples)
+    return f"{text}\n\n### What was to be reached\n\n{reached}\n" if reached else f"{text}\n"

@@ -1,4 +1,5 @@
-"""``python -m benchmarks.budget``: fails when a hot path executes more than its budget. ``--record`` renews that."""
+"""``python -m benchmarks.budget``: fails when a hot path executes more than its budget. ``--record`` renews that;
+``--where`` shows instead in which parts the bytecode of each path runs."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from trio.testing import MockClock
 
 from .counting import counting, kept_bytes
 from .paths import CLIENT_PATHS, SERVER_PATHS, served, start_waiting, used
+from .places import placing, shares
 
 __all__ = ["faults", "main"]
 
@@ -44,19 +47,36 @@ async def _bytes_in_flight() -> float:
     return round(kept / _COUNT)
 
 
-async def _measure() -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+async def _walk(each: Callable[[str, Callable[[int], Awaitable[None]]], Awaitable[None]]) -> None:
+    """Call ``each`` with the name of every path, and with what goes through it so many times."""
     for name, path in SERVER_PATHS.items():
         async with served() as stream:
-            found[name] = await _counted(lambda count, path=path, stream=stream: path(stream, count))
+            await each(name, partial(path, stream))
     for name, path in CLIENT_PATHS.items():
         rows: list[str] = []
         async with used(rows) as (stream, client):
-            found[name] = await _counted(
-                lambda count, path=path, stream=stream, client=client, rows=rows: path(stream, client, rows, count)
-            )
+            await each(name, partial(path, stream, client, rows))
+
+
+async def _measure() -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+
+    async def measure(name: str, run: Callable[[int], Awaitable[None]]) -> None:
+        found[name] = await _counted(run)
+
+    await _walk(measure)
     found["request in flight"] = {"bytes": await _bytes_in_flight()}
     return found
+
+
+async def _show_places() -> None:
+    async def show(name: str, run: Callable[[int], Awaitable[None]]) -> None:
+        await run(10)
+        with placing() as counts:
+            await run(_COUNT)
+        print(name, *shares(counts, _COUNT), sep="\n")
+
+    await _walk(show)
 
 
 def _comparable(unit: str, recorded: dict[str, Any]) -> bool:
@@ -80,6 +100,9 @@ def faults(found: dict[str, dict[str, float]], recorded: dict[str, Any]) -> list
 
 def main(arguments: list[str]) -> int:
     """See the module."""
+    if arguments == ["--where"]:
+        trio.run(_show_places, clock=MockClock())
+        return 0
     found = trio.run(_measure, clock=MockClock())
     for path, values in found.items():
         print(f"{path:32}" + "".join(f"{value:>10,.1f} {unit}" for unit, value in values.items()))

@@ -1,12 +1,16 @@
 """The hot paths execute no more than they are given."""
 
+import json
 import subprocess
 import sys
 import tracemalloc
 
+import attrs
 import pytest
+import trio
 from benchmarks.budget.__main__ import faults
 from benchmarks.budget.counting import counting, kept_bytes
+from benchmarks.budget.places import place_of, placing
 
 from trio_mcp.jsonrpc.codec import decode, encode
 from trio_mcp.jsonrpc.messages import Request
@@ -80,3 +84,13 @@ def test_another_python_is_held_to_the_calls_alone() -> None:
     elsewhere = {**RECORDED, "python": "3.99"}
     assert faults(found(5000, 100, 9000), elsewhere) == []
     assert faults(found(5000, 200, 9000), elsewhere) == ["echo: 200 calls, budget 100 (+100.0%)"]
+
+
+def test_places_are_our_floors_and_the_packages_below_them() -> None:
+    assert place_of(decode.__code__.co_filename) == "trio_mcp.jsonrpc"
+    assert place_of(trio.run.__code__.co_filename) == "trio"
+    assert place_of(attrs.evolve.__code__.co_filename) == "standard library and others"
+    assert place_of(json.loads.__code__.co_filename) is None
+    with placing() as counts:
+        decode(LINE)
+    assert counts["trio_mcp.jsonrpc"] > 50
