@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .completing import TARGET
 from .listening_options import LEVELS, listening_options
 from .target_options import TargetCommand, words_after_dashes
 
@@ -14,7 +15,7 @@ __all__ = ["bridge"]
 
 
 @click.command(cls=TargetCommand)
-@click.argument("target")
+@click.argument("target", type=TARGET)
 @listening_options
 @click.option(
     "--era",

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from .completing import TARGET, TOOL
 from .target_options import TargetCommand, connection_options, words_after_dashes
 
 __all__ = ["call"]
@@ -16,8 +17,8 @@ _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "
 
 
 @click.command(cls=TargetCommand)
-@click.argument("target")
-@click.argument("tool")
+@click.argument("target", type=TARGET)
+@click.argument("tool", type=TOOL)
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE goes on top of it.")
 @click.option("--raw", is_flag=True, help="Print the whole result as JSON.")

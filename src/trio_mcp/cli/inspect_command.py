@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from .completing import TARGET
 from .target_options import TargetCommand, connection_options, words_after_dashes
 
 __all__ = ["inspect"]
 
 
 @click.command(cls=TargetCommand)
-@click.argument("target")
+@click.argument("target", type=TARGET)
 @click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object, schemas included.")
 @connection_options
 def inspect(target: str, as_json: bool, config: Path | None, era: Any, timeout: float | None, stderr: bool) -> int:

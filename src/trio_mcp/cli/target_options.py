@@ -24,7 +24,7 @@ class TargetCommand(click.Command):
         if "--" in args:
             at = args.index("--")
             ctx.meta[_WORDS] = tuple(args[at + 1 :])
-            if not ctx.meta[_WORDS]:
+            if not ctx.meta[_WORDS] and not ctx.resilient_parsing:
                 ctx.fail("a command is missing after --")
             args = [PLACEHOLDER, *args[:at]]
         return super().parse_args(ctx, args)

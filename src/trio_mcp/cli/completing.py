@@ -1,0 +1,72 @@
+"""Completing: what a shell offers where TARGET and TOOL are typed. No server is started for that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from ..connecting.targets import Address
+
+__all__ = ["TARGET", "TOOL"]
+
+_PATIENCE: Final = 2.0
+
+
+class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
+    """A server: the names in configuration files, or else whatever file the shell offers."""
+
+    name = "target"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """See `click.ParamType.shell_complete`."""
+        from .configured import BadConfiguration, configured_names
+
+        try:
+            names = configured_names(cast("Path | None", ctx.params.get("config")))
+        except BadConfiguration:
+            names = []
+        fitting = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return fitting or [CompletionItem(incomplete, type="file")]
+
+
+class _Tool(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
+    """A tool of TARGET, where that is a server which listens: it is asked."""
+
+    name = "tool"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """See `click.ParamType.shell_complete`."""
+        from ..connecting.targets import Address
+        from .targets import NoTarget, target_typed
+
+        try:
+            target = target_typed(cast("str", ctx.params.get("target") or ""), ctx.params.get("config"))
+        except NoTarget:
+            return []
+        if not isinstance(target, Address):
+            return []
+        return [CompletionItem(name) for name in _tools(target) if name.startswith(incomplete)]
+
+
+def _tools(address: Address) -> list[str]:
+    import trio
+
+    from .endings import WITH_SERVER
+
+    async def ask() -> list[str]:
+        with trio.fail_after(_PATIENCE):
+            async with address.open() as client:
+                return [tool.name async for tool in client.list_tools()]
+
+    try:
+        return trio.run(ask)
+    except WITH_SERVER:
+        return []  # the shell has no place for what is wrong
+
+
+TARGET: Final = _Target()
+TOOL: Final = _Tool()

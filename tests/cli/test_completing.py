@@ -1,0 +1,94 @@
+"""Shell completion: of commands and hosts, of configured names, and of tools of servers that listen."""
+
+import json
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.cli.commands import plain_environment
+
+from trio_mcp import serve_tcp
+
+from .desk import server
+
+SCRIPTS = sysconfig.get_path("scripts")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The user's home, and the current directory."""
+    (tmp_path / ".mcp.json").write_text(
+        json.dumps({"mcpServers": {"desk": {"command": "d"}, "deck": {"command": "e"}}})
+    )
+    (tmp_path / "mine.json").write_text(json.dumps({"mcpServers": {"devil": {"command": "d"}}}))
+    return tmp_path
+
+
+async def shell(home: Path, command: list[str], **variables: str) -> str:
+    env = {**plain_environment(), "HOME": str(home), "PATH": f"{SCRIPTS}:{os.environ['PATH']}", **variables}
+    env.pop("XDG_CONFIG_HOME", None)
+    with trio.fail_after(30):
+        done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, env=env, cwd=home, check=False)
+    assert done.stderr == b""
+    return done.stdout.decode()
+
+
+async def completed(home: Path, words: str) -> list[str]:
+    """What bash offers for the last of ``words``."""
+    typed = words.split(" ")
+    script = (
+        'eval "$(_TRIO_MCP_COMPLETE=bash_source trio-mcp)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+        'compopt() { echo "compopt $*"; }; _trio_mcp_completion trio-mcp; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    return (await shell(home, ["bash", "-c", script, "bash", *typed])).split("\n")[:-1]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, to complete in it")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("trio-mcp ins", ["inspect", "install"]),
+        ("trio-mcp install server.py --client c", ["claude-desktop", "claude-code", "cursor"]),
+        ("trio-mcp inspect de", ["deck", "desk"]),
+        ("trio-mcp inspect --config mine.json de", ["devil"]),
+        ("trio-mcp call desk pa", [""]),
+        ("trio-mcp call -- ", [""]),
+    ],
+)
+async def test_bash_completes(home: Path, words: str, offered: list[str]):
+    assert await completed(home, words) == offered
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, to complete in it")
+async def test_where_no_name_fits_the_shell_completes_files(home: Path):
+    assert " ".join(await completed(home, "trio-mcp inspect serv")) == "compopt -o default "
+
+
+async def test_tools_of_a_server_that_listens_are_offered(home: Path, nursery: trio.Nursery):
+    listeners: Any = await nursery.start(serve_tcp, server, "127.0.0.1", 0)
+    url = f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+    words = {"_TRIO_MCP_COMPLETE": "fish_complete", "COMP_WORDS": f"trio-mcp call {url} p", "COMP_CWORD": "p"}
+    assert await shell(home, ["trio-mcp"], **words) == "plain,pack\nplain,picture\n"
+    gone = {**words, "COMP_WORDS": "trio-mcp call tcp://127.0.0.1:9 p"}
+    assert await shell(home, ["trio-mcp"], **gone) == "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("bash", "complete -o nosort -F _trio_mcp_completion trio-mcp"),
+        ("zsh", "#compdef trio-mcp"),
+        ("fish", "complete"),
+    ],
+)
+async def test_each_shell_gets_its_script(home: Path, name: str, words: str):
+    assert words in await shell(home, ["trio-mcp"], _TRIO_MCP_COMPLETE=f"{name}_source")
+
+
+async def test_zsh_is_offered_names(home: Path):
+    words = {"_TRIO_MCP_COMPLETE": "zsh_complete", "COMP_WORDS": "trio-mcp call des", "COMP_CWORD": "2"}
+    assert await shell(home, ["trio-mcp"], **words) == "plain\ndesk\n_\n"
