@@ -47,7 +47,7 @@ async def test_a_thread_that_never_looks_is_abandoned_after_the_grace(caplog: py
     token = trio.lowlevel.current_trio_token()
 
     @server.tool
-    def deaf() -> None:
+    def deaf(word: str) -> None:
         token.run_sync_soon(started.set)
         release.wait()
 
@@ -55,11 +55,13 @@ async def test_a_thread_that_never_looks_is_abandoned_after_the_grace(caplog: py
         with trio.fail_after(10):
             async with open_memory(server) as client:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(client.call_tool, "deaf")
+                    nursery.start_soon(client.call_tool, "deaf", {"word": "open sesame"})
                     await started.wait()
                     nursery.cancel_scope.cancel()
                 await client.ping()
         assert "a thread that did not end within 0.05 s of its cancel is abandoned" in caplog.text
+        assert "deaf" in caplog.text
+        assert "sesame" not in caplog.text, "what it was called with is nobody's business"
     finally:
         release.set()
 

@@ -7,6 +7,7 @@ import logging
 import queue
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import TypeVar
 
 import outcome
@@ -70,6 +71,11 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
+def _name(call: Callable[[], object]) -> str:
+    function = call.func if isinstance(call, partial) else call
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
 async def _run_in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter, grace: float) -> T:
     token = trio.lowlevel.current_trio_token()
     ended = trio.Event()
@@ -95,5 +101,7 @@ async def _run_in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter, g
             with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
                 await ended.wait()
             if not ended.is_set():
-                logger.warning("a thread that did not end within %g s of its cancel is abandoned: %r", grace, call)
+                # Its name only: what it was called with is nobody's business, and may be of any length.
+                told = "a thread that did not end within %g s of its cancel is abandoned: %s"
+                logger.warning(told, grace, _name(call))
         raise
