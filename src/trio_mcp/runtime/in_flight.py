@@ -42,25 +42,28 @@ class InFlight:
         """All that have not ended, oldest first."""
         return iter(tuple(self._scopes.values()))
 
-    def has_room(self, size: int) -> bool:
-        """Whether `admit` takes a request that adds ``size`` bytes, and is no stream."""
+    def has_room(self, size: int, kept: int = 0, *, parked: bool = False) -> bool:
+        """Whether `admit` takes a request of ``size`` bytes that is no stream, in the place of ``kept`` ones, those of
+        the round before. ``parked``: its handler still counts as that."""
         limits = self._limits
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
-        return self._has_bytes(size)
+        return self._is_within(size, kept, parked=parked)
 
-    def _has_bytes(self, size: int) -> bool:
-        limits = self._limits
-        return not (self._bytes and self._bytes + size > limits.max_inbound_bytes) and self._load.has_room(size, limits)
+    def _is_within(self, size: int, kept: int, *, parked: bool = False) -> bool:
+        limits, others = self._limits, self._bytes - kept
+        if others and others + size > limits.max_inbound_bytes:
+            return False
+        return self._load.has_room(size, limits, kept=kept, more=0 if parked else 1)
 
     def admit(self, scope: RequestScope) -> bool:
         """Start it, or let it wait for its turn. False when a bound is reached: it never runs then."""
-        size = scope.request.size - scope.size  # the next round says again what the one before it said
+        size = scope.request.size
         if scope.request.method.streams:
-            return self._has_bytes(size) and self._admit_stream(scope, size)
-        if not self.has_room(size):
+            return self._is_within(size, 0) and self._admit_stream(scope)
+        if not self.has_room(size, scope.size):
             return False
-        self._keep(scope, size)
+        self._keep(scope)
         if self._slots < self._limits.max_in_flight:
             self._run(scope)
         else:
@@ -68,26 +71,30 @@ class InFlight:
             self._load.queued += 1
         return True
 
-    def _admit_stream(self, scope: RequestScope, size: int) -> bool:
+    def _admit_stream(self, scope: RequestScope) -> bool:
         if self._streams >= self._limits.max_subscriptions:
             return False
         self._streams += 1
         self._load.listening += 1
-        self._keep(scope, size)
+        self._keep(scope)
         self._start(scope)
         return True
 
-    def _keep(self, scope: RequestScope, size: int) -> None:
+    def _keep(self, scope: RequestScope) -> None:
         self._scopes[scope.request] = scope
-        scope.size += size
-        self._bytes += size
-        self._load.inbound_bytes += size
+        more = scope.request.size - scope.size  # the next round says again what the one before it said
+        scope.size += more
+        self._bytes += more
+        self._load.inbound_bytes += more
 
     def _run(self, scope: RequestScope) -> None:
+        self._take_slot(scope)
+        self._start(scope)
+
+    def _take_slot(self, scope: RequestScope) -> None:
         scope.holds_slot = True
         self._slots += 1
         self._load.in_flight += 1
-        self._start(scope)
 
     def find(self, request: object) -> RequestScope | None:
         """The scope of a request that has not ended."""
@@ -101,6 +108,15 @@ class InFlight:
         self._load.queued -= 1
         self.ended(scope)
         return True
+
+    def clean_up(self, scope: RequestScope) -> None:
+        """It was cancelled while it was parked, its next round perhaps waiting for its turn: its cleanup takes a slot
+        at once, though that may be one too many. Else a client could have any number of them under way."""
+        if scope.request in self._scopes:
+            self._waiting.remove(scope)
+            self._load.queued -= 1
+        self._scopes[scope.request] = scope
+        self._take_slot(scope)
 
     def leave(self, scope: RequestScope) -> None:
         """It was answered, but its handler waits for more. What it was called with still counts."""

@@ -213,13 +213,15 @@ class Inbound:
             return
         self._wiring.load.cancelled += 1
         self._state.finish(scope.request)
-        self.parking.forget(scope)
-        if self._in_flight.drop_waiting(scope) and not scope.parked:
+        if scope.parked:
+            self.parking.forget(scope)
+            self._in_flight.clean_up(scope)
+        elif self._in_flight.drop_waiting(scope):
             self.deadlines.forget(scope)
             if scope.batch is not None:
                 scope.batch.settle(None)
-        else:
-            self.overruns.watch(scope)
+            return
+        self.overruns.watch(scope)
 
     def _overran(self, scope: RequestScope) -> None:
         self._wiring.load.overrun += 1

@@ -48,11 +48,13 @@ class Load:
     overrun: int = 0
     dropped_logs: int = 0
 
-    def has_room(self, size: int, limits: Limits) -> bool:
-        """Whether one more request of ``size`` bytes is within the bounds of the whole server."""
-        if self.in_flight + self.queued + self.listening + self.parked >= limits.max_server_requests:
+    def has_room(self, size: int, limits: Limits, *, kept: int = 0, more: int = 1) -> bool:
+        """Whether ``more`` requests, and ``size`` bytes in the place of ``kept`` ones, are within the bounds of the
+        whole server."""
+        if self.in_flight + self.queued + self.listening + self.parked + more > limits.max_server_requests:
             return False
-        return not self.inbound_bytes or self.inbound_bytes + size <= limits.max_server_bytes
+        others = self.inbound_bytes - kept
+        return not others or others + size <= limits.max_server_bytes
 
     def statistics(self) -> Statistics:
         """As they are now."""

@@ -99,10 +99,10 @@ class Parking:
         "too busy" when the request is one too many.
         """
         place = self._places.get(retry.handle)
-        if place is None:
+        if place is None or place.scope.due <= trio.current_time():  # its nursery may be cancelled already
             raise CodedError(INVALID_PARAMS, _UNKNOWN)
         scope = place.scope
-        if not self._in_flight.has_room(request.size - scope.size):
+        if not self._in_flight.has_room(request.size, scope.size, parked=True):
             raise CodedError(TOO_BUSY, "Too busy: too many requests are in flight or waiting; try again later")
         self.forget(scope)
         self._wiring.state.finish(scope.request)  # its old id names nothing any more

@@ -1,0 +1,96 @@
+"""MR: rounds at the edge of bounds, deadlines and lives; nothing is lost there, and nothing hangs."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from trio_mcp import Limits, RequestContext, Server
+
+from .memory_peer import MODERN, connected
+from .rounds import ALL, ask, asked, text
+
+REMAINING = "trio-mcp/remainingMs"
+
+
+def asking(limits: Limits) -> Server:
+    """A server whose tool asks for the roots."""
+    server = Server("s", limits=limits)
+
+    @server.tool
+    async def where(ctx: RequestContext) -> str:
+        return (await ctx.list_roots())[0].uri
+
+    return server
+
+
+# Bounds
+
+
+async def test_a_server_full_of_parked_handlers_lets_each_go_on(autojump_clock: MockClock) -> None:
+    async with connected(asking(Limits(max_server_requests=1)), MODERN, ALL) as peer:
+        first, result = await ask(peer, "where")
+        assert (await peer.error("where"))["code"] == -31000
+        assert text(await peer.retry(first, result)) == "file:///a"
+
+
+async def test_a_call_larger_than_the_bound_may_come_back_as_it_came(autojump_clock: MockClock) -> None:
+    async with connected(asking(Limits(max_inbound_bytes=10, max_server_bytes=10)), MODERN, ALL) as peer:
+        first, result = await ask(peer, "where")
+        assert text(await peer.retry(first, result)) == "file:///a"
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["parked", "its retry waits"])
+async def test_the_cleanup_of_a_parked_handler_takes_a_place_again(autojump_clock: MockClock, queued: bool) -> None:
+    server = Server("s", limits=Limits(max_in_flight=1, max_queued=1))
+
+    @server.tool
+    async def careful(ctx: RequestContext) -> None:
+        try:
+            await ctx.list_roots()
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 3):
+                await trio.sleep_forever()
+
+    @server.tool
+    async def nap() -> str:
+        await trio.sleep(1)
+        return "rested"
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "careful")
+        other = await peer.start("nap") if queued else None
+        last = first["id"]
+        if queued:
+            retry = peer.retry_message(first, result)
+            await peer.send(retry)
+            await trio.testing.wait_all_tasks_blocked()
+            last = retry["id"]
+        await peer.cancel(last)
+        assert server.statistics().in_flight == (2 if queued else 1)
+        if other is not None:
+            await peer.reply(other)
+        start = trio.current_time()
+        assert await peer.text("nap") == "rested"
+        assert trio.current_time() - start == (3 if queued else 4), "it waited for the cleanup"
+    assert server.statistics().in_flight == 0
+
+
+# Deadlines
+
+
+@pytest.mark.parametrize("_", range(8))
+async def test_a_retry_at_the_very_end_of_its_time_is_refused(mock_clock: MockClock, _: int) -> None:
+    server = asking(Limits(deadline_grace=0))
+    async with connected(server, MODERN, ALL) as peer:
+        first = peer.message("tools/call", {"name": "where"}, meta={REMAINING: 1000})
+        await peer.send(first)
+        result = asked(await peer.reply(first["id"]))
+        message = peer.retry_message(first, result)
+        await peer.send(message)
+        mock_clock.jump(1)  # the reader and the deadline come in any order
+        error = (await peer.reply(message["id"]))["error"]
+        assert (error["code"], "used already" in error["message"]) == (-32602, True)
+    assert server.statistics().parked == 0
