@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from trio_mcp import Limits, RequestContext, Server
+from trio_mcp import Limits, NoWayBack, RequestContext, Server
 
 from .memory_peer import MODERN, connected
 from .rounds import ALL, ask, asked, text
@@ -27,6 +27,17 @@ def asking(limits: Limits) -> Server:
 
 
 # Bounds
+
+
+async def test_who_makes_room_for_another_at_once_is_answered_all_the_same(autojump_clock: MockClock) -> None:
+    async with connected(asking(Limits(max_parked=1)), MODERN, ALL) as peer:
+        calls = [peer.call_message("where") for _ in range(3)]
+        for call in calls:
+            await peer.send(call)
+        results = [asked(await peer.reply(call["id"])) for call in calls]
+        replies = [await peer.retry(call, result) for call, result in zip(calls, results, strict=True)]
+        assert sorted("error" in reply for reply in replies) == [False, True, True]
+        assert {reply["error"]["code"] for reply in replies if "error" in reply} == {-32602}
 
 
 async def test_a_server_full_of_parked_handlers_lets_each_go_on(autojump_clock: MockClock) -> None:
@@ -94,3 +105,75 @@ async def test_a_retry_at_the_very_end_of_its_time_is_refused(mock_clock: MockCl
         error = (await peer.reply(message["id"]))["error"]
         assert (error["code"], "used already" in error["message"]) == (-32602, True)
     assert server.statistics().parked == 0
+
+
+# Tasks that are not of the request
+
+
+async def test_questions_of_another_task_fail_when_the_handler_has_ended(autojump_clock: MockClock) -> None:
+    server, failures = Server("s"), list[NoWayBack]()
+    async with trio.open_nursery() as elsewhere:
+
+        @server.tool
+        async def leave(ctx: RequestContext) -> str:
+            async def asks(say: str, after: float) -> None:
+                await trio.sleep(after)
+                try:
+                    await ctx.sample(say, max_tokens=1)
+                except NoWayBack as error:
+                    failures.append(error)
+
+            for say, after in (("one", 0), ("two", 0), ("three", 2)):
+                elsewhere.start_soon(asks, say, after)
+            await trio.sleep(1)
+            return "left"
+
+        async with connected(server, MODERN, ALL) as peer:
+            first, result = await ask(peer, "leave")
+            assert len(result["inputRequests"]) == 2
+            await trio.sleep(3)
+            assert len(failures) == 3
+            assert text(await peer.retry(first, result, {})) == "left"
+
+
+async def test_a_question_of_another_task_fails_when_the_request_is_cancelled(autojump_clock: MockClock) -> None:
+    server, failed = Server("s"), trio.Event()
+    async with trio.open_nursery() as elsewhere:
+
+        @server.tool
+        async def share(ctx: RequestContext) -> None:
+            async def asks() -> None:
+                with pytest.raises(NoWayBack):
+                    await ctx.list_roots()
+                failed.set()
+
+            elsewhere.start_soon(asks)
+            await trio.sleep_forever()
+
+        async with connected(server, MODERN, ALL) as peer:
+            first, _ = await ask(peer, "share")
+            await peer.cancel(first["id"])
+            with trio.fail_after(1):
+                await failed.wait()
+
+
+@pytest.mark.parametrize("replay", [False, True])
+async def test_cleanup_cannot_ask(autojump_clock: MockClock, replay: bool) -> None:
+    server, told = Server("s"), list[NoWayBack]()
+
+    @server.tool(replay=replay)
+    async def where(ctx: RequestContext) -> None:
+        try:
+            await ctx.list_roots()
+        finally:
+            with trio.fail_after(3) as scope:
+                scope.shield = True
+                with pytest.raises(NoWayBack) as failed:
+                    await ctx.sample("how was it?", max_tokens=1)
+                told.append(failed.value)
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, _ = await ask(peer, "where")
+        if not replay:
+            await peer.cancel(first["id"])
+        assert len(told) == 1

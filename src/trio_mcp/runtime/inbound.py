@@ -145,6 +145,7 @@ class Inbound:
                         scope.nursery.cancel_scope.cancel(reason="the handler failed")
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
+            scope.leave_nursery()
             if scope.due != math.inf and scope.due <= trio.current_time():  # it may wake before `Deadlines` does
                 self._expire(scope)
             if scope.rounds is not None:
@@ -180,7 +181,7 @@ class Inbound:
             return self._replies.result(request, scope.instead)
         if failure is not None:
             return self._replies.failure(request, failure)
-        if scope.nursery is not None and scope.nursery.cancel_scope.cancelled_caught:
+        if scope.cancelled_inside:
             own = CodedError(INTERNAL_ERROR, "The request was cancelled by its own handler")
             return self._replies.error(request, own)
         return self._replies.result(request, result)

@@ -70,6 +70,7 @@ class RequestScope(Logged, Asking):
         "_park",
         "ask",
         "batch",
+        "cancelled_inside",
         "deadline_number",
         "due",
         "holds_slot",
@@ -112,7 +113,9 @@ class RequestScope(Logged, Asking):
         self.instead: Any = None
         """What to answer, whatever the handler returns."""
         self.nursery: trio.Nursery | None = None
-        """`None` until the handler runs."""
+        """`None` until the handler runs, and once it and all it started have ended."""
+        self.cancelled_inside = False
+        """The nursery's cancel scope was cancelled, by whom ever, and that ended the handler."""
         self.task: trio.lowlevel.Task | None = None
         self.reply_scope: trio.CancelScope | None = None
         self.reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
@@ -198,13 +201,15 @@ class RequestScope(Logged, Asking):
         """Cancel it. False when it was cancelled before or is over: nothing happens then.
 
         What it still had in the outbox is withdrawn, and the progress that its reporter keeps for later is
-        forgotten (DESIGN ruling 1). Synchronous, so nothing comes between.
+        forgotten (DESIGN ruling 1); but questions whose time is up were its answer, and remain that. Synchronous,
+        so nothing comes between.
         """
         if self._cancellation is not None or self.is_over:
             return False
         self._cancellation = Cancellation(cause, reason, trio.current_time())
         self.finished = True
-        self.outbox.withdraw(self)
+        if cause is not CancelCause.EXPIRED:
+            self.outbox.withdraw(self)
         if self.reporter is not None:
             self.reporter.forget()
         if self._event is not None:
@@ -214,6 +219,7 @@ class RequestScope(Logged, Asking):
             self.nursery.cancel_scope.cancel(reason=words)
         if self.reply_scope is not None:
             self.reply_scope.cancel(reason=words)
+        self._end_rounds()
         return True
 
     @property
@@ -257,9 +263,14 @@ class RequestScope(Logged, Asking):
 
     async def require_input(self, method: str, params: JSONObject | None) -> JSONObject:
         """Ask a client that can be sent no requests: see `Rounds.ask`."""
-        if self.rounds is None:
-            self.rounds = Rounds(self, self._park_with)
-        return await self.rounds.ask(method, params)
+        rounds = self.rounds
+        if rounds is None:
+            rounds = Rounds(self, self._park_with)
+            if self.nursery is None or self._cancellation is not None:
+                rounds.end()
+            else:
+                self.rounds = rounds
+        return await rounds.ask(method, params)
 
     def _park_with(self, questions: Sequence[Question]) -> None:
         self._park(self, questions)
@@ -303,6 +314,19 @@ class RequestScope(Logged, Asking):
         if self._event is not None:
             self._event.set()
         self.nursery.cancel_scope.cancel(reason=reason)
+        self._end_rounds()
+
+    def _end_rounds(self) -> None:
+        """After the cancel of the nursery, so that its tasks learn of that instead."""
+        if self.rounds is not None:
+            self.rounds.end()
+
+    def leave_nursery(self) -> None:
+        """The handler and all that it started have ended."""
+        assert self.nursery is not None, "it has run"
+        self.cancelled_inside = self.nursery.cancel_scope.cancelled_caught
+        self.nursery = None
+        self._end_rounds()
 
     def close(self) -> None:
         """The handler is done: let the latest progress out, and nothing after it."""
@@ -313,6 +337,7 @@ class RequestScope(Logged, Asking):
     def let_go(self) -> None:
         """It is over: nothing is kept alive by it, and it by nothing (the task's context holds this scope)."""
         self.is_over = True
+        self._end_rounds()
         self.task = self.nursery = self.reply_scope = self.reporter = self.rounds = self.instead = None
 
     def stack(self) -> Any:

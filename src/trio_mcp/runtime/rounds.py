@@ -87,6 +87,7 @@ class Rounds:
         self._asked: Counter[str] = Counter()
         self._open: dict[str, Question] = {}
         self._announced = False
+        self._over = False
         self._resumed = trio.Event()
         self._responses: Mapping[str, JSONObject] = {}
 
@@ -98,6 +99,8 @@ class Rounds:
         takes to answer it; `NoWayBack` once the request is over, and `NotSerializable`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
+        if self._over:
+            raise _no_way_back()
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
         question = Question(self._key(request), request)
         answer = self.known.get(question.key)
@@ -124,12 +127,11 @@ class Rounds:
         return f"{name}-{self._asked[name]}"
 
     def _announce(self) -> None:
-        scope = self._scope
-        if scope.nursery is None:
-            raise NoWayBack("the request is over, so nothing can be asked for it any more")
+        nursery = self._scope.nursery
+        assert nursery is not None, "who asks has a nursery until `end`"
         if not self._announced:
             self._announced = True
-            scope.nursery.start_soon(self._send_soon)
+            nursery.start_soon(self._send_soon)
 
     async def _send_soon(self) -> None:
         for _ in range(_TICKS):
@@ -185,3 +187,15 @@ class Rounds:
                 question.sent = False
         if self._unsent():
             self._announce()
+
+    def end(self) -> None:
+        """Nothing can be asked any more: the request was cancelled, or its nursery is closed. Who still waits is
+        no task of the request, or shielded, and would wait for ever. Idempotent."""
+        self._over = True
+        for question in self._open.values():
+            if not question.ended.is_set():
+                question.fail(_no_way_back())
+
+
+def _no_way_back() -> NoWayBack:
+    return NoWayBack("the request is over, so nothing can be asked for it any more")
