@@ -177,3 +177,23 @@ async def test_cleanup_cannot_ask(autojump_clock: MockClock, replay: bool) -> No
         if not replay:
             await peer.cancel(first["id"])
         assert len(told) == 1
+
+
+# Answers
+
+
+async def test_answers_may_hold_any_number_that_json_holds(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(replay=True)
+    async def count(ctx: RequestContext) -> str:
+        many = await ctx.elicit("how many?", {"type": "object", "properties": {"n": {"type": "integer"}}})
+        await ctx.list_roots()
+        return str(many.content["n"])  # type: ignore[index]
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "count")
+        (key,) = result["inputRequests"]
+        answer = {"action": "accept", "content": {"n": 10**30}}
+        result = asked(await peer.retry(first, result, {key: answer}))
+        assert text(await peer.retry(first, result)) == str(10**30)

@@ -33,8 +33,8 @@ class SealedState(msgspec.Struct, frozen=True, array_like=True):
 
     fingerprint: bytes
     """Of the request that may bring it back."""
-    expires: float
-    """Seconds since the epoch: another process may have to judge it."""
+    expires: float | None
+    """Seconds since the epoch: another process may have to judge it. `None`: never."""
     principal: str | None
     """Who may bring it back, where the transport knows who calls."""
     handle: bytes
@@ -73,7 +73,7 @@ class RequestStates:
     def seal(self, content: SealedState) -> str:
         """``content`` as text. Raises `CodedError` (-32603) for what is too much to carry around."""
         nonce = secrets.token_bytes(_NONCE)
-        sealed = nonce + self._keys[0].encrypt(nonce, msgspec.msgpack.encode(content), _PURPOSE)
+        sealed = nonce + self._keys[0].encrypt(nonce, msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
         if len(text) > _LONGEST:
             raise CodedError(INTERNAL_ERROR, "Internal error: the answers so far are too long to be carried on")
@@ -92,7 +92,7 @@ class RequestStates:
         for key in self._keys:
             try:
                 content = key.decrypt(sealed[:_NONCE], sealed[_NONCE:], _PURPOSE)
-                return msgspec.msgpack.decode(content, type=SealedState)
+                return msgspec.json.decode(content, type=SealedState)
             except (InvalidTag, ValueError, msgspec.MsgspecError):
                 continue
         raise BadRequestState("sealed with none of our secrets, or changed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -41,7 +42,7 @@ class Retries:
         state: str = "",
     ) -> str:
         """See `Seal`."""
-        expires = time.time() + self._lifetime
+        expires = None if self._lifetime == math.inf else time.time() + self._lifetime
         return self._states.seal(
             SealedState(fingerprint(request), expires, self._principal, handle, list(asked), dict(answers or {}), state)
         )
@@ -62,7 +63,7 @@ class Retries:
                 request.continuation = Continuation(responses)
             return NOT_NOW
         sealed = self._open(text, request)
-        expired = time.time() >= sealed.expires
+        expired = sealed.expires is not None and time.time() >= sealed.expires
         if sealed.handle:
             if expired:
                 raise CodedError(INVALID_PARAMS, "Invalid params: this requestState has expired; call again without it")
