@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
-from trio_mcp import Limits, NoWayBack, RequestContext, Server
+from trio_mcp import InputRequired, Limits, NoWayBack, RequestContext, Server
 
-from .memory_peer import MODERN, connected
+from .memory_peer import LATEST_LEGACY, MODERN, connected
 from .rounds import ALL, ask, asked, text
 
 REMAINING = "trio-mcp/remainingMs"
@@ -197,3 +199,24 @@ async def test_answers_may_hold_any_number_that_json_holds(autojump_clock: MockC
         answer = {"action": "accept", "content": {"n": 10**30}}
         result = asked(await peer.retry(first, result, {key: answer}))
         assert text(await peer.retry(first, result)) == str(10**30)
+
+
+async def test_a_handler_that_asks_nothing_for_ever_can_be_cancelled_by_a_legacy_client(
+    autojump_clock: MockClock,
+) -> None:
+    server, runs = Server("s"), list[Any]()
+
+    @server.tool
+    async def never(ctx: RequestContext) -> InputRequired:
+        runs.append(None)
+        assert len(runs) < 1000, "nothing stops it"
+        return InputRequired(state="again")
+
+    async with connected(server, LATEST_LEGACY, ALL) as peer:
+        call = peer.call_message("never")
+        await peer.send(call)
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+        await peer.cancel(call["id"])
+        assert await peer.everything(1) == []
+    assert 0 < len(runs) < 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from inspect import Parameter
 from types import UnionType
 from typing import Any, Final, TypeAlias, Union, get_args, get_origin
@@ -13,6 +14,7 @@ import trio
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..runtime.request_scope import RequestScope
 from ..runtime.rounds import Question, Rounds
+from ..runtime.together import run_together
 from ..spec.converters import unstructure
 from ..spec.elicitation import ElicitFormParams, ElicitURLParams
 from ..spec.input_required import InputRequest, InputRequiredResult, capability_for
@@ -74,6 +76,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         return _asking(value, scope)
     result: Any = value
     while isinstance(result, InputRequired):
+        await trio.lowlevel.checkpoint()  # where nothing is asked, a handler that never ends could not be cancelled
         if scope.wiring.stateless:
             raise CodedError(INTERNAL_ERROR, "this server is run stateless, so it cannot ask a legacy client")
         responses = await _ask_all(_possible(result, scope), scope)
@@ -109,12 +112,6 @@ def _request(asked: Asked, revision: Revision) -> InputRequest:
 
 
 async def _ask_all(requests: Mapping[str, InputRequest], scope: RequestScope) -> dict[str, Any]:
-    responses: dict[str, Any] = {}
-
-    async def ask(key: str, request: InputRequest) -> None:
-        responses[key] = await scope.ask(request.method, request.params, scope.request.revision)
-
-    async with trio.open_nursery() as nursery:
-        for key, request in requests.items():
-            nursery.start_soon(ask, key, request)
-    return responses
+    revision = scope.request.revision
+    calls = [partial(scope.ask, request.method, request.params, revision) for request in requests.values()]
+    return dict(zip(requests, await run_together(calls), strict=True))

@@ -19,12 +19,12 @@ __all__ = ["Continuation", "InboundRequest", "OutboundRequest"]
 
 @attrs.frozen
 class Continuation:
-    """What a modern request brings from the rounds before it (2026-07-28 mrtr), for a handler that runs again."""
+    """What the rounds before have brought, for a handler that runs again (2026-07-28 mrtr)."""
 
     responses: dict[str, Any]
-    """``inputResponses`` as they came: untrusted."""
+    """``inputResponses`` as they came, or the results of our own requests to a legacy client: untrusted."""
     state: str = ""
-    """What the handler itself put into ``requestState``; empty when that was nothing."""
+    """The handler's own, as it returned it the last time; empty when that was nothing."""
     answers: dict[str, Any] = attrs.field(factory=dict[str, Any])
     """The answers of all rounds so far, by the keys of the questions."""
 
@@ -50,7 +50,7 @@ class InboundRequest:
     error: CodedError | None = None
     """What it is refused with; `None` while it is not."""
     continuation: Continuation | None = None
-    """`None` in the first round, and always in legacy revisions."""
+    """`None` in the first round."""
 
 
 @attrs.define(eq=False)
