@@ -580,6 +580,34 @@ def test_whatever_the_pace_nothing_is_lost_but_repetition(steps: list[str]) -> N
     trio.run(scenario, clock=MockClock(autojump_threshold=0))
 
 
+async def test_a_server_that_never_acknowledges_is_given_up_after_the_limit_of_a_call(
+    autojump_clock: MockClock,
+) -> None:
+    async with scripted(call_timeout=5) as (client, server):
+        for listen in (client.subscribe("note://a"), _listen_for_tools(client)):
+            began = trio.current_time()
+            with pytest.raises(trio.TooSlowError), trio.fail_after(60):
+                await listen
+            assert trio.current_time() - began == 5
+            request = await server.receive("subscriptions/listen")
+            cancel = await server.receive("notifications/cancelled")
+            assert cancel["params"]["requestId"] == request["id"]
+
+
+async def test_the_limit_of_a_call_is_none_of_the_stream(autojump_clock: MockClock) -> None:
+    async with scripted(call_timeout=5) as (client, server), trio.open_nursery() as nursery:
+        nursery.start_soon(server.acknowledge)
+        async with client.listen(tools=True) as changes:
+            await trio.sleep(60)
+            await server.tell(server.seen[-1]["id"], "notifications/tools/list_changed")
+            assert await anext(changes) == TOOLS
+
+
+async def _listen_for_tools(client: Client) -> None:
+    async with client.listen(tools=True):
+        pass
+
+
 # What is left behind
 
 

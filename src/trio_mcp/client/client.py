@@ -95,7 +95,7 @@ class Client:
         self._cached = CachedRequests(self._rounds, self.duplex.outbound, settings.cache)
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
-        self.subscriptions = Subscriptions(self.duplex, self.callbacks, self._open_stream)
+        self.subscriptions = Subscriptions(self.duplex, self.callbacks, self._limits, self._open_stream)
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.server_capabilities = ServerCapabilities()

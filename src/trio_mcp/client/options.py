@@ -144,8 +144,8 @@ class ClientSettings:
     """Seconds without an answer to ``server/discover`` after which ``initialize`` is tried beside it, and without an
     acknowledgement of the stream for ``on_list_changed`` after which the client is ready all the same."""
     call_timeout: float = attrs.field(default=math.inf, validator=_is_time)
-    """Seconds that each request may take; then `trio.TooSlowError`, and the server is told to stop. It is a
-    `fail_after_work`; calls inside of one that the caller opened, or of `fail_after_silence`, stand under that
-    instead. So a caller may grant more than this, too."""
+    """Seconds that each request may take, and a stream until it is acknowledged; then `trio.TooSlowError`, and the
+    server is told to stop. It is a `fail_after_work`; calls inside of one that the caller opened, or of
+    `fail_after_silence`, stand under that instead. So a caller may grant more than this, too."""
     keep_alive: KeepAlive | None = None
     """How an idle server is asked whether it is still there; `None`: it is not asked."""

@@ -22,6 +22,7 @@ from ..spec.converters import structure
 from ..spec.revisions import LATEST_MODERN
 from ..spec.subscriptions import SubscriptionFilter, SubscriptionsAcknowledgedParams
 from ..state.events import NotificationReceived
+from .call_limits import CallLimits
 from .callbacks import Callbacks
 from .changes import Change, change_in
 
@@ -166,8 +167,9 @@ class Subscriptions:
 
     services: ServiceNursery
 
-    def __init__(self, duplex: DuplexChannel, callbacks: Callbacks, ask: Ask) -> None:
+    def __init__(self, duplex: DuplexChannel, callbacks: Callbacks, limits: CallLimits, ask: Ask) -> None:
         self._duplex = duplex
+        self._limits = limits
         self._callbacks = callbacks
         self._ask = ask
         self._streams: dict[str, Stream] = {}
@@ -178,7 +180,8 @@ class Subscriptions:
         changes = Changes(asked, self._callbacks.seen, self._duplex.limits)
         async with open_service_nursery(_LEFT) as nursery:
             nursery.start_soon(changes.run, self._ask)
-            changes.acknowledged = await changes.stream.acknowledgement()
+            with self._limits.around_call():
+                changes.acknowledged = await changes.stream.acknowledgement()
             yield changes
 
     async def follow_lists(self, declared: ServerCapabilities, patience: float) -> None:
@@ -209,7 +212,8 @@ class Subscriptions:
         stream = Stream(SubscriptionFilter(resource_subscriptions=[uri]))
         self.services.start_soon(self._follow, stream, uri)
         try:
-            honoured = await stream.acknowledgement()
+            with self._limits.around_call():
+                honoured = await stream.acknowledgement()
         except BaseException:
             stream.leave()
             raise
