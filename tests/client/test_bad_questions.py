@@ -140,7 +140,7 @@ async def test_an_unknown_result_type_after_a_question(autojump_clock: object) -
     assert cancels_of(peer) == []
 
 
-@pytest.mark.parametrize("option", ["max_rounds", "max_input_requests"])
+@pytest.mark.parametrize("option", ["max_rounds", "max_input_requests", "max_pages"])
 def test_bounds_are_positive(option: str) -> None:
     with pytest.raises(ValueError, match=option):
         ClientSettings(**{option: 0})  # type: ignore[arg-type]

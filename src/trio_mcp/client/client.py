@@ -185,19 +185,19 @@ class Client:
 
     def list_tools(self, *, refresh: bool = False) -> AsyncIterator[Tool]:
         """All tools, page after page: ``async for tool in client.list_tools()``. ``refresh``: see `request`."""
-        return Pages(self.request, "tools/list", refresh=refresh)
+        return Pages(self.request, "tools/list", self._settings.max_pages, refresh=refresh)
 
     def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
         """All resources, page after page."""
-        return Pages(self.request, "resources/list", refresh=refresh)
+        return Pages(self.request, "resources/list", self._settings.max_pages, refresh=refresh)
 
     def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
         """All resource templates, page after page."""
-        return Pages(self.request, "resources/templates/list", refresh=refresh)
+        return Pages(self.request, "resources/templates/list", self._settings.max_pages, refresh=refresh)
 
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
         """All prompts, page after page."""
-        return Pages(self.request, "prompts/list", refresh=refresh)
+        return Pages(self.request, "prompts/list", self._settings.max_pages, refresh=refresh)
 
     # Changes, logs, health
 

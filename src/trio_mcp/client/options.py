@@ -57,6 +57,7 @@ class ClientOptions(TypedDict, total=False):
     on_resource_updated: Callable[[str], Any]
     max_rounds: int
     max_input_requests: int
+    max_pages: int
     cache: CachePartition | None
     limits: Limits
     tracing: Tracing | None
@@ -122,6 +123,9 @@ class ClientSettings:
     """How often a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
     max_input_requests: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """How many questions it may ask at once, each answered in a task of its own; `ProtocolViolation` beyond."""
+    max_pages: int = attrs.field(default=10_000, validator=attrs.validators.ge(1))
+    """How many pages a listing may have; `ProtocolViolation` beyond. Their items are not counted: whoever iterates
+    over them may stop."""
     cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
     """Where answers of a modern server are kept while they are fresh: of the client alone by default. `None` keeps
     nothing, which is also what most servers ask for."""

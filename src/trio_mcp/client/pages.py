@@ -36,23 +36,25 @@ _LISTS: Final = {
 
 
 class Pages(AsyncIterator[T], Generic[T]):
-    """The items of all pages of what ``method`` lists, each page asked for when its first item is.
+    """The items of all pages of what ``method`` lists, up to ``max_pages``, each asked for when its first item is.
 
     ``request`` is that of a client, and ``refresh`` is handed on to it. A cursor may be refused that was good when
     its page was kept in the cache: all pages are fetched anew then, once, and what was given already is passed over.
     No async generator, so it may be left at any item without being closed. A cancelled step can be repeated.
     """
 
-    def __init__(self, request: Callable[..., Awaitable[Any]], method: str, *, refresh: bool) -> None:
+    def __init__(self, request: Callable[..., Awaitable[Any]], method: str, max_pages: int, *, refresh: bool) -> None:
         self._request = request
         self._method = method
         self._list = _LISTS[method]
+        self._max_pages = max_pages
         self._refresh = refresh
         self._items: deque[T] = deque()
         self._given: set[str] = set()
         self._passed_over: set[str] = set()
         self._cursor: str | None = None
-        self._seen: set[str] = set()
+        self._seen: set[int] = set()
+        """Hashes of the cursors so far: a server makes cursors as long as it likes."""
         self._complete = False
 
     async def __anext__(self) -> T:
@@ -63,9 +65,12 @@ class Pages(AsyncIterator[T], Generic[T]):
         return self._items.popleft()
 
     async def _turn(self) -> None:
-        if self._cursor in self._seen:
+        if hash(self._cursor) in self._seen:
             self._complete = True
             raise ProtocolViolation(f"{self._method}: the server gave the same cursor twice")
+        if len(self._seen) >= self._max_pages:
+            self._complete = True
+            raise ProtocolViolation(f"{self._method}: the list has more than {self._max_pages} pages")
         try:
             page = await self._request(self._method, PageParams(self._cursor), self._list.page, refresh=self._refresh)
         except PeerError as error:
@@ -76,8 +81,7 @@ class Pages(AsyncIterator[T], Generic[T]):
             self._seen.clear()
             self._passed_over |= self._given
             return
-        if self._cursor is not None:
-            self._seen.add(self._cursor)
+        self._seen.add(hash(self._cursor))
         self._take(getattr(page, self._list.items))
         self._cursor = page.next_cursor
         self._complete = self._cursor is None
@@ -85,6 +89,7 @@ class Pages(AsyncIterator[T], Generic[T]):
     def _take(self, items: list[T]) -> None:
         for item in items:
             identity = getattr(item, self._list.identity)
-            self._given.add(identity)
+            if not self._refresh:  # else nothing begins anew
+                self._given.add(identity)
             if identity not in self._passed_over:
                 self._items.append(item)

@@ -228,6 +228,14 @@ async def test_a_cursor_that_comes_back_is_a_protocol_violation_and_no_endless_l
     assert names == ["a", "b", "c"]
 
 
+async def test_a_listing_that_never_ends_is_a_protocol_violation_after_so_many_pages(autojump_clock: object) -> None:
+    pages = [{"tools": [], "nextCursor": str(number)} for number in range(10)]
+    async with scripted(_answering(*pages)) as (channel, peer), open_client(channel, max_pages=3) as client:
+        with pytest.raises(ProtocolViolation, match="more than 3 pages"):
+            await anext(client.list_tools())
+    assert methods_in(peer.wire).count("tools/list") == 3
+
+
 async def test_a_listing_that_is_left_early_asks_for_no_more_pages(autojump_clock: object) -> None:
     pages = ({"tools": [{"name": "a", **TOOL}], "nextCursor": "1"}, {"tools": []})
     async with scripted(_answering(*pages)) as (channel, peer), open_client(channel) as client:
