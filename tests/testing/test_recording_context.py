@@ -286,6 +286,30 @@ async def test_what_the_block_raises_leaves_it_as_it_is(autojump_clock: MockCloc
             raise LookupError("mine")
 
 
+async def test_what_the_block_raises_while_all_is_cancelled_from_outside_is_not_lost(autojump_clock: MockClock) -> None:
+    with pytest.raises(LookupError, match="mine"), trio.move_on_after(1):
+        async with RecordingContext() as ctx:
+            ctx.nursery.start_soon(trio.sleep_forever)
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise LookupError("mine")
+
+
+async def test_a_task_that_fails_does_not_hide_what_the_block_raises(autojump_clock: MockClock) -> None:
+    async def fail() -> None:
+        raise OSError("its own")
+
+    with pytest.raises(LookupError, match="mine") as caught:
+        async with RecordingContext() as ctx:
+            ctx.nursery.start_soon(fail)
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise LookupError("mine")
+    assert isinstance(caught.value.__cause__, ExceptionGroup)
+
+
 async def test_outside_of_a_block_there_is_no_nursery() -> None:
     ctx = RecordingContext()
     with pytest.raises(RuntimeError, match="async with"):

@@ -17,6 +17,7 @@ from ..jsonrpc.messages import RequestId
 from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.logs import RequestLog
+from ..runtime.together import failures_in
 from ..server.asking import AskingContext
 from ..server.context import Auth
 from ..spec.fields import JSONObject
@@ -154,14 +155,20 @@ class RecordingContext(AskingContext):
     @asynccontextmanager
     async def _run(self) -> AsyncGenerator[None]:
         failure: Exception | None = None
-        async with trio.open_nursery() as self._nursery:
-            if self._cancellation is not None:
-                self._nursery.cancel_scope.cancel(reason=self._cancellation.reason)
-            try:
-                yield
-            except Exception as error:  # as when a handler fails: its tasks are cancelled
-                failure = error
-                self._nursery.cancel_scope.cancel(reason="the block failed")
+        try:
+            async with trio.open_nursery() as self._nursery:
+                if self._cancellation is not None:
+                    self._nursery.cancel_scope.cancel(reason=self._cancellation.reason)
+                try:
+                    yield
+                except Exception as error:  # as when a handler fails: its tasks are cancelled
+                    failure = error
+                    self._nursery.cancel_scope.cancel(reason="the block failed")
+        except BaseExceptionGroup as group:
+            if failure is None:
+                raise
+            if failures_in(group):  # and no cancel from outside alone
+                raise failure from group
         if failure is not None:
             raise failure
 
