@@ -39,6 +39,8 @@ class Signature:
     schema: JSONObject
     returns: Any
     _model: type[msgspec.Struct]
+    _has_foreign: bool
+    """Whether some argument is of a type that msgspec does not know."""
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Signature:
@@ -73,16 +75,20 @@ class Signature:
             schema,
             hints.get("return", inspect.Parameter.empty),
             model,
+            _has_foreign(model),
         )
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
         from strings. Raises `BadArguments`."""
         try:
-            bound = msgspec.convert(arguments, self._model, strict=strict, dec_hook=_decode_foreign)
+            if strict and not self._has_foreign:  # each option adds to what converting takes
+                bound = msgspec.convert(arguments, self._model)
+            else:
+                bound = msgspec.convert(arguments, self._model, strict=strict, dec_hook=_decode_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             raise BadArguments(str(error)) from None
-        return {name: getattr(bound, name) for name in self.names}
+        return msgspec.structs.asdict(bound)
 
 
 def _is_context(hint: Any) -> bool:
@@ -120,6 +126,14 @@ def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObje
         raise TypeError(f"{name}: {error}") from None
     schema.pop("title", None)
     return model, schema
+
+
+def _has_foreign(model: type[msgspec.Struct]) -> bool:
+    try:
+        msgspec.json.schema_components([model])
+    except TypeError:  # there is no schema without our hook
+        return True
+    return False
 
 
 def schema_of(kind: Any) -> JSONObject:
