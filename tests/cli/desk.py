@@ -56,6 +56,26 @@ async def order(ctx: RequestContext) -> str:
     return f"{answer.action} {answer.content_as(Order)}"
 
 
+@dataclass
+class Word:
+    word: str
+
+
+@server.tool
+async def both(ctx: RequestContext) -> str:
+    """Ask two questions at the same time."""
+    words: dict[str, str] = {}
+
+    async def ask(question: str) -> None:
+        answer = (await ctx.elicit(question, Word)).content_as(Word)
+        words[question] = answer.word if answer else "nothing"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, "first?")
+        nursery.start_soon(ask, "second?")
+    return f"first: {words['first?']}, second: {words['second?']}"
+
+
 @server.tool
 async def visit(url: str, ctx: RequestContext) -> str:
     return (await ctx.elicit_url("Sign in, please.", url, "sign-in-1")).action

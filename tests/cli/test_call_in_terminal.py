@@ -85,6 +85,25 @@ async def test_form_can_be_edited_before_it_is_sent():
 
 
 @pytest.mark.parametrize("era", ERAS)
+async def test_questions_of_the_same_time_are_asked_one_after_another(era: str):
+    async with in_terminal(call(DESK, "both", "--era", era)) as terminal:
+        await terminal.read_until("word: ")
+        first = re.findall(r"asks: (\w+)\?", plain(terminal.shown))
+        assert len(first) == 1
+        terminal.type("one\n")
+        await terminal.read_until("edit [yes]: ")
+        assert len(re.findall(r"asks: (\w+)\?", plain(terminal.shown))) == 1
+        terminal.shown = ""
+        terminal.type("\n")
+        await answer(terminal, ("word: ", "two\n"), ("edit [yes]: ", "\n"))
+        assert await terminal.read_to_end() == 0
+    second = {"first": "second", "second": "first"}[first[0]]
+    result = plain(terminal.shown).splitlines()[-1]
+    assert f"{first[0]}: one" in result
+    assert f"{second}: two" in result
+
+
+@pytest.mark.parametrize("era", ERAS)
 async def test_ctrl_d_declines_a_form(era: str):
     async with in_terminal(call(DESK, "order", "--era", era)) as terminal:
         await answer(terminal, ("Dish: ", "\x04"))

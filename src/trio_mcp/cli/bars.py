@@ -18,11 +18,11 @@ _LONGEST = 60
 
 
 class Bar:
-    """One bar, drawn when there is news, so that it needs no thread of its own."""
+    """One bar, drawn when there is news: so it needs no thread of its own, and calls without progress get none."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
-        self._task = bars.add_task("waiting", total=None, count="")
+        self._task = bars.add_task("", total=None, visible=False, count="")
 
     def show(self, news: Progress) -> None:
         """Draw it anew. For `Client.call_tool`."""
@@ -32,6 +32,7 @@ class Bar:
             total=news.total,
             description=on_one_line(news.message or "", _LONGEST),
             count=_count(news),
+            visible=True,
             refresh=True,
         )
 
