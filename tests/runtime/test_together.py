@@ -84,6 +84,17 @@ async def test_what_fails_after_the_first_failure_is_logged(
     assert record.exc_info[1] is late
 
 
+async def test_an_interrupt_of_the_program_is_no_later_failure(autojump_clock: object) -> None:
+    async def interrupted() -> Any:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await run_together([fails(LookupError(), 1), interrupted])
+
+
 async def test_of_two_errors_that_are_answers_the_first_is_given_and_none_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

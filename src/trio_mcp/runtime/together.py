@@ -56,6 +56,7 @@ async def run_together(
         if not failed:
             await trio.lowlevel.checkpoint_if_cancelled()  # the same cancel, with its reason, outside of any group
             raise
+    failed.sort(key=lambda each: isinstance(each, Exception))  # an interrupt of the program is nobody's later failure
     for later in failed[1:]:
         if not isinstance(later, CodedError):  # which is an answer, and one was given
             logger.error("a call failed after another one had failed", exc_info=later)
