@@ -6,6 +6,7 @@ import gc
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -578,6 +579,25 @@ def test_whatever_the_pace_nothing_is_lost_but_repetition(steps: list[str]) -> N
             assert [change async for change in changes] == waiting
 
     trio.run(scenario, clock=MockClock(autojump_threshold=0))
+
+
+async def test_a_resource_that_is_not_among_the_acknowledged_is_not_subscribed() -> None:
+    async with scripted() as (client, server), trio.open_nursery() as nursery:
+        nursery.start_soon(partial(server.acknowledge, resourceSubscriptions=["note://b"]))
+        with pytest.raises(PeerError, match="Resource not found"):
+            await client.subscribe("note://a")
+        await server.receive("notifications/cancelled")
+
+
+@pytest.mark.parametrize("kind", ["input_required", "hologram", None])
+async def test_a_stream_that_ends_with_no_complete_result_has_failed(kind: Any) -> None:
+    """2026-07-28 basic, ResultType: MUST be considered invalid."""
+    async with scripted() as (client, server), trio.open_nursery() as nursery:
+        nursery.start_soon(server.acknowledge)
+        async with client.listen(tools=True) as changes:
+            await server.send({"id": server.seen[-1]["id"], "result": {"resultType": kind, "requestState": "x"}})
+            with pytest.raises(ProtocolViolation, match="subscriptions/listen"):
+                await anext(changes)
 
 
 async def test_a_server_that_never_acknowledges_is_given_up_after_the_limit_of_a_call(

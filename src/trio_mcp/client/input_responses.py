@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
@@ -20,6 +20,7 @@ from ..spec.input_required import InputRequiredResult
 from ..spec.revisions import Revision
 from .answers import Answer, Answers
 from .options import ClientSettings
+from .results import check_result_type
 
 __all__ = ["Completed", "InputRounds"]
 
@@ -70,7 +71,7 @@ class InputRounds:
             while True:
                 result = await self._outbound.request(method, params or None, revision, on_progress, trips=trips)
                 if trips.asked is None:
-                    _check_result_type(method, result)
+                    check_result_type(method, result)
                     return Completed(result, rounds, trips.received)
                 if rounds > self._settings.max_rounds:
                     raise ProtocolViolation(f"{method}: the server asked more than {rounds - 1} times for input")
@@ -117,12 +118,3 @@ def _giving(answer: Answer, revision: Revision) -> Callable[[], Awaitable[Any]]:
         return unstructure(await answer(), revision)
 
     return give
-
-
-def _check_result_type(method: str, result: Any) -> None:
-    """2026-07-28 basic, ResultType: absent means complete, anything unrecognised is invalid."""
-    kind = cast("JSONObject", result).get("resultType", "complete") if isinstance(result, dict) else "complete"
-    if kind == "input_required":
-        raise ProtocolViolation(f"{method}: the server asks for input, which this method has no place for")
-    if kind != "complete":
-        raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar, Unpack, cast
+from typing import Any, Final, Unpack, cast
 
 import attrs
 import trio
@@ -12,7 +12,7 @@ import trio
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
 from ..runtime.channel import MessageChannel
 from ..runtime.nurseries import open_service_nursery
-from ..spec.converters import structure, unstructure
+from ..spec.converters import unstructure
 from ..spec.errors import UNSUPPORTED_PROTOCOL_VERSION
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import DiscoverResult, Implementation, InitializeParams, InitializeResult
@@ -20,10 +20,9 @@ from ..spec.meta import SERVER_INFO
 from ..spec.revisions import LATEST_LEGACY, LATEST_MODERN, MODERN_REVISIONS, REVISIONS
 from .client import Client
 from .options import ClientOptions, ClientSettings
+from .results import check_result_type, structured
 
 __all__ = ["open_client"]
-
-T = TypeVar("T")
 
 _CLOSE_DEADLINE: Final = 1.0
 
@@ -125,12 +124,13 @@ async def _discover(client: Client) -> None:
             raise
         # The server is modern (no fall-back), but speaks other versions than we do.
         raise ProtocolViolation(f"the server speaks none of our modern revisions: {_supported(error.data)}") from error
-    result = _structured(data, DiscoverResult)
+    check_result_type("server/discover", data)
+    result = structured("server/discover", data, DiscoverResult)
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:
         raise PeerError(UNSUPPORTED_PROTOCOL_VERSION, "the server discovers, but serves legacy revisions only")
     info: Any = (result.meta or {}).get(SERVER_INFO)
-    server_info = _structured(info, Implementation) if info is not None else None
+    server_info = structured("server/discover", info, Implementation) if info is not None else None
     client.adopt(common[-1], server_info, result.capabilities, result.instructions)
 
 
@@ -144,7 +144,7 @@ async def _initialize(client: Client) -> None:
     offered = REVISIONS[client.settings.revision or LATEST_LEGACY.name]
     params = InitializeParams(offered.name, client.capabilities, client.settings.info)
     data: JSONObject = unstructure(params, offered)
-    result = _structured(await client.duplex.request("initialize", data, offered), InitializeResult)
+    result = structured("initialize", await client.duplex.request("initialize", data, offered), InitializeResult)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
         # 2025-11-25 lifecycle, Version Negotiation: the client SHOULD disconnect.
@@ -153,10 +153,3 @@ async def _initialize(client: Client) -> None:
         )
     client.adopt(revision, result.server_info, result.capabilities, result.instructions)
     client.duplex.notify("notifications/initialized")
-
-
-def _structured(data: Any, kind: type[T]) -> T:
-    try:
-        return structure(data, kind)
-    except ValueError as error:
-        raise ProtocolViolation(f"the server's opening makes no sense: {error}") from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..jsonrpc.errors import ProtocolViolation
 from ..spec.converters import structure
+from ..spec.fields import JSONObject
 
-__all__ = ["structured"]
+__all__ = ["check_result_type", "structured"]
 
 T = TypeVar("T")
 
@@ -20,3 +21,13 @@ def structured(method: str, result: Any, result_type: type[T]) -> T:
         return structure(result, result_type)
     except ValueError as error:
         raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
+
+
+def check_result_type(method: str, result: Any) -> None:
+    """Raise `ProtocolViolation` for a plain result of a modern revision that is not complete (2026-07-28 basic,
+    ResultType: absent means complete, anything unrecognised is invalid)."""
+    kind = cast("JSONObject", result).get("resultType", "complete") if isinstance(result, dict) else "complete"
+    if kind == "input_required":
+        raise ProtocolViolation(f"{method}: the server asks for input, which this method has no place for")
+    if kind != "complete":
+        raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")

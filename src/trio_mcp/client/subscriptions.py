@@ -25,6 +25,7 @@ from ..state.events import NotificationReceived
 from .call_limits import CallLimits
 from .callbacks import Callbacks
 from .changes import Change, change_in
+from .results import check_result_type
 
 __all__ = ["Changes", "Subscriptions"]
 
@@ -55,7 +56,9 @@ class Stream:
         for the acknowledgement."""
         try:
             with self._scope:
-                await ask(self._asked, partial(self._received, tell))
+                result = await ask(self._asked, partial(self._received, tell))
+                if result is not None:  # it was not cancelled by the server
+                    check_result_type("subscriptions/listen", result)
         except MCPError as error:
             # Its traceback knows this frame and so this stream, which is not to wait for the garbage collector.
             self.failure = error.with_traceback(None)
@@ -217,11 +220,12 @@ class Subscriptions:
         except BaseException:
             stream.leave()
             raise
-        if honoured.resource_subscriptions and uri not in self._streams and not stream.over.is_set():
+        is_honoured = uri in (honoured.resource_subscriptions or ())
+        if is_honoured and uri not in self._streams and not stream.over.is_set():
             self._streams[uri] = stream
             return
         stream.leave()
-        if not honoured.resource_subscriptions:
+        if not is_honoured:
             raise PeerError(LATEST_MODERN.resource_not_found, "Resource not found", {"uri": uri})
 
     async def _follow(self, stream: Stream, what: str) -> None:

@@ -226,7 +226,17 @@ async def test_a_connection_that_is_lost_while_opening_is_connection_lost(autoju
                 pass
 
 
-@pytest.mark.parametrize("answer", [None, [], {"supportedVersions": 5}, {"supportedVersions": ["2026-07-28"]}, "text"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        [],
+        {"supportedVersions": 5},
+        {"supportedVersions": ["2026-07-28"]},
+        {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "hologram"},
+        "text",
+    ],
+)
 async def test_a_discovery_that_makes_no_sense_is_a_protocol_violation(autojump_clock: object, answer: Any) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.result(await peer.until("server/discover"), answer)
