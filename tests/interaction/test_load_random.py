@@ -1,4 +1,4 @@
-"""SV: whatever several clients do at once, each request is answered once or cancelled, and in the end nothing counts."""
+"""SV: whatever several clients do at once, each request is answered once or cancelled, and nothing counts then."""
 
 from __future__ import annotations
 

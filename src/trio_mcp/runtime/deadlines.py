@@ -59,6 +59,10 @@ class Deadlines:
                     await self.task.sleep()  # until something earlier comes
                 continue
             heapq.heappop(self._due)
-            scope = self._scopes.pop(number, None)
-            if scope is not None:
-                self._expire(scope)
+            self._passed(number)
+
+    def _passed(self, number: int) -> None:
+        """Not in `_run`, which sleeps next and would keep the request alive meanwhile."""
+        scope = self._scopes.pop(number, None)
+        if scope is not None:
+            self._expire(scope)

@@ -30,9 +30,8 @@ class LateProgress:
         while True:
             while not self._waiting:
                 await self.task.sleep()
-            reporter = self._waiting[0]
-            if reporter.due is not None and reporter.due > trio.current_time():
-                await trio.sleep_until(reporter.due)
+            due = self._waiting[0].due  # no more of it: who sleeps would keep its request alive
+            if due is not None and due > trio.current_time():
+                await trio.sleep_until(due)
             else:
-                self._waiting.popleft()
-                reporter.let_out()
+                self._waiting.popleft().let_out()

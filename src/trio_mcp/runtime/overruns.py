@@ -35,9 +35,14 @@ class Overruns:
         while True:
             while not self._watched:
                 await self.task.sleep()
-            scope, due = next(iter(self._watched.items()))
+            due = next(iter(self._watched.values()))
             if due > trio.current_time():
                 await trio.sleep_until(due)
             else:
-                del self._watched[scope]
-                self._report(scope)
+                self._report_oldest()
+
+    def _report_oldest(self) -> None:
+        """Not in `_run`, which sleeps next and would keep the request alive meanwhile."""
+        scope = next(iter(self._watched))
+        del self._watched[scope]
+        self._report(scope)

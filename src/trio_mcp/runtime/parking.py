@@ -128,8 +128,8 @@ class Parking:
         while True:
             while not self._places:
                 await self.task.sleep()
-            place = next(iter(self._places.values()))
-            if place.due > trio.current_time():
-                await trio.sleep_until(place.due)
+            due = next(iter(self._places.values())).due  # no more of it: who sleeps would keep it alive
+            if due > trio.current_time():
+                await trio.sleep_until(due)
             else:
-                self._expire(place.scope, f"no answers came within {timeout:g} seconds")
+                self._expire(next(iter(self)), f"no answers came within {timeout:g} seconds")

@@ -1,0 +1,78 @@
+"""A request that has ended is kept by nothing: all that it was called with may be large, or secret."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp import Limits, RequestContext, Server
+from trio_mcp.runtime.request_scope import RequestScope, current_request
+
+from .memory_peer import MODERN, MemoryPeer, connected
+from .rounds import ALL, ask, asked
+
+REMAINING = "trio-mcp/remainingMs"
+
+
+class Called:
+    """A server, its client, and who still remembers the request that it served."""
+
+    def __init__(self) -> None:
+        self.requests: list[weakref.ref[RequestScope]] = []
+        self.peer: MemoryPeer
+        self.server = Server("s", limits=Limits(retry_timeout=5, deadline_grace=0))
+
+        @self.server.tool
+        async def where(ctx: RequestContext) -> str:
+            self.requests.append(weakref.ref(current_request.get()))
+            ctx.progress(1)
+            ctx.progress(2)  # kept for later
+            return (await ctx.list_roots())[0].uri
+
+    async def is_released(self) -> bool:
+        await trio.sleep(0.2)  # progress that was kept for later may wait in line for one interval
+        (request,) = self.requests
+        return request() is None
+
+
+@pytest.fixture
+async def called(autojump_clock: MockClock) -> AsyncIterator[Called]:
+    called = Called()
+    async with connected(called.server, MODERN, ALL) as called.peer:
+        gc.disable()
+        try:
+            yield called
+        finally:
+            gc.enable()
+
+
+async def test_one_that_was_answered_in_its_second_round_is_released(called: Called) -> None:
+    first, result = await ask(called.peer, "where", token=1)
+    await called.peer.retry(first, result)
+    assert await called.is_released()
+
+
+async def test_one_that_was_cancelled_while_parked_is_released(called: Called) -> None:
+    first, _ = await ask(called.peer, "where", token=1)
+    await called.peer.cancel(first["id"])
+    assert await called.is_released()
+
+
+async def test_one_for_which_nobody_came_back_is_released(called: Called) -> None:
+    await ask(called.peer, "where")
+    await trio.sleep(5.5)
+    assert await called.is_released()
+
+
+async def test_one_whose_deadline_passed_is_released(called: Called) -> None:
+    message: dict[str, Any] = called.peer.message("tools/call", {"name": "where"}, meta={REMAINING: 1000})
+    await called.peer.send(message)
+    asked(await called.peer.reply(message["id"]))
+    await trio.sleep(1.5)
+    assert await called.is_released()
