@@ -65,6 +65,12 @@ async def test_what_cannot_be_meant_is_a_usage_error(words: list[str], told: str
     assert "Traceback" not in ended.stderr
 
 
+async def test_argument_that_is_no_text_is_a_usage_error():
+    ended = await run([*CALL, DESK, "hang", "note=\udcff"])
+    assert ended.status == 2
+    assert "the arguments cannot be sent" in ended.stderr
+
+
 async def test_arguments_can_be_one_json_object():
     ended = await run([*CALL, DESK, "pack", "--json", '{"files": 3}', "--log-level", "off"])
     assert ended.stdout == "packed 3\n"

@@ -73,6 +73,24 @@ def test_question_says_what_an_empty_line_stands_for():
 
 
 @pytest.mark.parametrize(
+    ("schema", "default"),
+    [
+        ({"type": "integer", "default": 3}, 3),
+        ({"type": "integer", "maximum": 2, "default": 3}, None),
+        ({"type": "boolean", "default": False}, False),
+        ({"type": "string", "default": {"a": 1}}, None),
+        (COLOURS | {"default": "g"}, "g"),
+        (COLOURS | {"default": "blue"}, None),
+        (TAGS | {"default": ["old"]}, ["old"]),
+        (TAGS | {"default": ["blue"]}, None),
+        (TAGS | {"default": [["old"]]}, None),
+    ],
+)
+def test_default_that_could_not_be_sent_is_none(schema: dict[str, Any], default: object):
+    assert field(schema).default == default
+
+
+@pytest.mark.parametrize(
     "schema",
     [
         {},

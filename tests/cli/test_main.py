@@ -1,10 +1,17 @@
 """The command itself: help, versions, and what it does without its extra."""
 
+import shlex
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from tests.cli.commands import TRIO_MCP, run
+from tests.cli.terminals import in_terminal
+
+import trio_mcp.cli
+
+DEMO_SERVER = Path(trio_mcp.cli.__file__).with_name("demo_server.py")
 
 
 async def test_version_is_that_of_the_distribution():
@@ -36,3 +43,24 @@ async def test_without_the_extra_it_says_what_to_install(missing: str):
 async def test_importing_the_package_imports_nothing_of_the_extra():
     ended = await run([sys.executable, "-c", "import sys, trio_mcp; print({'click', 'rich'} & set(sys.modules))"])
     assert ended.stdout == "set()\n"
+
+
+async def test_a_command_loads_only_what_it_needs():
+    heavy = {"rich", "jsonschema_rs", "trio_mcp.client.client", "trio_mcp.connecting.targets", "trio_mcp.hosting.group"}
+    code = f"import sys, trio_mcp.cli.commands; print({heavy} & set(sys.modules))"
+    assert (await run([sys.executable, "-c", code])).stdout == "set()\n"
+
+
+async def test_reader_that_goes_away_is_no_traceback():
+    command = f"{shlex.join(TRIO_MCP)} inspect {DEMO_SERVER} --json | head -n 1"
+    ended = await run(["bash", "-c", command])
+    assert (ended.stdout, ended.stderr) == ("{\n", "")
+
+
+async def test_ctrl_c_is_no_traceback():
+    silent = "import sys; print('here', file=sys.stderr, flush=True); sys.stdin.read()"
+    async with in_terminal([*TRIO_MCP, "inspect", "--stderr", "--", sys.executable, "-c", silent]) as terminal:
+        await terminal.read_until("here")
+        terminal.type("\x03")
+        assert await terminal.read_to_end() == 130
+    assert "Traceback" not in terminal.shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,8 +11,9 @@ from typing import Any, Final
 import trio
 
 from .. import CallToolResult, Client, MCPError, Progress, TextContent, open_stdio
-from ..runtime.nurseries import open_service_nursery
+from .interrupts import run_until_interrupted
 from .screen import Screen
+from .statuses import INTERRUPTED
 
 __all__ = ["PATIENCE", "Disappointed", "label", "pack", "pack_again", "run_demo", "watch"]
 
@@ -32,29 +32,14 @@ def run_demo(tell: Callable[[Screen], Awaitable[None]] | None = None) -> int:
     Return the exit status: 0, 1 when it failed, 130 after Ctrl-C.
     """
     try:
-        finished = trio.run(_until_interrupted, tell or _story_over_stdio)
+        run_until_interrupted(lambda: (tell or _story_over_stdio)(Screen()))
+    except KeyboardInterrupt:
+        print("\ntrio-mcp demo: interrupted; the server process has exited", file=sys.stderr)
+        return INTERRUPTED
     except (MCPError, Disappointed, trio.TooSlowError) as error:
         print(f"trio-mcp demo: {error or 'the server did not answer in time'}", file=sys.stderr)
         return 1
-    if not finished:
-        print("\ntrio-mcp demo: interrupted; the server process has exited", file=sys.stderr)
-    return 0 if finished else 130
-
-
-async def _until_interrupted(tell: Callable[[Screen], Awaitable[None]]) -> bool:
-    """Whether the story came to its end. Ctrl-C is a cancel like any other: the child is gone when this
-    returns."""
-    with trio.open_signal_receiver(signal.SIGINT) as interrupts:
-        async with open_service_nursery("the story is over") as nursery:
-            with trio.CancelScope() as story:
-
-                async def leave_at_interrupt() -> None:
-                    async for _ in interrupts:
-                        story.cancel(reason="Ctrl-C")
-
-                nursery.start_soon(leave_at_interrupt)
-                await tell(Screen())
-    return not story.cancelled_caught
+    return 0
 
 
 async def _story_over_stdio(screen: Screen) -> None:

@@ -7,10 +7,10 @@ from typing import Final
 
 import trio
 
-from ..jsonrpc.errors import CodedError, MCPError, PeerError, ProtocolViolation
+from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
 from .plain import printable
-from .statuses import NO_CONNECTION, OUT_OF_TIME, SERVER_ERROR
+from .statuses import NO_CONNECTION, OUT_OF_TIME, SERVER_ERROR, USAGE
 
 __all__ = ["WITH_SERVER", "say", "say_error"]
 
@@ -41,6 +41,9 @@ def say_error(error: Exception) -> int:
         case ProtocolViolation():
             say(f"the server does not keep to the protocol: {error}")
             return SERVER_ERROR
+        case NotSerializable():
+            say(f"the arguments cannot be sent: {error}")
+            return USAGE
         case _:
             say(str(error))
             return SERVER_ERROR

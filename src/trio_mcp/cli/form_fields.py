@@ -97,15 +97,23 @@ def _field(name: str, schema: Any, required: bool) -> FormField:
         rules = SchemaValidator({"$schema": _DIALECT} | {key: members[key] for key in _CHECKED if key in members})
     except ValueError as error:
         raise _bad(f"field {on_one_line(name)!r}: {error}") from None
+    default = members.get("default")
+    if rules.faults(default) is not None or not _is_chosen(default, choices):
+        default = None  # it could not be sent
     return FormField(
         name=name,
         kind=kind,
         title=on_one_line(title),
         required=required,
-        default=members.get("default"),
+        default=default,
         choices=choices,
         rules=rules,
     )
+
+
+def _is_chosen(default: Any, choices: tuple[tuple[str, str], ...]) -> bool:
+    values = [value for value, _ in choices]
+    return not choices or all(one in values for one in (_list(default) or [default]))
 
 
 def _choices(members: JSONObject) -> tuple[tuple[str, str], ...]:

@@ -18,6 +18,7 @@ from ..spec.fields import JSONObject
 from ..spec.prompts import Prompt
 from ..spec.tools import Tool
 from .endings import WITH_SERVER, say_error
+from .interrupts import run_until_interrupted
 from .offers import Offers, ask_for_offers
 from .plain import on_one_line, printable
 from .schema_words import type_words
@@ -37,7 +38,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Literal["auto", "moder
                 return await ask_for_offers(client)
 
     try:
-        offers = trio.run(ask)
+        offers = run_until_interrupted(ask)
     except WITH_SERVER as error:
         return say_error(error)
     if as_json:

@@ -14,6 +14,7 @@ from ..connecting.targets import Command
 from ..spec.fields import JSONObject
 from .endings import WITH_SERVER, say, say_error
 from .hosts import Host
+from .interrupts import run_until_interrupted
 from .json_text import NotEditable, parse_object, with_value
 from .kept_file import CannotChange, KeptFile
 from .offers import Offers, ask_for_offers
@@ -53,7 +54,7 @@ def install_server(wanted: Installation) -> int:
     except NotEditable as error:
         return _refused(f"{wanted.file} stays as it is: {error}")
     try:
-        offers = trio.run(_tried, wanted)
+        offers = run_until_interrupted(lambda: _tried(wanted))
     except WITH_SERVER as error:
         say("the server was started as the host will start it, and did not answer:")
         return say_error(error)
