@@ -28,18 +28,22 @@ _CLOSE_DEADLINE: Final = 1.0
 
 
 @asynccontextmanager
-async def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
-    """A client over ``channel``, ready for calls; closed with the block.
+async def open_client(
+    channel: MessageChannel, *, begun: float | None = None, **options: Unpack[ClientOptions]
+) -> AsyncGenerator[Client]:
+    """A client over ``channel``, ready for calls; closed with the block. ``begun``: when connecting began, on trio's
+    clock; now, if nobody says.
 
     Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
     `PeerError` when the server refuses, and `ProtocolViolation` when the two have no revision in common.
     """
     client = Client(channel, ClientSettings(**options))
+    ready_by = (trio.current_time() if begun is None else begun) + client.settings.connect_timeout
     async with open_service_nursery("the client was closed") as nursery:
         client.subscriptions.services = nursery
         await nursery.start(client.duplex.run)
         try:
-            with trio.fail_after(client.settings.connect_timeout):
+            with trio.fail_at(ready_by):
                 await _negotiate(client)
                 if client.revision.changes == "listen" and client.settings.on_list_changed is not None:
                     await client.subscriptions.follow_lists(client.server_capabilities, client.settings.probe_timeout)

@@ -24,9 +24,10 @@ async def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> As
 
     ``options`` are those of `ClientSettings`. Raises as `open_client`; `ConnectionLost` too when nobody listens.
     """
+    begun = trio.current_time()
     with _connecting(f"{host} port {port}", options):
         stream = await trio.open_tcp_stream(host, port)
-    async with _open_lines(stream, options) as client:
+    async with _open_lines(stream, begun, options) as client:
         yield client
 
 
@@ -34,9 +35,10 @@ async def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> As
 async def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
     """Connect to the server that listens on a Unix socket, one message per line. As `open_tcp`."""
     name = os.fspath(path)
+    begun = trio.current_time()
     with _connecting(name, options):
         stream = await trio.open_unix_socket(name)
-    async with _open_lines(stream, options) as client:
+    async with _open_lines(stream, begun, options) as client:
         yield client
 
 
@@ -50,8 +52,8 @@ def _connecting(where: str, options: ClientOptions) -> Generator[None]:
 
 
 @asynccontextmanager
-async def _open_lines(stream: trio.SocketStream, options: ClientOptions) -> AsyncGenerator[Client]:
+async def _open_lines(stream: trio.SocketStream, begun: float, options: ClientOptions) -> AsyncGenerator[Client]:
     async with stream:
         channel = LineChannel(stream, ClientSettings(**options).limits.max_message_bytes)
-        async with open_client(channel, **options) as client:
+        async with open_client(channel, begun=begun, **options) as client:
             yield client

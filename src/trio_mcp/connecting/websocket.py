@@ -41,6 +41,7 @@ async def open_websocket(
     where = _Where.of(url)
     settings = ClientSettings(**options)
     limits = settings.limits
+    begun = trio.current_time()
     extra = [(name.encode("ascii"), value.encode("latin-1")) for name, value in (headers or {}).items()]
     async with open_service_nursery("the connection was closed") as nursery:
         with trio.fail_after(settings.connect_timeout):
@@ -57,7 +58,7 @@ async def open_websocket(
                 if where.secure or channel.was_answered:
                     raise
                 raise ConnectionLost(f"{error}, without an answer; if it wants TLS, the URL is wss://…") from None
-        async with open_client(channel, **options) as client:
+        async with open_client(channel, begun=begun, **options) as client:
             yield client
 
 

@@ -9,7 +9,9 @@ import trio
 from tests.interaction.client.raw import RawServer, alive, cancels_in, methods_in, text_of
 
 from trio_mcp import Client, ConnectionLost, PeerError, Progress, fail_after_silence, open_stdio
+from trio_mcp.client.opening import open_client
 from trio_mcp.testing import ScriptedServer, open_scripted_server
+from trio_mcp.transports.memory import memory_channel_pair
 
 LEGACY = "2025-11-25"
 
@@ -156,6 +158,16 @@ async def test_tmo_06_the_limit_of_connecting_ends_with_connecting(autojump_cloc
     async with open_scripted_server(script, connect_timeout=1) as client:
         await trio.sleep(3)
         assert text_of(await client.call_tool("any")) == "done"
+
+
+async def test_tmo_06_what_came_before_the_opening_counts(autojump_clock: object) -> None:
+    ours, _ = memory_channel_pair()
+    begun = trio.current_time()
+    await trio.sleep(3)
+    with pytest.raises(trio.TooSlowError):
+        async with open_client(ours, begun=begun, connect_timeout=5):
+            pytest.fail("nobody answered")
+    assert trio.current_time() == pytest.approx(begun + 5)
 
 
 async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(tmp_path: Path) -> None:
