@@ -29,7 +29,8 @@ def chart(samples: Samples, suite: str) -> str:
     """Dots on a logarithmic scale: right is better."""
     measures = [measure for measure in MEASURES if measure.suite == suite and len(samples.of(measure)) > 1]
     subjects = sorted(
-        {name for measure in measures for name in samples.of(measure)} - {FLOOR}, key=lambda name: name != OURS_NAME
+        {name for measure in measures for name in samples.of(measure)} - {FLOOR},
+        key=lambda name: (name != OURS_NAME, name),
     )
     colours = dict(zip(subjects, _COLOURS, strict=False))
     height = _TOP + _ROW * len(measures) + 30
