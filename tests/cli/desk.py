@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 import trio
 
-from trio_mcp import CallToolResult, ImageContent, RequestContext, Server, TextContent, ToolError
+from trio_mcp import CallToolResult, CodedError, ImageContent, RequestContext, Server, TextContent, ToolError
 
 server = Server("desk", "1.0")
 
@@ -32,6 +32,12 @@ async def fail() -> str:
 @server.tool
 async def picture() -> CallToolResult:
     return CallToolResult([TextContent("a dot\x07"), ImageContent("AAAA", "image/png")])
+
+
+@server.tool
+async def locked() -> str:
+    page = {"mode": "url", "url": "https://b\u00fccher.example/in", "message": "Sign \x1bin.", "elicitationId": "1"}
+    raise CodedError(-32042, "Sign in first", {"elicitations": [page]})
 
 
 @server.tool

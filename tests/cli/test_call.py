@@ -83,6 +83,15 @@ async def test_where_nobody_can_be_asked_the_server_is_told_so():
     assert "'elicitation'" in ended.stderr
 
 
+async def test_pages_that_must_be_visited_first_are_shown():
+    ended = await run([*CALL, DESK, "locked", "--era", "legacy"])
+    assert ended.status == 4
+    assert ended.stderr == (
+        "trio-mcp: visit this page, then call again: https://b\\xfccher.example/in (Sign \ufffdin.)\n"
+        "trio-mcp: the server answered with an error: Sign in first (code -32042)\n"
+    )
+
+
 async def test_server_that_dies_is_a_sentence_with_its_last_lines():
     ended = await run([*CALL, DESK, "die"])
     assert ended.status == 3

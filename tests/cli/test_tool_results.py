@@ -1,0 +1,49 @@
+"""Results of tools, as they are printed."""
+
+import json
+
+import pytest
+
+from trio_mcp import (
+    REVISIONS,
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from trio_mcp.cli.tool_results import show_result
+
+LATEST = REVISIONS["2026-07-28"]
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        (TextContent("two\nlines"), "two\nlines"),
+        (AudioContent("AAAA" * 4, "audio/wav"), "[audio, audio/wav, 12 bytes]"),
+        (ResourceLink("menu", "shop://menu"), "[resource shop://menu: menu]"),
+        (EmbeddedResource(TextResourceContents("shop://menu", "soup")), "soup"),
+        (EmbeddedResource(BlobResourceContents("shop://dot", "AAAA")), "[resource shop://dot, 3 bytes]"),
+    ],
+)
+def test_each_kind_of_content_is_told_in_words(block, words: str, capsys: pytest.CaptureFixture[str]):
+    show_result(CallToolResult([block]), LATEST, raw=False)
+    assert capsys.readouterr() == (f"{words}\n", "")
+
+
+def test_structured_content_is_printed_where_there_is_nothing_else(capsys: pytest.CaptureFixture[str]):
+    show_result(CallToolResult([], structured_content={"a": [1]}), LATEST, raw=False)
+    assert json.loads(capsys.readouterr().out) == {"a": [1]}
+    show_result(CallToolResult([TextContent("one")], structured_content={"a": [1]}), LATEST, raw=False)
+    assert capsys.readouterr().out == "one\n"
+
+
+def test_failure_goes_to_stderr_unless_all_of_it_is_wanted(capsys: pytest.CaptureFixture[str]):
+    failed = CallToolResult([TextContent("no luck")], is_error=True)
+    show_result(failed, LATEST, raw=False)
+    assert capsys.readouterr() == ("", "no luck\n")
+    show_result(failed, LATEST, raw=True)
+    assert json.loads(capsys.readouterr().out)["isError"] is True
