@@ -220,3 +220,21 @@ async def test_a_handler_that_asks_nothing_for_ever_can_be_cancelled_by_a_legacy
         await peer.cancel(call["id"])
         assert await peer.everything(1) == []
     assert 0 < len(runs) < 100
+
+
+async def test_a_question_that_was_changed_into_none_meanwhile_fails_the_call(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def change(ctx: RequestContext) -> None:
+        params: dict[str, Any] = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+        ctx.nursery.start_soon(ctx.elicit_raw, params)
+        for _ in range(2):
+            await trio.lowlevel.checkpoint()
+        params["message"] = float("nan")
+        await trio.sleep_forever()
+
+    async with connected(server, MODERN, ALL) as peer:
+        assert (await peer.error("change"))["code"] == -32603
+        assert server.statistics().parked == 0
+        assert server.statistics().in_flight == 0
