@@ -49,3 +49,10 @@ def test_every_changed_character_is_noticed() -> None:
 def test_short_secrets_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 32 bytes, not 5"):
         Server("s", secrets=[OLD, b"short"])
+
+
+def test_a_secret_is_no_text() -> None:
+    with pytest.raises(TypeError):
+        RequestStates(["x" * 40])  # type: ignore[list-item]
+    with pytest.raises(TypeError):
+        RequestStates(b"x" * 40)  # type: ignore[arg-type]

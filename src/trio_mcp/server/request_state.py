@@ -52,13 +52,14 @@ class RequestStates:
 
     The first one seals, and each opens, so that a new one can be put in front while what the old one sealed is
     still out. Processes that share a secret open each other's. Raises `ValueError` for a secret of less than 32
-    bytes. Without any, a random one lives as long as this object.
+    bytes, and `TypeError` for text. Without any, a random one lives as long as this object.
     """
 
     def __init__(self, shared: Sequence[bytes] = ()) -> None:
         for secret in shared:
-            if len(secret) < _LEAST_SECRET:
-                raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes, not {len(secret)}")
+            size = memoryview(secret).nbytes  # which no text has, from a variable of the environment for example
+            if size < _LEAST_SECRET:
+                raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes, not {size}")
         self._secrets = tuple(shared) or (secrets.token_bytes(_LEAST_SECRET),)
 
     @cached_property
