@@ -66,7 +66,8 @@ class Limits:
     max_server_bytes: int = _bound(512 * 1024 * 1024)
     """Bytes on the wire of all those requests. Beyond it as ``max_inbound_bytes``."""
     worker_threads: int = _bound(40)
-    """Threads for plain ``def`` handlers, for the whole server. Further calls wait for a free one."""
+    """Threads for plain ``def`` handlers, for the whole server. Further calls wait for a free one. A handler that asks
+    its client keeps its thread while it waits, up to ``retry_timeout``: let those that ask be ``async def``."""
     progress_interval: float = _seconds(0.1)
     """Least time between two progress notifications of one request."""
     cleanup_grace: float = _seconds(5.0)
