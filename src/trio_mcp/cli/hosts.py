@@ -50,7 +50,7 @@ HOSTS: Final[dict[str, Host]] = {
         title="Claude Desktop",
         path=_claude_desktop(),
         # The page names the path on macOS; the one on Linux is that of the official package, mcp.cli.claude.
-        source="https://modelcontextprotocol.io/docs/develop/connect-local-servers",
+        source="https://modelcontextprotocol.io/quickstart/user",
     ),
     "claude-code": Host(
         title="Claude Code, in this project",

@@ -75,6 +75,6 @@ def _words(typed: str) -> list[str]:
         raise NoTarget("an empty string is no server")
     if shutil.which(words[0]) is None:
         raise NoTarget(
-            f"{typed!r} is no URL, Python file (FILE.py) or configured server, and there is no command {words[0]!r}"
+            f"{typed!r} is no URL, no Python file and no configured server, and there is no command {words[0]!r}"
         )
     return words
