@@ -31,6 +31,7 @@ from .downstream import Downstream
 from .forwarding import forward, upstream_error
 from .listening import listen
 from .reaching import Reach
+from .turns import Turns
 from .upstream import Upstream
 
 __all__ = ["ProxyConnection"]
@@ -74,6 +75,7 @@ class ProxyConnection:
         self._state = self.duplex.state
         self._downstream = Downstream(self.duplex)
         self._reach: Reach | None = None
+        self._turns = Turns()
         self._special: dict[str, Callable[[RequestScope, Upstream], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "server/discover": self._discover,
@@ -101,8 +103,13 @@ class ProxyConnection:
         if not self.duplex.wiring.ending.is_set():  # else the last replies are on their way already
             self.duplex.shut_down(reason)
 
+    @property
+    def _upstream(self) -> Upstream | None:
+        """The server behind, if it was reached already."""
+        return self._reach.upstream if self._reach is not None else None
+
     async def _leave(self) -> None:
-        upstream = self._reach.upstream if self._reach is not None else None
+        upstream = self._upstream
         if upstream is not None:
             upstream.forget(self._downstream)
             if upstream.shared:
@@ -114,21 +121,28 @@ class ProxyConnection:
         """See `RequestHandler.answer_now`."""
         if request.method.name == "ping" and not self._is_legacy_behind():
             return _DONE
+        upstream = self._upstream
+        if request.method.name == "server/discover" and upstream is not None:
+            self._adopt(upstream)
+            return _discovered(upstream)
+        self._turns.note(request)
         if request.method.may_ask and not request.revision.server_requests:
             return self._retries.read(request)
         return NOT_NOW
 
     def _is_legacy_behind(self) -> bool:
         """Whether there is somebody behind who can be pinged: the answer is theirs then."""
-        upstream = self._reach.upstream if self._reach is not None else None
+        upstream = self._upstream
         return upstream is not None and "ping" in upstream.revision.methods and not self.duplex.wiring.ending.is_set()
 
     async def answer(self, scope: RequestScope) -> Any:
         """See `RequestHandler.answer`."""
         assert self._reach is not None, "requests come while it runs"
-        upstream = await self._reach.reached(scope.request)
+        request = scope.request
+        upstream = await self._reach.reached(request)
         self._adopt(upstream)
-        special = self._special.get(scope.request.method.name)
+        await self._turns.take(request)
+        special = self._special.get(request.method.name)
         if special is None:
             return await forward(scope, self._downstream, upstream)
         try:
@@ -153,9 +167,7 @@ class ProxyConnection:
         return InitializeResult(scope.request.revision.name, client.server_capabilities, info, client.instructions)
 
     async def _discover(self, scope: RequestScope, upstream: Upstream) -> DiscoverResult:
-        client = upstream.client
-        versions = [row.name for row in MODERN_REVISIONS]
-        return DiscoverResult(versions, client.server_capabilities, client.instructions)
+        return _discovered(upstream)
 
     async def _set_level(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
         level = structure_params(scope.request.params, SetLevelParams).level.value
@@ -198,7 +210,13 @@ class ProxyConnection:
 
     async def notified(self, event: NotificationReceived) -> None:
         """See `RequestHandler.notified`: it is for the server behind, where that knows it."""
-        upstream = self._reach.upstream if self._reach is not None else None
+        upstream = self._upstream
         if upstream is not None and event.method.name in upstream.revision.methods:
             await upstream.client.duplex.outbox.room()
             upstream.client.duplex.notify(event.method.name, event.params or None)
+
+
+def _discovered(upstream: Upstream) -> DiscoverResult:
+    client = upstream.client
+    versions = [row.name for row in MODERN_REVISIONS]
+    return DiscoverResult(versions, client.server_capabilities, client.instructions)

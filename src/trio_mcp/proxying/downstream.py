@@ -174,6 +174,8 @@ class Downstream:
         return any(request.log_level is not None and _passes(rank, request.log_level) for request in waiting)
 
     async def _tell(self, event: NotificationReceived) -> None:
+        if event.method.name == "notifications/message" and not self._is_for_us(event, named=True):
+            return  # the call that it belongs to was cancelled meanwhile
         params = event.params
         meta = params.get("_meta")
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
