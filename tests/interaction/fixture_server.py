@@ -2,8 +2,8 @@
 what its first argument names: ``websocket`` or ``tcp``, on a free port of this machine, which it prints.
 
 Every tool writes what happens to it into a journal, as JSON lines ``{call, tool, event, t}``: ``call`` is the
-request's id, ``event`` is ``start``, ``cancelled``, ``finally``, ``end`` or what the tool's docstring says. The
-journal is the file named in the environment, and nothing is written without one.
+request's id as the client knows it, ``event`` is ``start``, ``cancelled``, ``finally``, ``end`` or what the tool's
+docstring says. The journal is the file named in the environment, and nothing is written without one.
 """
 
 from __future__ import annotations
@@ -60,10 +60,15 @@ def note(call: Any, tool: str, event: str, **more: Any) -> None:
         os.write(_journal_fd, line.encode() + b"\n")
 
 
+def call_of(ctx: RequestContext | WorkerContext) -> Any:
+    """The id of the request as its client knows it: behind a proxy it has another one here."""
+    return ctx.meta.get("test/call", ctx.request_id)
+
+
 @contextmanager
 def journal(ctx: RequestContext | WorkerContext, tool: str) -> Iterator[None]:
     """``start``, then ``end``, or ``cancelled`` with its cause and reason, and ``finally`` in any case."""
-    call = ctx.request_id
+    call = call_of(ctx)
     note(call, tool, "start")
     try:
         yield
@@ -134,12 +139,12 @@ async def cleanup(ms: float, ctx: RequestContext, child: bool = False) -> str:
     with journal(ctx, "cleanup"):
         if child:
             process = await trio.lowlevel.open_process(["sleep", "1000"], stdout=subprocess.DEVNULL)
-            note(ctx.request_id, "cleanup", "child", pid=process.pid)
+            note(call_of(ctx), "cleanup", "child", pid=process.pid)
         try:
             await trio.sleep_forever()
         finally:
             with trio.CancelScope(shield=True):
-                note(ctx.request_id, "cleanup", "cleaning")
+                note(call_of(ctx), "cleanup", "cleaning")
                 await trio.sleep(ms / 1000)
                 if process is not None:
                     process.kill()
@@ -152,7 +157,7 @@ def thread_sleep(ms: float, ctx: WorkerContext) -> str:
     """Wait in a thread until the time is over or the cancelled flag is set (event ``flag``)."""
     with journal(ctx, "thread_sleep"):
         if ctx.cancelled.wait(ms / 1000):
-            note(ctx.request_id, "thread_sleep", "flag", thread=threading.get_ident())
+            note(call_of(ctx), "thread_sleep", "flag", thread=threading.get_ident())
     return f"slept {ms:g}"
 
 
@@ -178,9 +183,9 @@ async def late_progress(ms: float, then: Literal["return", "raise", "wait"], ctx
     async def report() -> None:
         await over.wait()
         await trio.sleep(ms / 1000)
-        note(ctx.request_id, "late_progress", "late", sent=ctx.progress(99))
+        note(call_of(ctx), "late_progress", "late", sent=ctx.progress(99))
         await ctx.log.emergency("late")
-        note(ctx.request_id, "late_progress", "later")
+        note(call_of(ctx), "late_progress", "later")
 
     over = trio.Event()
     background.start_soon(report)
@@ -214,7 +219,7 @@ async def ask(kind: Literal["sampling", "elicitation", "url", "roots"], ctx: Req
                 case "roots":
                     answers[place] = " ".join(root.uri for root in await ctx.list_roots())
         except MCPError as error:
-            note(ctx.request_id, "ask", "raised", error=type(error).__name__, place=place)
+            note(call_of(ctx), "ask", "raised", error=type(error).__name__, place=place)
             code = "" if isinstance(error, ConnectionLost) else getattr(error, "code", "")
             answers[place] = f"{type(error).__name__} {code}: {error}"
 
@@ -287,7 +292,7 @@ async def flood(kind: Literal["progress", "log"], n: int, ctx: RequestContext) -
 async def spawn(ctx: RequestContext) -> int:
     """Start a grandchild that outlives the call; its process id."""
     process = await trio.lowlevel.open_process(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    note(ctx.request_id, "spawn", "child", pid=process.pid)
+    note(call_of(ctx), "spawn", "child", pid=process.pid)
     return process.pid
 
 
@@ -325,7 +330,7 @@ async def weird(
         try:
             await ctx.log.error(value)
         except MCPError as error:
-            note(ctx.request_id, "weird", "raised", error=type(error).__name__)
+            note(call_of(ctx), "weird", "raised", error=type(error).__name__)
         return "logged"
     if through == "progress":
         ctx.progress(1, message=value if isinstance(value, str) else "no text")
@@ -349,7 +354,7 @@ async def chatter(n: int, ctx: RequestContext) -> str:
         for number in range(1, n + 1):
             ctx.progress(number)
             await ctx.log.emergency(number)
-        note(ctx.request_id, "chatter", "said")
+        note(call_of(ctx), "chatter", "said")
         await trio.sleep_forever()
     return "never"
 
@@ -369,7 +374,7 @@ def account_of(n: int, ctx: RequestContext) -> dict[str, Any]:
     """All that the request says of itself."""
     return {
         "n": n,
-        "id": ctx.request_id,
+        "id": call_of(ctx),
         "revision": ctx.revision.name,
         "supports": [name for name in ("elicitation", "roots", "sampling") if ctx.client_supports(name)],
         "token": ctx.meta.get("progressToken"),

@@ -36,13 +36,18 @@ __all__ = [
 ]
 
 FIXTURE = Path(__file__).with_name("fixture_server.py")
+BRIDGED = [sys.executable, "-m", "trio_mcp.cli.main", "bridge", "--", sys.executable, str(FIXTURE), "stdio"]
+"""The fixture server over stdio, behind a process that knows nothing of it."""
 ERAS = (LATEST_LEGACY, MODERN)
 
 
 def across(revisions: Sequence[str]) -> list[tuple[str, str]]:
-    """Transport and revision: all of ``revisions`` over stdio, and the latest over WebSocket, too. What differs
-    between revisions does not differ between transports, so not every pair is worth a process."""
-    return [*(("stdio", revision) for revision in revisions), ("websocket", revisions[-1])]
+    """Transport and revision: all of ``revisions`` over stdio and through a bridge, and the latest over WebSocket,
+    too. What differs between revisions does not differ between transports, so not every pair is worth a process."""
+    return [
+        *((transport, revision) for transport in ("stdio", "bridged") for revision in revisions),
+        ("websocket", revisions[-1]),
+    ]
 
 
 class RawClient(Conversation):
@@ -264,16 +269,16 @@ def serving(
 ) -> Iterator[RawClient]:
     """The fixture server, or ``command``, as a child process in a group of its own.
 
-    ``transport`` is ``stdio``, ``websocket`` or ``tcp``. ``stdio`` and ``wire``: other descriptors than pipes for
-    the child, and how to reach it through them. With a ``revision`` the connection is opened. Whatever happens,
-    no process is left behind.
+    ``transport`` is ``stdio``, ``websocket``, ``tcp``, or ``bridged``: stdio, through ``trio-mcp bridge``. ``stdio``
+    and ``wire``: other descriptors than pipes for the child, and how to reach it through them. With a ``revision``
+    the connection is opened. Whatever happens, no process is left behind.
     """
     directory.mkdir(parents=True, exist_ok=True)
     journal, stderr = Journal(directory / "journal"), directory / "stderr"
     env = {**os.environ, JOURNAL_VARIABLE: str(journal.path), "TRIO_MCP_TEST_LIMITS": json.dumps(limits or {})}
     with stderr.open("wb") as errors:
         process = subprocess.Popen(
-            command or [sys.executable, str(FIXTURE), transport],
+            command or (BRIDGED if transport == "bridged" else [sys.executable, str(FIXTURE), transport]),
             stdin=subprocess.PIPE if stdio is None else stdio[0],
             stdout=subprocess.PIPE if stdio is None else stdio[1],
             stderr=errors,
@@ -288,7 +293,8 @@ def serving(
                 pipe.close()
     client = RawClient(process, wire, journal, stderr)
     try:
-        if transport != "stdio":
+        client.names_calls = transport == "bridged"
+        if transport not in ("stdio", "bridged"):
             client = _connected(client, transport)
         if revision is not None:
             client.open(revision, capabilities)
