@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -133,6 +134,15 @@ async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
             assert told == [Progress(1, 2)]
 
 
+async def test_a_server_can_be_named_as_in_the_file_of_a_host(behind: str, tmp_path: Path) -> None:
+    entry = {"command": TRIO_MCP[0], "args": [*TRIO_MCP[1:], "run", behind]}
+    config = written(tmp_path / "hosts.json", json.dumps({"mcpServers": {"named": entry}}))
+    with trio.fail_after(30):
+        async with bridged("named", "--config", config) as client:
+            assert client.server_info is not None
+            assert client.server_info.name == "behind"
+
+
 @pytest.mark.parametrize("behind_era", ["legacy", "modern"])
 async def test_the_era_of_the_server_can_be_named(behind_era: str, era: Any, tmp_path: Path) -> None:
     server = Server("s")
@@ -182,7 +192,7 @@ async def test_a_server_that_is_lost_ends_the_call_and_the_bridge(behind: str, e
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        (["no such server"], 2, "no URL, no Python file"),
+        (["no such server"], 2, "no URL, Python file"),
         (["--tcp", "1", "--unix", "x", "tcp://127.0.0.1:1"], 2, "give one of them"),
         (["http://127.0.0.1:1"], 2, "not spoken yet"),
         (["--", sys.executable, "-c", "raise SystemExit('no server')"], 3, "no server"),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from .completing import TARGET
 from .listening_options import LEVELS, listening_options
-from .target_options import TargetCommand, words_after_dashes
+from .target_options import TargetCommand, config_option, words_after_dashes
 
 __all__ = ["bridge"]
 
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)
+@config_option
 @listening_options
 @click.option(
     "--era",
@@ -33,6 +35,7 @@ __all__ = ["bridge"]
 )
 def bridge(
     target: str,
+    config: Path | None,
     websocket: str | None,
     tcp: str | None,
     unix: str | None,
@@ -65,7 +68,7 @@ def bridge(
     from .targets import NoTarget, target_typed
 
     try:
-        where = target_typed(words_after_dashes(target), stderr=sys.stderr)
+        where = target_typed(words_after_dashes(target), config, sys.stderr)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
     return run_bridge(where, era, log_level, Addresses(websocket, tcp, unix, origins, names))

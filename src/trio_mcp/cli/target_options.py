@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["TargetCommand", "connection_options", "words_after_dashes"]
+__all__ = ["TargetCommand", "config_option", "connection_options", "words_after_dashes"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +38,15 @@ def words_after_dashes(target: str) -> str | tuple[str, ...]:
     return target
 
 
+def config_option(command: F) -> F:
+    """The option that says where names are looked up: --config."""
+    return click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="TARGET is the name of a server in this file, which has mcpServers.",
+    )(command)
+
+
 def connection_options(command: F) -> F:
     """The options about the server and the connection to it: --config, --era, --timeout, --stderr."""
     for option in (
@@ -55,11 +64,7 @@ def connection_options(command: F) -> F:
             show_default=True,
             help="Which era of the protocol to speak; auto asks the server.",
         ),
-        click.option(
-            "--config",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="TARGET is the name of a server in this file, which has mcpServers.",
-        ),
+        config_option,
     ):
         command = option(command)
     return command
