@@ -52,6 +52,9 @@ class Proxy:
         self.limits = limits
         self.info = Implementation(name or "proxy", version("trio-mcp"))
         self._load = Load()
+        self._shared: Upstream | None = None
+        self._served = 0
+        """On how many transports it is served now."""
 
     def __repr__(self) -> str:
         return f"<Proxy {self.info.name}>"
@@ -70,13 +73,19 @@ class Proxy:
             yield RunningProxy(partial(OwnUpstream, self._upstream), limits, self._load)
             return
         client = self._upstream
-        shared = Upstream(client, shared=True)
+        if self._shared is None:
+            self._shared = Upstream(client, shared=True)
+        shared = self._shared
+        self._served += 1
         try:
             async with open_service_nursery("the proxy has ended") as nursery:
                 nursery.start_soon(_tell_of_loss, client, shared)
                 yield RunningProxy(lambda _, __: SharedUpstream(shared), limits, self._load)
         finally:
-            client.forward_to(None)
+            self._served -= 1
+            if not self._served:
+                self._shared = None
+                client.forward_to(None)
 
 
 async def _tell_of_loss(client: Client, shared: Upstream) -> None:
@@ -84,6 +93,8 @@ async def _tell_of_loss(client: Client, shared: Upstream) -> None:
         await client.until_lost()
     except ConnectionLost as error:
         for downstream in tuple(shared.downstreams):
+            if downstream.duplex.wiring.ending.is_set():
+                continue  # the last replies are on their way already
             downstream.duplex.shut_down(f"the server behind is gone: {error.reason}")
 
 

@@ -1,0 +1,109 @@
+"""Several clients of a proxy over one connection to the server behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from tests.proxying.conftest import ALL
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import Client, ElicitFormParams, RequestContext, Server, ToolError, open_memory, proxy
+from trio_mcp.jsonrpc.errors import MCPError
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def user(name: str, asked: list[str] | None = None) -> Any:
+    """Says its name, and in ``asked`` that it was asked. No thread: the clock of these tests would not wait for it."""
+
+    async def answer(_: ElicitFormParams) -> dict[str, Any]:
+        if asked is not None:
+            asked.append(name)
+        return {"name": name}
+
+    return answer
+
+
+def asking() -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def ask(wait: float, ctx: RequestContext) -> str:
+        await trio.sleep(wait)
+        try:
+            answer = await ctx.elicit("who?", FORM)
+        except MCPError as error:
+            raise ToolError(str(error)) from error
+        assert answer.content is not None
+        return str(answer.content["name"])
+
+    return server
+
+
+async def test_a_modern_server_asks_the_client_that_called(autojump_clock: MockClock, front: Any) -> None:
+    answers: dict[str, str] = {}
+
+    async def call(client: Client, name: str) -> None:
+        answers[name] = (await client.call_tool("ask", {"wait": 1})).text
+
+    async with open_memory(asking(), era="modern", forwards=ALL) as behind:
+        shared = proxy(behind)
+        async with (
+            open_memory(shared, era=front, elicitation=user("one")) as one,
+            open_memory(shared, era=front, elicitation=user("two")) as two,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(call, one, "one")
+            nursery.start_soon(call, two, "two")
+    assert answers == {"one": "one", "two": "two"}
+
+
+async def test_a_legacy_server_asks_the_only_client_with_a_call_else_nobody(
+    autojump_clock: MockClock, front: Any
+) -> None:
+    asked: list[str] = []
+
+    async def call(client: Client, wait: float, wanted: str) -> None:
+        assert wanted in (await client.call_tool("ask", {"wait": wait})).text
+
+    async with open_memory(asking(), era="legacy", forwards=ALL) as behind:
+        shared = proxy(behind)
+        async with (
+            open_memory(shared, era=front, elicitation=user("one", asked)) as one,
+            open_memory(shared, era=front, elicitation=user("two", asked)) as two,
+        ):
+            await call(one, 1, "one")
+            await call(two, 1, "two")
+            assert asked == ["one", "two"]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call, one, 1, "several clients share this server")
+                nursery.start_soon(call, two, 5, "two")
+            assert asked == ["one", "two", "two"]
+
+
+async def test_the_handlers_of_a_client_that_forwards_nothing_answer(autojump_clock: MockClock, front: Any) -> None:
+    async with (
+        open_memory(asking(), elicitation=user("the middle")) as behind,
+        open_memory(proxy(behind), era=front) as client,
+    ):
+        assert (await client.call_tool("ask", {"wait": 0})).text == "the middle"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_loss_of_the_server_behind_ends_all_connections(autojump_clock: MockClock, era: Any) -> None:
+    lost: list[str] = []
+
+    async def wait(client: Client) -> None:
+        with pytest.raises(MCPError):
+            await client.until_lost()
+        lost.append("lost")
+
+    async with open_memory(asking(), era=era, forwards=ALL) as behind:
+        shared = proxy(behind)
+        async with open_memory(shared) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(wait, client)
+            await wait_all_tasks_blocked()
+            await behind.duplex.close("it is over")
+    assert lost == ["lost"]
