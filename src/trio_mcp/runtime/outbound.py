@@ -77,13 +77,13 @@ class Outbound:
                 await self._outbox.room(REQUEST_MARKS)
         if self.over is not None:
             raise _again(self.over)
+        if self._tell_deadlines:
+            params = with_remaining(method, params, last_deadline())
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params)
         call = Call(request, on_progress, None if on_progress is None else self._backlog(), on_notification)
         try:
             params = _carrying_trace(params) if span is None else span.params
-            if self._tell_deadlines:
-                params = with_remaining(method, params, last_deadline())
             if call.wants_progress:
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}

@@ -30,7 +30,8 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
     if deadline == math.inf or method not in _TRAVELS_WITH:
         return params
     params = params or {}
-    remaining = max(math.ceil((deadline - trio.current_time()) * 1000), 0)
+    left = deadline - trio.current_time()
+    remaining = math.ceil(left * 1000) if left > 0 else 0  # to who is cancelled already, the deadline is -inf
     return {**params, "_meta": {REMAINING_MS: remaining, **(params.get("_meta") or {})}}
 
 
