@@ -79,7 +79,7 @@ async def test_each_round_may_go_to_another_process_that_shares_a_secret(autojum
 
 
 async def test_a_parked_handler_is_unknown_to_another_process(autojump_clock: MockClock) -> None:
-    servers = [Server("one", secrets=[SECRET]), Server("two", secrets=[SECRET])]
+    servers = [Server("shop", secrets=[SECRET]) for _ in range(2)]
     runs: list[str] = []
     for server in servers:
 

@@ -10,7 +10,7 @@ CONTENT = SealedState(b"print", 5.0, "ada", b"", ["q"], {"q": {"action": "accept
 
 
 def test_what_was_sealed_opens_and_says_nothing_in_between() -> None:
-    states = RequestStates([OLD])
+    states = RequestStates("s", [OLD])
     text = states.seal(CONTENT)
     assert states.open(text) == CONTENT
     assert text.isascii()
@@ -19,7 +19,7 @@ def test_what_was_sealed_opens_and_says_nothing_in_between() -> None:
 
 
 def test_the_first_secret_seals_and_all_open() -> None:
-    before, turning, after = RequestStates([OLD]), RequestStates([NEW, OLD]), RequestStates([NEW])
+    before, turning, after = RequestStates("s", [OLD]), RequestStates("s", [NEW, OLD]), RequestStates("s", [NEW])
     assert turning.open(before.seal(CONTENT)) == CONTENT
     assert after.open(turning.seal(CONTENT)) == CONTENT
     with pytest.raises(BadRequestState):
@@ -28,17 +28,22 @@ def test_the_first_secret_seals_and_all_open() -> None:
 
 def test_without_a_secret_nobody_else_opens_it() -> None:
     with pytest.raises(BadRequestState):
-        RequestStates().open(RequestStates().seal(CONTENT))
+        RequestStates("s").open(RequestStates("s").seal(CONTENT))
+
+
+def test_another_server_that_shares_the_secret_does_not_open_it() -> None:
+    with pytest.raises(BadRequestState):
+        RequestStates("other", [OLD]).open(RequestStates("s", [OLD]).seal(CONTENT))
 
 
 @pytest.mark.parametrize("text", ["", "A", "AAAA", "!", "ü", "A" * 40, "A" * 5_000_000])
 def test_what_was_never_sealed_is_refused(text: str) -> None:
     with pytest.raises(BadRequestState):
-        RequestStates([OLD]).open(text)
+        RequestStates("s", [OLD]).open(text)
 
 
 def test_every_changed_character_is_noticed() -> None:
-    states = RequestStates([OLD])
+    states = RequestStates("s", [OLD])
     text = states.seal(CONTENT).rstrip("=")[:-1]  # the bits of the last one need not all count
     for place, character in enumerate(text):
         other = "A" if character != "A" else "B"
@@ -53,6 +58,6 @@ def test_short_secrets_are_refused() -> None:
 
 def test_a_secret_is_no_text() -> None:
     with pytest.raises(TypeError):
-        RequestStates(["x" * 40])  # type: ignore[list-item]
+        RequestStates("s", ["x" * 40])  # type: ignore[list-item]
     with pytest.raises(TypeError):
-        RequestStates(b"x" * 40)  # type: ignore[arg-type]
+        RequestStates("s", b"x" * 40)  # type: ignore[arg-type]

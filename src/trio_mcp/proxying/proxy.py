@@ -105,7 +105,7 @@ class RunningProxy:
         self._reaching = reaching
         self.limits = limits
         self._load = load
-        self._states = RequestStates()
+        self._states = RequestStates("proxy")
 
     def connect(self, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> ProxyConnection:
         """One more client."""

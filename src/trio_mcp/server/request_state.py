@@ -21,7 +21,7 @@ _LEAST_SECRET: Final = 32
 _LONGEST: Final = 4 * 1024 * 1024
 """Characters. What comes back longer than this was never ours, and costs nothing more than looking at its length."""
 _NONCE: Final = 12
-_PURPOSE: Final = b"trio-mcp requestState 1"
+_PURPOSE: Final = b"trio-mcp requestState 1 "
 
 
 class BadRequestState(ValueError):
@@ -48,14 +48,16 @@ class SealedState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RequestStates:
-    """Seals and opens with AES-256-GCM, under keys derived from ``secrets``.
+    """Seals and opens with AES-256-GCM, under keys derived from ``secrets`` for the server called ``name``.
 
     The first one seals, and each opens, so that a new one can be put in front while what the old one sealed is
     still out. Processes that share a secret open each other's. Raises `ValueError` for a secret of less than 32
     bytes, and `TypeError` for text. Without any, a random one lives as long as this object.
     """
 
-    def __init__(self, shared: Sequence[bytes] = ()) -> None:
+    def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
+        # Servers that share a secret, but are not the same, take nothing from each other.
+        self._purpose = _PURPOSE + name.encode(errors="surrogatepass")
         for secret in shared:
             size = memoryview(secret).nbytes  # which no text has, from a variable of the environment for example
             if size < _LEAST_SECRET:
@@ -69,7 +71,7 @@ class RequestStates:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-        return [AESGCM(HKDF(SHA256(), 32, salt=None, info=_PURPOSE).derive(secret)) for secret in self._secrets]
+        return [AESGCM(HKDF(SHA256(), 32, salt=None, info=self._purpose).derive(secret)) for secret in self._secrets]
 
     def seal(self, content: SealedState) -> str:
         """``content`` as text. Raises `CodedError` (-32603) for what is too much to carry around."""

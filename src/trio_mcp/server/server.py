@@ -78,7 +78,7 @@ class Server:
         self.resources = Resources(page_size, self.cache_hints["resources/read"])
         self.prompts = Prompts(page_size)
         self.completions = Completions(self.prompts, self.resources)
-        self.request_states = RequestStates(secrets)
+        self.request_states = RequestStates(name, secrets)
         self.load = Load()
         """What its connections count together; `statistics` reads it."""
         self._lifespan = lifespan
