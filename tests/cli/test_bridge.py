@@ -192,7 +192,7 @@ async def test_a_server_that_is_lost_ends_the_call_and_the_bridge(behind: str, e
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        (["no such server"], 2, "no URL, Python file"),
+        (["no such server"], 2, "no URL, no Python file"),
         (["--tcp", "1", "--unix", "x", "tcp://127.0.0.1:1"], 2, "give one of them"),
         (["http://127.0.0.1:1"], 2, "not spoken yet"),
         (["--", sys.executable, "-c", "raise SystemExit('no server')"], 3, "no server"),
