@@ -62,7 +62,7 @@ MEASURES = (
     Measure(
         "stdio",
         "flood_after_cancel",
-        "lines read after the cancel of a flood was written",
+        "lines written after the cancel of a flood",
         "lines",
         goal=Goal(150, 20, absolute=True),
     ),

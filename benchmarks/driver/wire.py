@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
+import termios
+from array import array
 from typing import Protocol
 
 from .marks import Marks
@@ -97,6 +100,12 @@ class Wire:
         self._searched = 0
         return messages
 
-    def count_unread(self, mark: bytes) -> int:
-        """How often ``mark`` is in what was read and not given out."""
-        return self._buffer.count(mark)
+    def count_arrived(self, mark: bytes) -> int:
+        """How often ``mark`` is in what has been written to us by now, what still lies in the pipe included, and was
+        not given out."""
+        waiting = array("i", [0])
+        fcntl.ioctl(self._read_fd, termios.FIONREAD, waiting)
+        end = len(self._buffer) + waiting[0]
+        while len(self._buffer) < end:
+            self._read()
+        return self._buffer.count(mark, 0, end)
