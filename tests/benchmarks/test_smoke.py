@@ -13,6 +13,8 @@ from benchmarks.probes import calling, cancelling, echoing, fairness, notifying,
 HERE = Path(calling.__file__).parent.parent
 FEW = 0.0001
 TOLD = (starting.cold_start, notifying.notifications, notifying.progress, fairness.flood)
+MAY_BE_ZERO = {"flood_after_cancel", *(measure.name for measure in MEASURES if measure.name.endswith("_cpu"))}
+"""The clock of a process on another core may go in steps of some milliseconds: so few messages can take none."""
 ANSWERED = (echoing.echo, echoing.echo_64, cancelling.cancel_one, cancelling.cancel_500)
 
 
@@ -31,7 +33,8 @@ def test_all_is_there_and_in_order_over_stdio(program: str) -> None:
         for probe in (*TOLD, *ANSWERED, echoing.sampling):
             figures |= probe(session)
     assert figures.keys() == names("stdio") - {"crowd_accept", "crowd_memory"}
-    assert all(value > 0 for name, value in figures.items() if name != "flood_after_cancel")
+    assert min(value for name, value in figures.items() if name not in MAY_BE_ZERO) > 0
+    assert min(figures.values()) >= 0
 
 
 @pytest.mark.parametrize("program", ["bare_websocket", "trio_mcp_websocket"])
