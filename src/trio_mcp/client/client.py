@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn, TypeVar
 
 import trio
 
-from ..runtime.calls import OnNotification, OnProgress
+from ..runtime.calls import OnProgress
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
-from ..runtime.handler import NOT_NOW
-from ..runtime.request_scope import RequestScope
 from ..spec.capabilities import ClientCapabilities, ServerCapabilities
 from ..spec.completion import (
     CompleteParams,
@@ -23,11 +21,9 @@ from ..spec.completion import (
     PromptReference,
     ResourceTemplateReference,
 )
-from ..spec.converters import unstructure
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation
 from ..spec.log_levels import LogLevel
-from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, check_meta_keys
 from ..spec.notifications import SetLevelParams
 from ..spec.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..spec.resources import (
@@ -37,21 +33,18 @@ from ..spec.resources import (
     ResourceTemplate,
     SubscribeParams,
 )
-from ..spec.revisions import LATEST_LEGACY, Revision
-from ..spec.subscriptions import ListenParams, SubscriptionFilter
+from ..spec.revisions import Revision
+from ..spec.subscriptions import SubscriptionFilter
 from ..spec.tools import CallToolParams, CallToolResult, Tool
 from ..state.connection_state import ConnectionState
-from ..state.events import NotificationReceived
-from ..state.requests import InboundRequest
 from .answers import Answers
-from .cached_requests import CACHEABLE, CachedRequests
 from .call_limits import CallLimits
 from .callbacks import Callbacks
-from .input_responses import InputRounds
 from .options import ClientSettings
 from .pages import Pages
 from .relay import Relay
-from .results import structured
+from .requests import Requests
+from .server_messages import ServerMessages
 from .subscriptions import Changes, Subscriptions
 
 __all__ = ["Client"]
@@ -79,23 +72,19 @@ class Client:
         self._answers = Answers(settings, workers, self._limits)
         self.callbacks = Callbacks(settings)
         self._state = ConnectionState("client")
-        self._revision: Revision = LATEST_LEGACY
-        self._meta: JSONObject = {}
-        self._log_level: JSONObject = {}
         self.duplex = DuplexChannel(
             channel,
             self._state,
-            self,
+            ServerMessages(self._answers, self.callbacks),
             settings.limits,
             workers=workers,
             tracing=settings.tracing,
             tell_deadlines=settings.tell_deadlines,
         )
-        self._rounds = InputRounds(self.duplex.outbound, self._answers, settings)
-        self._cached = CachedRequests(self._rounds, self.duplex.outbound, settings.cache)
+        self.requests = Requests(self.duplex.outbound, self._answers, self._limits, settings)
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
-        self.subscriptions = Subscriptions(self.duplex, self.callbacks, self._limits, self._open_stream)
+        self.subscriptions = Subscriptions(self.duplex, self.callbacks, self._limits, self.requests.open_stream)
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.server_capabilities = ServerCapabilities()
@@ -105,7 +94,7 @@ class Client:
     @property
     def revision(self) -> Revision:
         """The protocol revision spoken here."""
-        return self._revision
+        return self.requests.revision
 
     @property
     def lost(self) -> ConnectionLost | None:
@@ -139,7 +128,7 @@ class Client:
         base no decision on those of a server you do not trust.
         """
         params = CallToolParams(name, dict(arguments or {}))
-        return await self.request("tools/call", params, CallToolResult, on_progress=on_progress, meta=meta)
+        return await self.requests.request("tools/call", params, CallToolResult, on_progress=on_progress, meta=meta)
 
     async def read_resource(
         self,
@@ -152,7 +141,7 @@ class Client:
         """Read a resource. An unknown one is a `PeerError`: code -32002 in legacy revisions, -32602 in modern.
         ``refresh``: see `request`."""
         params = ReadResourceParams(uri)
-        return await self.request(
+        return await self.requests.request(
             "resources/read", params, ReadResourceResult, on_progress=on_progress, meta=meta, refresh=refresh
         )
 
@@ -166,7 +155,7 @@ class Client:
     ) -> GetPromptResult:
         """Get a prompt with its arguments filled in."""
         params = GetPromptParams(name, dict(arguments) if arguments is not None else None)
-        return await self.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
+        return await self.requests.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
 
     async def complete(
         self,
@@ -179,25 +168,25 @@ class Client:
         """Suggestions for an ``argument`` of which ``value`` was typed; ``settled`` are arguments given before."""
         context = CompletionContext(dict(settled)) if settled is not None else None
         params = CompleteParams(ref, CompletionArgument(argument, value), context)
-        return (await self.request("completion/complete", params, CompleteResult)).completion
+        return (await self.requests.request("completion/complete", params, CompleteResult)).completion
 
     # Listing
 
     def list_tools(self, *, refresh: bool = False) -> AsyncIterator[Tool]:
         """All tools, page after page: ``async for tool in client.list_tools()``. ``refresh``: see `request`."""
-        return Pages(self.request, "tools/list", self._settings.max_pages, refresh=refresh)
+        return Pages(self.requests.request, "tools/list", self._settings.max_pages, refresh=refresh)
 
     def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
         """All resources, page after page."""
-        return Pages(self.request, "resources/list", self._settings.max_pages, refresh=refresh)
+        return Pages(self.requests.request, "resources/list", self._settings.max_pages, refresh=refresh)
 
     def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
         """All resource templates, page after page."""
-        return Pages(self.request, "resources/templates/list", self._settings.max_pages, refresh=refresh)
+        return Pages(self.requests.request, "resources/templates/list", self._settings.max_pages, refresh=refresh)
 
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
         """All prompts, page after page."""
-        return Pages(self.request, "prompts/list", self._settings.max_pages, refresh=refresh)
+        return Pages(self.requests.request, "prompts/list", self._settings.max_pages, refresh=refresh)
 
     # Changes, logs, health
 
@@ -221,17 +210,17 @@ class Client:
     async def subscribe(self, uri: str) -> None:
         """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream of
         its own; a resource that the server cannot tell of is a `PeerError` in all."""
-        if self._revision.changes == "listen":
+        if self.revision.changes == "listen":
             await self.subscriptions.subscribe(uri)
         else:
-            await self.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
+            await self.requests.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
 
     async def unsubscribe(self, uri: str) -> None:
         """Undo `subscribe`."""
-        if self._revision.changes == "listen":
+        if self.revision.changes == "listen":
             await self.subscriptions.unsubscribe(uri)
         else:
-            await self.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
+            await self.requests.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
         """Get log messages of ``level`` and above from now on. Raises `ValueError` for a level that is none.
@@ -239,17 +228,17 @@ class Client:
         Legacy servers are told at once; modern ones with each request that follows, and send none before.
         """
         level = LogLevel(level)
-        if self._revision.log_level == "request":
-            self._log_level = {LOG_LEVEL: level.value}
+        if self.revision.log_level == "request":
+            self.requests.ask_for_logs(level)
         else:
-            await self.request("logging/setLevel", SetLevelParams(level), EmptyResult)
+            await self.requests.request("logging/setLevel", SetLevelParams(level), EmptyResult)
 
     async def ping(self) -> None:
         """Return when the server has answered. Modern revisions have no ping: ``server/discover`` stands in."""
-        if "ping" in self._revision.methods:
-            await self.request("ping", None, EmptyResult)
+        if "ping" in self.revision.methods:
+            await self.requests.request("ping", None, EmptyResult)
         else:
-            await self.request("server/discover", None, DiscoverResult, refresh=True)
+            await self.requests.request("server/discover", None, DiscoverResult, refresh=True)
 
     async def until_lost(self) -> NoReturn:
         """Wait for the end of the connection, and raise it: `ConnectionLost`."""
@@ -258,7 +247,7 @@ class Client:
 
     async def roots_changed(self) -> None:
         """Tell a legacy server that our roots changed. Modern servers ask anew each time."""
-        if "notifications/roots/list_changed" in self._revision.methods:
+        if "notifications/roots/list_changed" in self.revision.methods:
             await self.duplex.outbox.room()
             self.duplex.notify("notifications/roots/list_changed")
 
@@ -280,34 +269,16 @@ class Client:
         Where the answer to the same request is kept and fresh, that is returned and nothing is sent, unless
         ``refresh`` says so. See `ClientSettings.cache`.
         """
-        revision = self._revision
-        check_meta_keys(meta)
-        data: JSONObject = {} if params is None else unstructure(params, revision)
-        if self._meta or meta:
-            data = {**data, "_meta": {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}}
-        with self._limits.around_call():
-            if method in CACHEABLE:
-                result = await self._cached.request(method, data, revision, on_progress, refresh=refresh)
-            else:
-                result = (await self._rounds.request(method, data, revision, on_progress)).result
-        return structured(method, result, result_type)
+        return await self.requests.request(
+            method, params, result_type, on_progress=on_progress, meta=meta, refresh=refresh
+        )
 
-    async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
-        """As `request`, for those who forward: ``params`` are complete, in modern revisions with all that
-        `request_meta` gives, and the result is what came. It is never one that was kept."""
-        with self._limits.around_call():
-            return (await self._rounds.request(method, params, self._revision, on_progress)).result
+    # For those who open it, and those who forward
 
     def forward_to(self, relay: Relay | None) -> None:
         """From now on it is ``relay`` who is told what the server says beside the callbacks, and asked in place of
         handlers where questions are forwarded."""
         self.callbacks.relay = self._answers.relay = relay
-
-    def _open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:
-        params = {**unstructure(ListenParams(asked), self._revision), "_meta": self._meta}
-        return self.duplex.outbound.request(
-            "subscriptions/listen", params, self._revision, on_notification=on_notification
-        )
 
     def adopt(
         self,
@@ -317,36 +288,10 @@ class Client:
         instructions: str | None,
     ) -> None:
         """Speak ``revision`` from now on. For those who open connections."""
-        self._revision = self._state.revision = revision
+        self.requests.speak(revision)
+        self._state.revision = revision
         self._limits.asked_in_calls = not revision.server_requests
         self._state.initialized = True
         self.server_info = info
         self.server_capabilities = capabilities
         self.instructions = instructions
-        self._meta = {} if revision.handshake else self.request_meta(revision)
-
-    def request_meta(self, revision: Revision) -> JSONObject:
-        """``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
-        return {
-            PROTOCOL_VERSION: revision.name,
-            CLIENT_INFO: unstructure(self._settings.info, revision),
-            CLIENT_CAPABILITIES: unstructure(self.capabilities, revision),
-        }
-
-    # What the server sends
-
-    def answer_now(self, request: InboundRequest) -> Any:
-        """See `RequestHandler.answer_now`."""
-        return EmptyResult() if request.method.name == "ping" else NOT_NOW
-
-    async def answer(self, scope: RequestScope) -> Any:
-        """See `RequestHandler.answer`."""
-        return await self._answers.prepare(scope.request.method.name, scope.request.params)()
-
-    def wants(self, event: NotificationReceived) -> bool:
-        """See `RequestHandler.wants`."""
-        return self.callbacks.wants(event)
-
-    async def notified(self, event: NotificationReceived) -> None:
-        """See `RequestHandler.notified`."""
-        await self.callbacks.notified(event)

@@ -122,7 +122,7 @@ async def _either(*attempts: _Attempt) -> None:
 async def _discover(client: Client) -> None:
     revision = LATEST_MODERN
     try:
-        data = await client.duplex.request("server/discover", {"_meta": client.request_meta(revision)}, revision)
+        data = await client.duplex.request("server/discover", {"_meta": client.requests.meta_in(revision)}, revision)
     except PeerError as error:
         if error.code != UNSUPPORTED_PROTOCOL_VERSION:
             raise

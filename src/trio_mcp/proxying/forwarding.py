@@ -43,7 +43,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
         await upstream.admit_level(request.log_level)
     with downstream.calling(scope):
         try:
-            result = await upstream.client.send(method, params, _reporter(scope))
+            result = await upstream.client.requests.send(method, params, _reporter(scope))
         except (PeerError, ConnectionLost, ProtocolViolation) as error:
             raise upstream_error(error) from None
         finally:
@@ -101,7 +101,7 @@ def _per_request_fields(request: InboundRequest, downstream: Downstream, upstrea
     spoken, client = upstream.revision, upstream.client
     if spoken.handshake:
         return {}
-    fields: JSONObject = client.request_meta(spoken)
+    fields: JSONObject = client.requests.meta_in(spoken)
     if client.settings.forwards is not None:  # the capabilities are those of the client that can be asked now
         fields[CLIENT_CAPABILITIES] = (
             unstructure(request.capabilities, spoken)

@@ -1,0 +1,95 @@
+"""Requests: what a request of a client carries, and how it goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from ..runtime.calls import OnNotification, OnProgress
+from ..runtime.outbound import Outbound
+from ..spec.converters import unstructure
+from ..spec.fields import JSONObject
+from ..spec.log_levels import LogLevel
+from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, check_meta_keys
+from ..spec.revisions import LATEST_LEGACY, Revision
+from ..spec.subscriptions import ListenParams, SubscriptionFilter
+from .answers import Answers
+from .cached_requests import CACHEABLE, CachedRequests
+from .call_limits import CallLimits
+from .input_responses import InputRounds
+from .options import ClientSettings
+from .results import structured
+
+__all__ = ["Requests"]
+
+T = TypeVar("T")
+
+
+class Requests:
+    """The one way out of a client: each request says what its revision wants to be told in ``_meta``, stands under
+    the limits of calls, is answered from the cache where it can be, and else takes as many rounds as the server asks.
+    """
+
+    def __init__(self, outbound: Outbound, answers: Answers, limits: CallLimits, settings: ClientSettings) -> None:
+        self._outbound = outbound
+        self._answers = answers
+        self._limits = limits
+        self._info = settings.info
+        self._rounds = InputRounds(outbound, answers, settings)
+        self._cached = CachedRequests(self._rounds, outbound, settings.cache)
+        self.revision: Revision = LATEST_LEGACY
+        """That of all requests from now on: see `speak`."""
+        self._meta: JSONObject = {}
+        self._log_level: JSONObject = {}
+
+    def speak(self, revision: Revision) -> None:
+        """From now on requests are of this revision."""
+        self.revision = revision
+        self._meta = {} if revision.handshake else self.meta_in(revision)
+
+    def meta_in(self, revision: Revision) -> JSONObject:
+        """``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
+        return {
+            PROTOCOL_VERSION: revision.name,
+            CLIENT_INFO: unstructure(self._info, revision),
+            CLIENT_CAPABILITIES: unstructure(self._answers.capabilities, revision),
+        }
+
+    def ask_for_logs(self, level: LogLevel) -> None:
+        """From now on requests say that their logs of ``level`` and above are wanted (2026-07-28 logging)."""
+        self._log_level = {LOG_LEVEL: level.value}
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        result_type: type[T],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+        refresh: bool = False,
+    ) -> T:
+        """See `Client.request`."""
+        revision = self.revision
+        check_meta_keys(meta)
+        data: JSONObject = {} if params is None else unstructure(params, revision)
+        if self._meta or meta:
+            data = {**data, "_meta": {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}}
+        with self._limits.around_call():
+            if method in CACHEABLE:
+                result = await self._cached.request(method, data, revision, on_progress, refresh=refresh)
+            else:
+                result = (await self._rounds.request(method, data, revision, on_progress)).result
+        return structured(method, result, result_type)
+
+    async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
+        """As `request`, for those who forward: ``params`` are complete, in modern revisions with all that `meta_in`
+        gives, and the result is what came. It is never one that was kept."""
+        with self._limits.around_call():
+            return (await self._rounds.request(method, params, self.revision, on_progress)).result
+
+    def open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:
+        """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends it, and nothing
+        of it is kept; see `Outbound.request` for ``on_notification``."""
+        params = {**unstructure(ListenParams(asked), self.revision), "_meta": self._meta}
+        return self._outbound.request("subscriptions/listen", params, self.revision, on_notification=on_notification)

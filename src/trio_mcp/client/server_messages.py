@@ -1,0 +1,39 @@
+"""ServerMessages: what a server sends of its own accord, requests and notifications."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..runtime.handler import NOT_NOW
+from ..runtime.request_scope import RequestScope
+from ..spec.lifecycle import EmptyResult
+from ..state.events import NotificationReceived
+from ..state.requests import InboundRequest
+from .answers import Answers
+from .callbacks import Callbacks
+
+__all__ = ["ServerMessages"]
+
+
+class ServerMessages:
+    """Has requests answered by the handlers a client was opened with, and its callbacks told of notifications."""
+
+    def __init__(self, answers: Answers, callbacks: Callbacks) -> None:
+        self._answers = answers
+        self._callbacks = callbacks
+
+    def answer_now(self, request: InboundRequest) -> Any:
+        """See `RequestHandler.answer_now`."""
+        return EmptyResult() if request.method.name == "ping" else NOT_NOW
+
+    async def answer(self, scope: RequestScope) -> Any:
+        """See `RequestHandler.answer`."""
+        return await self._answers.prepare(scope.request.method.name, scope.request.params)()
+
+    def wants(self, event: NotificationReceived) -> bool:
+        """See `RequestHandler.wants`."""
+        return self._callbacks.wants(event)
+
+    async def notified(self, event: NotificationReceived) -> None:
+        """See `RequestHandler.notified`."""
+        await self._callbacks.notified(event)
