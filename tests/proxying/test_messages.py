@@ -231,6 +231,27 @@ async def test_other_notifications_pass_as_they_are(autojump_clock: MockClock) -
         await client.expect_text(await client.call_tool("t"), "again")
 
 
+async def test_a_log_that_waits_for_room_is_not_told_once_its_call_is_cancelled(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(MODERN, TOOLS)
+        call = await server.expect_request("tools/call")
+        for number in range(5):
+            await server.log("error", [number, "x" * 70_000])  # more than the wire or the outbox holds beside others
+        await server.expect_cancel(call)
+
+    async with between(behind, MODERN) as client:
+        call = await client.call_tool("t", meta={"io.modelcontextprotocol/logLevel": "error"})
+        await trio.testing.wait_all_tasks_blocked()
+        await client.cancel(call)
+        mark = await client.request("server/discover")
+        await trio.testing.wait_all_tasks_blocked()
+        before: list[int] = []
+        while (message := await client.receive()).get("id") != mark:
+            before.append(message["params"]["data"][0])
+        assert before == [0, 1, 2]
+        await client.expect_silence(1)
+
+
 @REVISIONS
 async def test_the_loss_of_the_server_behind_ends_the_calls_and_the_connection(
     autojump_clock: MockClock, revision: str

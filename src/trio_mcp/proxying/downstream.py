@@ -174,14 +174,14 @@ class Downstream:
         return any(request.log_level is not None and _passes(rank, request.log_level) for request in waiting)
 
     async def _tell(self, event: NotificationReceived) -> None:
-        if event.method.name == "notifications/message" and not self._is_for_us(event, named=True):
-            return  # the call that it belongs to was cancelled meanwhile
         params = event.params
         meta = params.get("_meta")
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
             params = {name: value for name, value in params.items() if name != "_meta"}
         outbox = self.duplex.outbox
         await outbox.room()
+        if event.method.name == "notifications/message" and not self._is_for_us(event, named=True):
+            return  # the call that it belongs to was cancelled while it waited
         outbox.put(frame_notification(event.method.name, params or None) + b"\n")
 
     def _failed(self, error: Exception) -> None:
