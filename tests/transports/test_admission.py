@@ -45,6 +45,12 @@ def test_hosts(allowed: str, host: str, let_in: bool) -> None:
     assert admission_for("127.0.0.1", None, [allowed]).admits_host(host) == let_in
 
 
+@pytest.mark.parametrize(("host", "header"), [("127.0.0.2", "127.0.0.2:8765"), ("::1", "[::1]:8765")])
+def test_a_server_is_reached_under_the_loopback_address_it_listens_on(host: str, header: str) -> None:
+    assert admission_for(host, None, None).admits_host(header)
+    assert not admission_for("127.0.0.1", None, None).admits_host("127.0.0.2:8765")
+
+
 def test_any() -> None:
     admission = admission_for("0.0.0.0", "*", "*")
     assert admission == Admission("*", "*")

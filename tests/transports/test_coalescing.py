@@ -79,6 +79,15 @@ async def test_pieces_of_a_frame_are_kept_until_it_is_complete() -> None:
     assert got == [HEAD, frame]
 
 
+async def test_frames_are_measured_from_where_http_says_that_the_head_ends() -> None:
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 1000)
+    await far.send_all(b"HTTP/1.1 101 Yes\n\n" + b"\x82\x00" + b"\x89\x04\r\n\r\n")
+    assert await stream.receive_some() == b""
+    assert stream.violation is not None
+    assert stream.violation[0] == 1003
+
+
 async def test_a_violation_is_the_end_of_the_stream() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 5)

@@ -88,6 +88,13 @@ def test_a_binary_message_is_seen(step: int) -> None:
     assert (violation(frames, step) or (0, ""))[0] == 1003
 
 
+@pytest.mark.parametrize("opcode", [8, 9, 10])
+def test_a_control_frame_that_is_too_long_is_seen_by_its_header_alone(opcode: int) -> None:
+    announced = bytes((0x80 | opcode, 0x80 | 127)) + (1 << 40).to_bytes(8, "big") + bytes(4)
+    assert (violation(announced, 1) or (0, ""))[0] == 1002
+    assert violation(bytes((0x80 | opcode, 0x80 | 125)) + bytes(4), 1) is None
+
+
 def test_a_long_message_is_seen_by_its_header_alone() -> None:
     frames = client_frames(TextMessage(data="x" * 70_000))
     assert violation(frames[:14], 14) is not None

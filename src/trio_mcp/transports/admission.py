@@ -74,8 +74,16 @@ def admission_for(host: str | None, origins: Allowed, hosts: Allowed) -> Admissi
             '"*" lets any'
         )
     return Admission(
-        _lower(_LOOPBACK_ORIGINS if origins is None else origins), _lower(_LOOPBACK_HOSTS if hosts is None else hosts)
+        _lower(_LOOPBACK_ORIGINS if origins is None else origins),
+        _lower((*_LOOPBACK_HOSTS, *_as_header(host)) if hosts is None else hosts),
     )
+
+
+def _as_header(host: str | None) -> tuple[str, ...]:
+    """The address that was asked for, as a Host header names it: there are more on loopback than the usual one."""
+    if not host:
+        return ()
+    return (f"[{host}]" if ":" in host else host,)
 
 
 def _lower(values: Sequence[str]) -> tuple[str, ...] | Literal["*"]:

@@ -8,6 +8,7 @@ cancelled caller leaves half a frame behind.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Final
 
@@ -15,9 +16,10 @@ import trio
 
 from .frames import CLOSE_FRAME, FrameGauge
 
-__all__ = ["CoalescingStream"]
+__all__ = ["HEAD_END", "CoalescingStream"]
 
-_HEAD_END: Final = b"\r\n\r\n"
+HEAD_END: Final = re.compile(rb"\n\r?\n")
+"""The end of an HTTP head, as h11 sees it: frames must begin at the same place for all who look at them."""
 _LONGEST_HEAD: Final = 65536
 _WRITE: Final = 65536
 _READ: Final = 65536
@@ -105,10 +107,10 @@ class CoalescingStream(trio.abc.Stream):
             self._gauge.feed(data)
             return
         self._head += data
-        end = self._head.find(_HEAD_END)
+        end = HEAD_END.search(self._head)
         refused = self._head.startswith(b"HTTP/") and not self._head.startswith(b"101", 9)
-        if end >= 0 and not refused:  # what follows a refusal is text for people
-            frames, self._head = self._head[end + len(_HEAD_END) :], None
+        if end is not None and not refused:  # what follows a refusal is text for people
+            frames, self._head = self._head[end.end() :], None
             self._gauge.feed(frames)
         elif len(self._head) > _LONGEST_HEAD:
             self._gauge.violation = 1002, "no HTTP head"

@@ -19,6 +19,8 @@ CLOSE_FRAME: Final = 0x88
 _TEXT: Final = 0x81
 _MASKED: Final = 0x80
 _LONGEST_REASON: Final = 123
+_FIRST_CONTROL: Final = 8
+_LONGEST_CONTROL: Final = 125
 _FREE_FRAGMENTS: Final = 1024
 _LEAST_FRAGMENT: Final = 64
 
@@ -74,8 +76,8 @@ class FrameGauge:
     """Follows the headers of incoming frames: what a message will take is known before it is there.
 
     `violation` is the close code and the reason once a frame arrived that ends the connection: a binary one, a
-    message of more than ``max_message_bytes``, or one in so many small fragments that they would take much more
-    memory than the message.
+    message of more than ``max_message_bytes``, one in so many small fragments that they would take much more
+    memory than the message, or a control frame that is longer than those may be.
     """
 
     def __init__(self, max_message_bytes: int) -> None:
@@ -127,6 +129,9 @@ class FrameGauge:
                 self.violation = 1009, "a message in too many small fragments"
             if header[0] & 0x80:
                 self._size = self._fragments = 0
+        elif opcode >= _FIRST_CONTROL and length > _LONGEST_CONTROL:
+            # RFC 6455 section 5.5. trio-websocket, which sees whole frames, would wait for all of it.
+            self.violation = 1002, f"a control frame has at most {_LONGEST_CONTROL} bytes"
         return length
 
 

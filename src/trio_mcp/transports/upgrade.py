@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -12,6 +13,7 @@ import trio
 
 from ..runtime.channel import ConnectionLost
 from .admission import Admission
+from .coalescing import HEAD_END
 from .websocket import SUBPROTOCOL
 
 __all__ = ["Refused", "UpgradeRequest", "check_upgrade", "read_upgrade", "refuse"]
@@ -19,6 +21,7 @@ __all__ = ["Refused", "UpgradeRequest", "check_upgrade", "read_upgrade", "refuse
 _LONGEST_HEAD: Final = 16 * 1024
 _READ: Final = 16 * 1024
 _LINGER: Final = 1.0
+_KEY_BYTES: Final = 16
 
 
 class Refused(Exception):
@@ -33,7 +36,7 @@ class Refused(Exception):
 
 @attrs.frozen
 class UpgradeRequest:
-    """What a client asked for. ``received`` is all that was read of it."""
+    """What a client asked for. ``received`` is the head as it came."""
 
     path: str
     headers: Mapping[str, str]
@@ -46,9 +49,21 @@ class UpgradeRequest:
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream) -> UpgradeRequest:
-    """Read the head of one request. Raises `Refused` for what is none, and `ConnectionLost`."""
+    """Read one request, which is only a head. Raises `Refused` for what is none, and `ConnectionLost`."""
+    received = await _read_head(stream)
+    event = _parse(received)
+    headers: dict[str, str] = {}
+    for name, value in event.headers:
+        key, text = name.decode("ascii"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    if event.method != b"GET":
+        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket is asked for with GET", Allow="GET")
+    return UpgradeRequest(event.target.decode("ascii"), headers, bytes(received))
+
+
+async def _read_head(stream: trio.abc.ReceiveStream) -> bytearray:
     received = bytearray()
-    while (end := received.find(b"\r\n\r\n")) < 0:
+    while HEAD_END.search(received) is None:
         if len(received) > _LONGEST_HEAD:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head has more than {_LONGEST_HEAD} bytes")
         try:
@@ -60,20 +75,23 @@ async def read_upgrade(stream: trio.abc.ReceiveStream) -> UpgradeRequest:
         received += data
         if not 65 <= received[0] <= 90:
             raise Refused(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+    return received
+
+
+def _parse(received: bytearray) -> h11.Request:
     parser = h11.Connection(h11.SERVER)
-    parser.receive_data(bytes(received[: end + 4]))
+    parser.receive_data(bytes(received))
     try:
         event = parser.next_event()
+        end = parser.next_event()
     except h11.RemoteProtocolError as error:
         raise Refused(HTTPStatus.BAD_REQUEST, f"this is no good HTTP request: {error}") from None
     assert isinstance(event, h11.Request), "the head is complete"
-    headers: dict[str, str] = {}
-    for name, value in event.headers:
-        key, text = name.decode("ascii"), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    if event.method != b"GET":
-        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket is asked for with GET", Allow="GET")
-    return UpgradeRequest(event.target.decode("ascii"), headers, bytes(received))
+    # RFC 6455 section 4.1: the client MUST wait for the answer before it sends anything more. A frame that comes
+    # with the request would lie where trio-websocket does not look before the next one comes.
+    if event.method == b"GET" and (not isinstance(end, h11.EndOfMessage) or parser.trailing_data[0]):
+        raise Refused(HTTPStatus.BAD_REQUEST, "wait for the answer before you send more than the head of the request")
+    return event
 
 
 def check_upgrade(request: UpgradeRequest, path: str, admission: Admission) -> None:
@@ -96,10 +114,17 @@ def check_upgrade(request: UpgradeRequest, path: str, admission: Admission) -> N
         )
     if headers.get("sec-websocket-version") != "13":
         raise Refused(HTTPStatus.UPGRADE_REQUIRED, "the WebSocket version is 13", Sec_WebSocket_Version="13")
-    if not headers.get("sec-websocket-key"):
-        raise Refused(HTTPStatus.BAD_REQUEST, "there is no Sec-WebSocket-Key")
+    if not _is_key(headers.get("sec-websocket-key", "")):  # RFC 6455 section 4.2.1
+        raise Refused(HTTPStatus.BAD_REQUEST, "the Sec-WebSocket-Key is 16 bytes in base64")
     if SUBPROTOCOL not in request.tokens("sec-websocket-protocol"):
         raise Refused(HTTPStatus.BAD_REQUEST, f"offer the subprotocol {SUBPROTOCOL!r} (Sec-WebSocket-Protocol)")
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, validate=True)) == _KEY_BYTES
+    except ValueError:
+        return False
 
 
 async def refuse(stream: trio.abc.Stream, refused: Refused) -> None:

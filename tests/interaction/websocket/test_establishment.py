@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, port_of, refusal, serving
+from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, masked_frame, port_of, refusal, serving
 from tests.interaction.websocket.servers import watched_server
 from trio_websocket import ConnectionClosed, WebSocketRequest
 from trio_websocket import serve_websocket as serve_anything
@@ -231,6 +231,38 @@ async def test_another_version_of_websocket_is_told_ours_and_no_key_is_no_good_r
         assert answer.startswith(b"HTTP/1.1 426 ")
         assert b"Sec-WebSocket-Version: 13\r\n" in answer
         assert (await http(port, upgrade(Sec_WebSocket_Key=""))).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("key", ["c2hvcnQ=", "no base64 at all", "dGhlIHNhbXBsZSBub25jZSBpcyB0b28gbG9uZw=="])
+async def test_a_key_that_is_no_16_bytes_is_refused(key: str) -> None:
+    async with served(watched_server().server, port=0) as listeners:
+        assert (await http(port_of(listeners), upgrade(Sec_WebSocket_Key=key))).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        upgrade() + masked_frame(9, b""),
+        upgrade(Content_Length="10"),
+        upgrade(Transfer_Encoding="chunked"),
+        upgrade().replace(b"\r\n", b"\n") + masked_frame(9, b"\r\n\r\n"),
+    ],
+    ids=["a frame", "a body", "chunks", "a frame after bare newlines"],
+)
+async def test_who_sends_more_than_a_head_before_the_answer_is_told_to_wait(request_bytes: bytes) -> None:
+    async with served(watched_server().server, port=0) as listeners:
+        answer = await http(port_of(listeners), request_bytes)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"wait for the answer" in answer
+
+
+async def test_a_head_may_have_bare_newlines() -> None:
+    async with (
+        served(watched_server().server, port=0) as listeners,
+        await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) as stream,
+    ):
+        await stream.send_all(upgrade().replace(b"\r\n", b"\n"))
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 101 ")
 
 
 async def test_who_is_turned_away_is_told_when_to_come_back() -> None:
