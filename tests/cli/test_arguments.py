@@ -92,6 +92,26 @@ def test_unknown_argument_is_refused_where_the_tool_takes_no_others():
         arguments_typed(["c=1"], {"properties": {"a": {}, "b": {}}, "additionalProperties": False})
 
 
+HOSTILE = "\x1b]0;mine\x07\n\x1b[2J"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {HOSTILE: {}, "b" * 1000: {}}, "additionalProperties": False},
+        {"properties": {"c": {"type": HOSTILE}}},
+        {"properties": {"c": {"type": ["integer", HOSTILE]}}},
+        {"properties": {"c": {"enum": [1, [HOSTILE]]}}},
+        {"properties": {str(number): {} for number in range(1000)}, "additionalProperties": False},
+    ],
+)
+def test_what_a_server_says_in_its_schema_is_harmless_in_a_refusal(schema: dict[str, Any]):
+    with pytest.raises(BadArgument) as caught:
+        arguments_typed(["c=x"], schema)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
 def test_pairs_go_on_top_of_the_object():
     assert arguments_typed(["count=2"], SCHEMA, {"count": "as it is", "more": [1]}) == {"count": 2, "more": [1]}
 

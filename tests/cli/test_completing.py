@@ -11,7 +11,7 @@ import pytest
 import trio
 from tests.cli.commands import plain_environment
 
-from trio_mcp import serve_tcp
+from trio_mcp import Server, serve_tcp
 
 from .desk import server
 
@@ -75,6 +75,19 @@ async def test_tools_of_a_server_that_listens_are_offered(home: Path, nursery: t
     assert await shell(home, ["trio-mcp"], **words) == "plain,pack\nplain,picture\n"
     gone = {**words, "COMP_WORDS": "trio-mcp call tcp://127.0.0.1:9 p"}
     assert await shell(home, ["trio-mcp"], **gone) == "\n"
+
+
+async def test_names_that_a_shell_or_a_terminal_would_obey_are_not_offered(home: Path, nursery: trio.Nursery):
+    hostile = Server("hostile")
+    for name in ("p$(touch owned)", "p;reboot", "p\x1b[2J", "p\nplain,pwned", "p*", "-p", "p.ok-1"):
+
+        @hostile.tool(name=name)
+        async def nothing() -> None: ...
+
+    listeners: Any = await nursery.start(serve_tcp, hostile, "127.0.0.1", 0)
+    url = f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+    words = {"_TRIO_MCP_COMPLETE": "fish_complete", "COMP_WORDS": f"trio-mcp call {url} p", "COMP_CWORD": "p"}
+    assert await shell(home, ["trio-mcp"], **words) == "plain,p.ok-1\n"
 
 
 @pytest.mark.parametrize(

@@ -150,3 +150,10 @@ async def test_stderr_of_the_server_is_shown_on_demand():
     code = "import sys; print('hello there', file=sys.stderr); sys.exit(3)"
     ended = await run([*INSPECT, "--stderr", "--", sys.executable, "-c", code])
     assert ended.stderr.startswith("hello there\n")
+
+
+async def test_a_server_cannot_write_lines_of_its_own_into_what_is_shown(tmp_path: Path):
+    code = 'from trio_mcp import Server\nserver = Server("shop\\nrevision     2099-01-01", "1\\x1b[2J")\n'
+    ended = await run([*INSPECT, written(tmp_path / "shop.py", code)])
+    assert ended.stdout.splitlines()[1].startswith("revision     2026-07-28")
+    assert "\x1b" not in ended.stdout

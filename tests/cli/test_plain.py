@@ -12,6 +12,7 @@ from trio_mcp.cli.plain import on_one_line, printable
         ("one\r\ntwo\tthree\rfour", "one\ntwo\tthree\ufffdfour"),
         ("\x9b2J", "\ufffd2J"),
         ("abc\u202edcba", "abc\ufffddcba"),
+        ("abc\u061c1", "abc\ufffd1"),
         ("half \ud800", "half \ufffd"),
         ("Zürich, 東京, 👩\u200d🚀", "Zürich, 東京, 👩\u200d🚀"),
     ],

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn, cast
 
 from ..spec.fields import JSONObject
+from .plain import on_one_line
 from .schema_words import type_names, type_words
 
 __all__ = ["BadArgument", "arguments_typed", "object_typed"]
+
+_LONGEST_NAME: Final = 60
 
 
 class BadArgument(ValueError):
@@ -34,7 +37,8 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
         if name in typed:
             raise BadArgument(f"argument {name!r} is given twice")
         if name not in fields and schema.get("additionalProperties") is False:
-            raise BadArgument(f"the tool has no argument {name!r}; it has {', '.join(fields) or 'none'}")
+            known = ", ".join(on_one_line(field, _LONGEST_NAME) for field in fields)
+            raise BadArgument(f"the tool has no argument {name!r}; it has {on_one_line(known) or 'none'}")
         typed[name] = _value(name, text, fields.get(name, {}), schema)
     return {**(given or {}), **typed}
 
@@ -68,7 +72,8 @@ def _value(name: str, text: str, schema: Any, root: JSONObject) -> Any:
             return converted
     if "string" in names:
         return text
-    raise BadArgument(f"argument {name!r} must be {_words(names, type_words(schema, root))}, not {text!r}")
+    wanted = on_one_line(_words(names, type_words(schema, root)))  # servers say what they like
+    raise BadArgument(f"argument {name!r} must be {wanted}, not {text!r}")
 
 
 def _as(kind: str, value: Any) -> tuple[bool, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -14,7 +15,8 @@ from .plain import on_one_line
 
 __all__ = ["Bar", "progress_bar", "progress_words"]
 
-_LONGEST = 60
+_LONGEST: Final = 60
+_LARGEST: Final = 1e300
 
 
 class Bar:
@@ -28,8 +30,8 @@ class Bar:
         """Draw it anew. For `Client.call_tool`."""
         self._bars.update(
             self._task,
-            completed=news.progress,
-            total=news.total,
+            completed=_drawn(news.progress),
+            total=None if news.total is None else _drawn(news.total),
             description=on_one_line(news.message or "", _LONGEST),
             count=_count(news),
             visible=True,
@@ -66,4 +68,10 @@ def progress_words(news: Progress) -> str:
 
 
 def _count(news: Progress, between: str = "/") -> str:
-    return f"{news.progress:g}" if news.total is None else f"{news.progress:g}{between}{news.total:g}"
+    progress = f"{_drawn(news.progress):g}"
+    return progress if news.total is None else f"{progress}{between}{_drawn(news.total):g}"
+
+
+def _drawn(number: float) -> float:
+    """A number that can be divided and written, whatever integer the server thinks up."""
+    return max(-_LARGEST, min(number, _LARGEST))

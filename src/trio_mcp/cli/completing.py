@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["TARGET", "TOOL"]
 
 _PATIENCE: Final = 2.0
+# 2025-11-25 tools, Tool Names. Others could not be typed unquoted, and a shell might obey them.
+_TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
@@ -49,7 +52,8 @@ class _Tool(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - cl
             return []
         if not isinstance(target, Address):
             return []
-        return [CompletionItem(name) for name in _tools(target) if name.startswith(incomplete)]
+        names = [name for name in _tools(target) if _TYPEABLE.fullmatch(name)]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def _tools(address: Address) -> list[str]:

@@ -75,13 +75,13 @@ def _show(offers: Offers, console: Console) -> None:
 
 def _facts(offers: Offers) -> Iterable[tuple[str, str]]:
     if offers.info is not None:
-        yield "server", f"{offers.info.name} {offers.info.version}"
+        yield "server", on_one_line(f"{offers.info.name} {offers.info.version}")
         if offers.info.title:
-            yield "title", offers.info.title
+            yield "title", on_one_line(offers.info.title)
         if offers.info.website_url:
-            yield "website", offers.info.website_url
+            yield "website", on_one_line(offers.info.website_url)
     yield "revision", f"{offers.revision.name} ({offers.era})"
-    yield "capabilities", ", ".join(_capabilities(offers)) or "none"
+    yield "capabilities", ", ".join(map(on_one_line, _capabilities(offers))) or "none"
     if offers.instructions:
         yield "instructions", offers.instructions
 

@@ -8,7 +8,7 @@ from typing import Final
 __all__ = ["on_one_line", "printable"]
 
 # Control characters move the cursor and rename windows; the others turn the direction of text around.
-_UNWANTED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNWANTED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
