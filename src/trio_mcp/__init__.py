@@ -22,6 +22,7 @@ from .server.cache_hints import CacheHints
 from .server.context import Auth, ElicitAnswer, RequestContext
 from .server.input_required import InputRequired
 from .server.log_bridge import ClientLogHandler
+from .server.options import PromptOptions, ResourceOptions, ToolOptions
 from .server.resources import ResourceNotFound
 from .server.results import error_result, text_result
 from .server.server import Server
@@ -200,6 +201,7 @@ __all__ = [
     "Prompt",
     "PromptArgument",
     "PromptMessage",
+    "PromptOptions",
     "PromptReference",
     "ProtocolViolation",
     "Proxy",
@@ -210,6 +212,7 @@ __all__ = [
     "ResourceContents",
     "ResourceLink",
     "ResourceNotFound",
+    "ResourceOptions",
     "ResourceTemplate",
     "ResourceTemplateReference",
     "ResponseCache",
@@ -229,6 +232,7 @@ __all__ = [
     "ToolAnnotations",
     "ToolChoice",
     "ToolError",
+    "ToolOptions",
     "ToolResultContent",
     "ToolUseContent",
     "TraceContext",

@@ -88,13 +88,13 @@ class ServerConnection:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See `DuplexChannel.run`."""
         server = self._server
-        server.subscribe(self._subscriptions)
+        server.listeners.add(self._subscriptions)
         server.load.connections += 1
         try:
             await self.duplex.run(task_status=task_status)
         finally:
             server.load.connections -= 1
-            server.unsubscribe(self._subscriptions)
+            server.listeners.discard(self._subscriptions)
 
     # What needs no waiting
 

@@ -42,13 +42,13 @@ class Prompts:
         self,
         function: Callable[..., Any],
         *,
-        name: str | None,
-        title: str | None,
-        description: str | None,
-        icons: Sequence[Icon] | None,
-        meta: JSONObject | None,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: JSONObject | None = None,
     ) -> None:
-        """Register ``function``. See `Server.prompt`."""
+        """Register ``function``. See `PromptOptions` and `Server.prompt`."""
         check_meta_keys(meta)
         handler = Handler.of(function)
         required = set(handler.signature.schema.get("required", ()))

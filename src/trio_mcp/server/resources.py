@@ -65,18 +65,18 @@ class Resources:
         uri: str,
         function: Callable[..., Any],
         *,
-        name: str | None,
-        title: str | None,
-        description: str | None,
-        mime_type: str | None,
-        icons: Sequence[Icon] | None,
-        annotations: Annotations | None,
-        size: int | None,
-        ttl_ms: int | None,
-        cache_scope: CacheScope | None,
-        meta: JSONObject | None,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        annotations: Annotations | None = None,
+        size: int | None = None,
+        ttl_ms: int | None = None,
+        cache_scope: CacheScope | None = None,
+        meta: JSONObject | None = None,
     ) -> None:
-        """Register ``function`` under a URI or a URI template. See `Server.resource`."""
+        """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
         check_meta_keys(meta)
         hints = self._hints.but(ttl_ms, cache_scope)
         handler = Handler.of(function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import MappingProxyType
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import attrs
 import trio
@@ -14,12 +14,11 @@ from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
 from ..runtime.tracing import Tracing
 from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
-from ..spec.content import Annotations
-from ..spec.fields import JSONObject
-from ..spec.lifecycle import CacheScope, Icon, Implementation
-from ..spec.tools import ToolAnnotations
+from ..spec.lifecycle import Icon, Implementation
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
 from .completion import Completions
+from .listeners import Listeners
+from .options import PromptOptions, ResourceOptions, ToolOptions
 from .prompts import Prompts
 from .request_state import RequestStates
 from .resources import Resources
@@ -82,7 +81,7 @@ class Server:
         self.load = Load()
         """What its connections count together; `statistics` reads it."""
         self._lifespan = lifespan
-        self._listeners: set[Listener] = set()
+        self.listeners = Listeners()
 
     def __repr__(self) -> str:
         return f"<Server {self.info.name} {self.info.version}>"
@@ -104,54 +103,14 @@ class Server:
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
-    def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] | None = None,
-        annotations: ToolAnnotations | None = None,
-        input_schema: JSONObject | None = None,
-        output_schema: JSONObject | None = None,
-        validate_output: bool = False,
-        timeout: float | None = None,
-        max_concurrency: int | None = None,
-        requires: Sequence[str] = (),
-        replay: bool = False,
-        meta: JSONObject | None = None,
-    ) -> Callable[[F], F]: ...
-    def tool(
-        self,
-        function: F | None = None,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] | None = None,
-        annotations: ToolAnnotations | None = None,
-        input_schema: JSONObject | None = None,
-        output_schema: JSONObject | None = None,
-        validate_output: bool = False,
-        timeout: float | None = None,
-        max_concurrency: int | None = None,
-        requires: Sequence[str] = (),
-        replay: bool = False,
-        meta: JSONObject | None = None,
-    ) -> F | Callable[[F], F]:
-        """Offer a function as a tool. The name and the description are its own unless given.
+    def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
+        """Offer a function as a tool. `ToolOptions` documents the keywords.
 
         Its parameters, checked before it is called, give the input schema: attrs classes, dataclasses,
         TypedDicts, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``; a plain
-        string in ``Annotated`` describes a parameter. Its return annotation gives the output schema. Schemas
-        given as dicts are kept verbatim; a function that then takes the one parameter ``arguments`` gets them
-        whole. A parameter annotated `RequestContext` (`WorkerContext` in a plain ``def``) gets the context.
-
-        ``timeout`` in seconds: the handler is cancelled then, and the model is told. ``max_concurrency``:
-        further calls wait. ``requires``: capabilities a client must have declared, else -32021 (-32600 in
-        legacy revisions). ``validate_output``: a result that does not fit the schema is an error.
+        string in ``Annotated`` describes a parameter. Its return annotation gives the output schema. A parameter
+        annotated `RequestContext` (`WorkerContext` in a plain ``def``) gets the context.
 
         ``replay=True``: the handler is safe to run again. What it asks a modern client then stops it, its cleanup
         runs, and it runs from the top when the client comes back, with all answers so far at once. Nothing is kept
@@ -163,67 +122,24 @@ class Server:
         """
 
         def register(function: F) -> F:
-            self.tools.add(
-                function,
-                name=name,
-                title=title,
-                description=description,
-                icons=icons,
-                annotations=annotations,
-                input_schema=input_schema,
-                output_schema=output_schema,
-                validate_output=validate_output,
-                timeout=timeout,
-                max_concurrency=max_concurrency,
-                requires=requires,
-                replay=replay,
-                meta=meta,
-            )
-            self._changed("notifications/tools/list_changed")
+            self.tools.add(function, **options)
+            self.listeners.list_changed("notifications/tools/list_changed")
             return function
 
         return register if function is None else register(function)
 
-    def resource(
-        self,
-        uri: str,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        icons: Sequence[Icon] | None = None,
-        annotations: Annotations | None = None,
-        size: int | None = None,
-        ttl_ms: int | None = None,
-        cache_scope: CacheScope | None = None,
-        meta: JSONObject | None = None,
-    ) -> Callable[[F], F]:
+    def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Offer a function as the resource ``uri``, or as a family of resources if that is a template.
+        `ResourceOptions` documents the keywords.
 
         ``{name}`` in a template is one path segment, ``{+name}`` anything; the function's parameters are
         those of the template, converted from text. It returns text, bytes, JSON data, `ResourceContents` or
-        a list of those, or a `ReadResourceResult` of its own, which may say how it is cached. ``size`` in bytes.
-        ``ttl_ms`` and ``cache_scope``: how modern clients may cache it, see `CacheHints`; `None` is as the
-        server says. Raises as `tool`.
+        a list of those, or a `ReadResourceResult` of its own, which may say how it is cached. Raises as `tool`.
         """
 
         def register(function: F) -> F:
-            self.resources.add(
-                uri,
-                function,
-                name=name,
-                title=title,
-                description=description,
-                mime_type=mime_type,
-                icons=icons,
-                annotations=annotations,
-                size=size,
-                ttl_ms=ttl_ms,
-                cache_scope=cache_scope,
-                meta=meta,
-            )
-            self._changed("notifications/resources/list_changed")
+            self.resources.add(uri, function, **options)
+            self.listeners.list_changed("notifications/resources/list_changed")
             return function
 
         return register
@@ -231,34 +147,15 @@ class Server:
     @overload
     def prompt(self, function: F, /) -> F: ...
     @overload
-    def prompt(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: JSONObject | None = None,
-    ) -> Callable[[F], F]: ...
-    def prompt(
-        self,
-        function: F | None = None,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] | None = None,
-        meta: JSONObject | None = None,
-    ) -> F | Callable[[F], F]:
+    def prompt(self, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
+    def prompt(self, function: F | None = None, /, **options: Unpack[PromptOptions]) -> F | Callable[[F], F]:
         """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; it
-        returns text, a content block, `PromptMessage`, a list of those, or a `GetPromptResult`. Raises as
-        `tool`."""
+        returns text, a content block, `PromptMessage`, a list of those, or a `GetPromptResult`. `PromptOptions`
+        documents the keywords. Raises as `tool`."""
 
         def register(function: F) -> F:
-            self.prompts.add(function, name=name, title=title, description=description, icons=icons, meta=meta)
-            self._changed("notifications/prompts/list_changed")
+            self.prompts.add(function, **options)
+            self.listeners.list_changed("notifications/prompts/list_changed")
             return function
 
         return register if function is None else register(function)
@@ -279,26 +176,21 @@ class Server:
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
         self.tools.listing.remove(name)
-        self._changed("notifications/tools/list_changed")
+        self.listeners.list_changed("notifications/tools/list_changed")
 
     def remove_resource(self, uri: str) -> None:
         """Withdraw a resource or template and tell the clients. Raises `KeyError`."""
         self.resources.remove(uri)
-        self._changed("notifications/resources/list_changed")
+        self.listeners.list_changed("notifications/resources/list_changed")
 
     def remove_prompt(self, name: str) -> None:
         """Withdraw a prompt and tell the clients. Raises `KeyError`."""
         self.prompts.listing.remove(name)
-        self._changed("notifications/prompts/list_changed")
+        self.listeners.list_changed("notifications/prompts/list_changed")
 
     def resource_updated(self, uri: str) -> None:
         """Tell the clients that subscribed to ``uri`` that it changed."""
-        for listener in tuple(self._listeners):
-            listener.resource_updated(uri)
-
-    def _changed(self, method: str) -> None:
-        for listener in tuple(self._listeners):
-            listener.list_changed(method)
+        self.listeners.resource_updated(uri)
 
     # Running
 
@@ -317,26 +209,6 @@ class Server:
         """How many connections and requests there are now, and what happened to them so far, for hosts to
         export. Over all transports."""
         return self.load.statistics()
-
-    def subscribe(self, listener: Listener) -> None:
-        """Tell ``listener`` of changes from now on."""
-        self._listeners.add(listener)
-
-    def unsubscribe(self, listener: Listener) -> None:
-        """Tell it no more. Idempotent."""
-        self._listeners.discard(listener)
-
-
-class Listener:
-    """Somebody who is told of changes: a connection."""
-
-    def list_changed(self, method: str) -> None:
-        """A list changed, for which ``method`` is the notification."""
-        raise NotImplementedError
-
-    def resource_updated(self, uri: str) -> None:
-        """A resource changed."""
-        raise NotImplementedError
 
 
 @attrs.frozen(eq=False)

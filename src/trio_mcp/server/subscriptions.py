@@ -18,7 +18,7 @@ from ..spec.meta import SUBSCRIPTION_ID
 from ..spec.resources import SubscribeParams
 from ..spec.subscriptions import ListenParams, ListenResult, SubscriptionFilter, SubscriptionsAcknowledgedParams
 from ..state.requests import InboundRequest
-from .server import Listener, Server
+from .server import Server
 
 __all__ = ["Subscriptions"]
 
@@ -27,7 +27,7 @@ _LONGEST_URI: Final = 8192
 _UPDATED: Final = "notifications/resources/updated"
 
 
-class Subscriptions(Listener):
+class Subscriptions:
     """All that one connection is told of: in legacy revisions list changes and what it subscribed to, in modern
     ones what each of its open streams asked for. Both may be in use at once."""
 

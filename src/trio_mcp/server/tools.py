@@ -61,21 +61,21 @@ class Tools:
         self,
         function: Callable[..., Any],
         *,
-        name: str | None,
-        title: str | None,
-        description: str | None,
-        icons: Sequence[Icon] | None,
-        annotations: ToolAnnotations | None,
-        input_schema: JSONObject | None,
-        output_schema: JSONObject | None,
-        validate_output: bool,
-        timeout: float | None,
-        max_concurrency: int | None,
-        requires: Sequence[str],
-        replay: bool,
-        meta: JSONObject | None,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        annotations: ToolAnnotations | None = None,
+        input_schema: JSONObject | None = None,
+        output_schema: JSONObject | None = None,
+        validate_output: bool = False,
+        timeout: float | None = None,
+        max_concurrency: int | None = None,
+        requires: Sequence[str] = (),
+        replay: bool = False,
+        meta: JSONObject | None = None,
     ) -> None:
-        """Register ``function``. See `Server.tool` for the parameters and errors."""
+        """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors."""
         check_meta_keys(meta)
         handler = Handler.of(function)
         signature = handler.signature

@@ -1,0 +1,66 @@
+"""What is said of a tool, a resource or a prompt where it is offered: the keywords of `Server.tool` and its like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from ..spec.content import Annotations
+from ..spec.fields import JSONObject
+from ..spec.lifecycle import CacheScope, Icon
+from ..spec.tools import ToolAnnotations
+
+__all__ = ["PromptOptions", "ResourceOptions", "ToolOptions"]
+
+
+class PromptOptions(TypedDict, total=False):
+    """Of a prompt, and in the same sense of a resource and of a tool."""
+
+    name: str | None
+    """For programs, and unique; the function's own by default."""
+    title: str | None
+    """For people."""
+    description: str | None
+    """For the model; the function's docstring by default."""
+    icons: Sequence[Icon] | None
+    """For people."""
+    meta: JSONObject | None
+    """``_meta`` of what is listed. Its keys are checked: `ValueError`."""
+
+
+class ResourceOptions(PromptOptions, total=False):
+    """Of a resource, or of all of a template."""
+
+    mime_type: str | None
+    """Of the contents; by default ``text/plain``, ``application/octet-stream`` or ``application/json``, as they are."""
+    annotations: Annotations | None
+    """Hints for clients."""
+    size: int | None
+    """In bytes."""
+    ttl_ms: int | None
+    """How many milliseconds modern clients may keep it, see `CacheHints`; `None` is as the server says."""
+    cache_scope: CacheScope | None
+    """Who may share what they keep; `None` is as the server says."""
+
+
+class ToolOptions(PromptOptions, total=False):
+    """Of a tool."""
+
+    annotations: ToolAnnotations | None
+    """Hints for clients."""
+    input_schema: JSONObject | None
+    """Replaces the one made from the parameters, and is kept verbatim. A function that takes the one parameter
+    ``arguments`` gets them whole then, checked against it."""
+    output_schema: JSONObject | None
+    """Replaces the one made from the return annotation, and is kept verbatim."""
+    validate_output: bool
+    """A result that does not fit the output schema is an error (-32603)."""
+    timeout: float | None
+    """Seconds after which the handler is cancelled and the model is told. They count from when it begins."""
+    max_concurrency: int | None
+    """How many calls run at the same time; further ones wait."""
+    requires: Sequence[str]
+    """Capabilities that a client must have declared, ``"sampling.tools"`` for example, else the call is refused:
+    -32021, in legacy revisions -32600."""
+    replay: bool
+    """The handler is safe to run again: see `Server.tool`."""
