@@ -530,3 +530,23 @@ async def test_ch_18_notifications_keep_their_order_with_requests(autojump_clock
         await asking.answered(peer, question, "roots/list", {"roots": []})
         kinds = [m.get("method", "reply") for m in peer.messages[1:]]
         assert kinds == ["notifications/message", "roots/list", "notifications/message", "reply"]
+
+
+async def test_an_answer_that_is_not_json_fails_the_question_and_is_not_answered(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def where(ctx: RequestContext) -> str:
+        try:
+            await ctx.list_roots()
+        except ProtocolViolation as error:
+            return str(error)
+        return "an answer"
+
+    async with connected(server, LATEST_LEGACY, ALL) as peer:
+        call = await peer.start("where")
+        question = await peer.question("roots/list")
+        await peer.send(b'{"jsonrpc":"2.0","id":%d,"result":{"roots":[{"uri":"\\ud800"}]}}' % question["id"])
+        text = (await peer.reply(call))["result"]["content"][0]["text"]
+        assert text.startswith("roots/list: the answer cannot be read: not JSON")
+        assert await peer.everything() == []

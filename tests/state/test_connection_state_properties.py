@@ -66,7 +66,8 @@ singles: st.SearchStrategy[Message | Unreadable] = st.one_of(
     st.builds(Notification, methods, params),
     st.builds(Response, ids, junk),
     st.builds(ErrorResponse, st.none() | ids, st.integers(), texts, junk),
-    st.builds(Unreadable, texts, st.none() | st.just(ErrorResponse(None, -32600, "?"))),
+    st.builds(Unreadable, texts, st.just(ErrorResponse(None, -32600, "?"))),
+    st.builds(Unreadable, texts, st.none(), st.none() | ids),
 )
 anything = singles | st.builds(Batch, st.lists(singles, min_size=1, max_size=3).map(tuple))
 connections = st.one_of(

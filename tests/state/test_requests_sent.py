@@ -9,10 +9,10 @@ from tests.state.peers import accepted, client_of, server_of
 
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import METHOD_NOT_FOUND
-from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response
+from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response, Unreadable
 from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.state.connection_state import ConnectionState, MethodUnavailable
-from trio_mcp.state.events import ErrorReceived, Ignored, ProgressReceived, ResultReceived
+from trio_mcp.state.events import ErrorReceived, Ignored, ProgressReceived, ReplyUnreadable, ResultReceived
 from trio_mcp.state.requests import OutboundRequest
 
 # Opening
@@ -209,3 +209,23 @@ def test_a_lost_connection_fails_every_request_once(client: ConnectionState) -> 
     assert client.abandon_all() == [calls[0], calls[2]]
     assert client.abandon_all() == []
     assert not client.abandon(calls[0])
+
+
+# What cannot be read
+
+
+def test_a_reply_that_cannot_be_read_settles_whom_it_names_once() -> None:
+    client = client_of(LATEST_LEGACY)
+    first, second = (client.open_request("ping", LATEST_LEGACY) for _ in range(2))
+    event = client.receive(Unreadable("not JSON", None, second.id))
+    assert event == ReplyUnreadable(second, "not JSON")
+    assert client.outbound == (first,)
+    assert isinstance(client.receive(Response(second.id, {})), Ignored)
+
+
+@pytest.mark.parametrize("settles", [None, 99, "1"])
+def test_a_reply_that_cannot_be_read_and_names_nobody_is_reported(settles: Any) -> None:
+    client = client_of(LATEST_LEGACY)
+    call = client.open_request("ping", LATEST_LEGACY)
+    assert client.receive(Unreadable("not JSON", None, settles)) == Ignored("not JSON", noteworthy=True)
+    assert client.outbound == (call,)

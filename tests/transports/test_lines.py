@@ -36,7 +36,7 @@ async def lines_of(chunks: Iterable[bytes], limit: int = 1000) -> list[bytes | s
         try:
             lines.append(bytes(await channel.receive()))
         except UnreadableFrame as error:
-            lines.append(f"skipped ({error.code})")
+            lines.append(f"skipped: {bytes(error.head[:1])!r}")
         except trio.EndOfChannel:
             return lines
 
@@ -72,8 +72,15 @@ async def test_a_carriage_return_before_the_newline_is_space_to_json() -> None:
 async def test_a_line_beyond_the_limit_is_skipped_and_reported_once(chunk: int) -> None:
     data = b"a" * 10 + b"\n" + b"b" * 11 + b"\n" + b"c" * 500 + b"\nd\n" + b"e" * 20
     chunks = [data[at : at + chunk] for at in range(0, len(data), chunk)]
-    skipped = "skipped (-32600)"
-    assert await lines_of(chunks, limit=10) == [b"a" * 10, skipped, skipped, b"d", skipped]
+    told = ["skipped: b'b'", "skipped: b'c'", "skipped: b'e'"]
+    assert await lines_of(chunks, limit=10) == [b"a" * 10, told[0], told[1], b"d", told[2]]
+
+
+async def test_of_a_line_that_is_skipped_no_more_than_its_head_is_kept() -> None:
+    channel = LineChannel(Chunks([b'{"id":1,' + b"x" * 1_000_000 + b"\n"]), 100_000)
+    with pytest.raises(UnreadableFrame) as caught:
+        await channel.receive()
+    assert (caught.value.head[:8], len(caught.value.head)) == (b'{"id":1,', 65536)
 
 
 @given(

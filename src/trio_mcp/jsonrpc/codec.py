@@ -24,6 +24,7 @@ from .messages import (
     Unreadable,
     is_request_id,
 )
+from .remains import remains_of
 
 __all__ = [
     "canonical_value",
@@ -35,6 +36,7 @@ __all__ = [
     "frame_notification",
     "frame_request",
     "frame_result",
+    "skipped",
 ]
 
 _encoder = msgspec.json.Encoder()
@@ -49,21 +51,31 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
 
     Never raises for anything a peer could send. An `Unreadable` carries the error owed to the peer:
     -32700 for what is not JSON in UTF-8, -32600 for JSON that is no JSON-RPC 2.0 message, under the
-    request's own id where that could be read and under null where not (JSON-RPC 2.0, section 5).
+    request's own id where that could be read and under null where not (JSON-RPC 2.0, section 5). A reply that is not
+    JSON is owed nothing, but whoever waits for it is (`Unreadable.settles`).
     """
     try:
         data = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        return Unreadable(
-            f"not JSON: {reason}",
-            ErrorResponse(None, PARSE_ERROR, "Parse error: the message is not JSON in UTF-8"),
-        )
+        return _unreadable(line, f"not JSON: {reason}", PARSE_ERROR, "Parse error: the message is not JSON in UTF-8")
     if type(data) is dict:
         return _classify(cast("dict[str, Any]", data), len(line))
     if type(data) is list:
         return _classify_batch(cast("list[Any]", data), len(line), max_batch)
     return _invalid("a message is a JSON object")
+
+
+def skipped(head: bytes | bytearray, reason: str) -> Unreadable:
+    """A message that is not read, for ``reason``; ``head`` is what is known of its beginning."""
+    return _unreadable(head, reason, INVALID_REQUEST, f"Invalid request: {reason}")
+
+
+def _unreadable(line: bytes | bytearray, reason: str, code: int, message: str) -> Unreadable:
+    remains = remains_of(line)
+    if remains.is_reply:
+        return Unreadable(reason, None, remains.id)
+    return Unreadable(reason, ErrorResponse(remains.id if remains.is_request else None, code, message))
 
 
 def _classify(data: dict[str, Any], size: int) -> Message | Unreadable:

@@ -75,11 +75,13 @@ class Unreadable:
     """What arrived was no message.
 
     ``reply`` is the error owed to the peer, or `None` where it was a reply itself: those are reported and
-    ignored, since an answer to an answer could go on for ever.
+    ignored, since an answer to an answer could go on for ever. ``settles`` is what that one was an answer to, where
+    no JSON could be read, but this could: nothing else will come for it.
     """
 
     reason: str
     reply: ErrorResponse | None
+    settles: RequestId | None = None
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse

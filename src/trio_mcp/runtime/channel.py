@@ -34,13 +34,13 @@ class ConnectionLost(MCPError):
 class UnreadableFrame(Exception):
     """One message could not be read, because it was too long for example. The channel goes on.
 
-    ``code`` and ``message`` are what the peer is told.
+    The peer is told the ``reason``. ``head`` is how the message began: who waits for it may be found there.
     """
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+    def __init__(self, reason: str, head: bytes | bytearray = b"") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.head = head
 
 
 class MessageChannel(ABC):

@@ -19,9 +19,8 @@ from typing import Any, Final
 
 import trio
 
-from ..jsonrpc.codec import decode, frame_notification
-from ..jsonrpc.errors import PeerError
-from ..jsonrpc.messages import ErrorResponse
+from ..jsonrpc.codec import decode, frame_notification, skipped
+from ..jsonrpc.errors import PeerError, ProtocolViolation
 from ..spec.converters import structure
 from ..spec.notifications import ProgressParams
 from ..spec.revisions import Revision
@@ -279,7 +278,7 @@ class DuplexChannel:
                 try:
                     line = await receive()
                 except UnreadableFrame as error:
-                    act(state.refuse(ErrorResponse(None, error.code, error.message)), 0)
+                    act(state.receive(skipped(error.head, error.reason)), 0)
                 else:
                     act(state.receive(decode(line, max_batch=max_batch)), len(line))
                 if outbox.size > _READING_MARKS * outbox.high_water:
@@ -312,6 +311,9 @@ class DuplexChannel:
             case events.ErrorReceived():
                 error = PeerError(event.error.code, event.error.message, event.error.data)
                 event.request.waiter.settle(Settled(None, error, self._notifications.received))
+            case events.ReplyUnreadable():
+                violation = ProtocolViolation(f"{event.request.method.name}: the answer cannot be read: {event.reason}")
+                event.request.waiter.settle(Settled(None, violation, self._notifications.received))
             case events.NotificationReceived():
                 self.notified(event, size)
             case events.StreamReceived():

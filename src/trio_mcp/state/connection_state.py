@@ -57,6 +57,7 @@ from .events import (
     NotificationReceived,
     ProgressReceived,
     Refused,
+    ReplyUnreadable,
     RequestReceived,
     ResultReceived,
     StreamCancelled,
@@ -126,11 +127,17 @@ class ConnectionState:
                     )
                 return ErrorReceived(call, message)
             case Unreadable():
-                return Ignored(message.reason, noteworthy=True) if message.reply is None else self.refuse(message.reply)
+                return self._receive_unreadable(message)
             case Batch():
                 return self._receive_batch(message)
 
-    def refuse(self, reply: ErrorResponse) -> Event:
+    def _receive_unreadable(self, message: Unreadable) -> Event:
+        if message.reply is not None:
+            return self._refuse_unread(message.reply)
+        call = None if message.settles is None else self._outbound.pop(message.settles, None)
+        return Ignored(message.reason, noteworthy=True) if call is None else ReplyUnreadable(call, message.reason)
+
+    def _refuse_unread(self, reply: ErrorResponse) -> Event:
         """Rule on a message that could not be read as a request: it gets ``reply``, where we may write replies."""
         if self._never_replies:
             return Ignored(f"what cannot be read, or not be taken: {reply.message}", noteworthy=True)
@@ -144,7 +151,7 @@ class ConnectionState:
     def _receive_batch(self, batch: Batch) -> Event:
         # Batches were legal until 2025-03-26 (MUST be received there) and gone with 2025-06-18.
         if self.revision is None or not self.revision.batches:
-            return self.refuse(ErrorResponse(None, INVALID_REQUEST, _NO_BATCHES))
+            return self._refuse_unread(ErrorResponse(None, INVALID_REQUEST, _NO_BATCHES))
         return BatchReceived(tuple(self._receive_member(member) for member in batch.members))
 
     def _receive_member(self, member: Message | Unreadable) -> Event:

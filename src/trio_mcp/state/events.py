@@ -19,6 +19,7 @@ __all__ = [
     "NotificationReceived",
     "ProgressReceived",
     "Refused",
+    "ReplyUnreadable",
     "RequestReceived",
     "ResultReceived",
     "StreamCancelled",
@@ -91,6 +92,14 @@ class ErrorReceived:
 
 
 @value
+class ReplyUnreadable:
+    """A request of ours was answered with what cannot be read."""
+
+    request: OutboundRequest
+    reason: str
+
+
+@value
 class Refused:
     """The message broke a rule, and the peer is owed ``reply``. Nothing else happened."""
 
@@ -122,6 +131,7 @@ Event: TypeAlias = (
     | StreamCancelled
     | ResultReceived
     | ErrorReceived
+    | ReplyUnreadable
     | Refused
     | Ignored
     | BatchReceived

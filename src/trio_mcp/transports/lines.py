@@ -8,13 +8,13 @@ from typing import Protocol
 
 import trio
 
-from ..jsonrpc.errors import INVALID_REQUEST
 from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
 
 __all__ = ["ByteStream", "LineChannel"]
 
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 65536
+_HEAD = 65536
 
 
 class ByteStream(Protocol):
@@ -85,12 +85,13 @@ class LineChannel(MessageChannel):
         self._searched = len(buffer)
         bom = len(_BOM) if self._first and buffer.startswith(_BOM) else 0
         if len(buffer) - bom > self._max:
+            head = buffer[bom:_HEAD]
             buffer.clear()
             self._first = False
             self._searched = 0
             if not self._skipping:
                 self._skipping = True
-                raise self._too_long()
+                raise self._too_long(head)
         if self._ended and buffer and not self._skipping:
             line = bytes(buffer)
             buffer.clear()
@@ -104,11 +105,11 @@ class LineChannel(MessageChannel):
             if line.startswith(_BOM):
                 line = line[len(_BOM) :]
         if len(line) > self._max:
-            raise self._too_long()
+            raise self._too_long(line[:_HEAD])
         return line if line and not line.isspace() else None
 
-    def _too_long(self) -> UnreadableFrame:
-        return UnreadableFrame(INVALID_REQUEST, f"Invalid request: a message has at most {self._max} bytes")
+    def _too_long(self, head: bytes | bytearray) -> UnreadableFrame:
+        return UnreadableFrame(f"a message has at most {self._max} bytes", head)
 
     async def _fill(self) -> None:
         try:

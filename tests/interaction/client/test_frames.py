@@ -10,7 +10,7 @@ import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, RawServer, scripted, text_of
 
-from trio_mcp import Limits, open_stdio
+from trio_mcp import Limits, ProtocolViolation, open_stdio
 from trio_mcp.client.opening import open_client
 
 
@@ -153,3 +153,20 @@ async def test_std_08_a_line_beyond_the_limit_is_skipped_without_being_kept(tmp_
     assert grown < 20 * 1024  # KiB
     [refusal] = [message for message in raw.wire if "error" in message]
     assert (refusal["id"], refusal["error"]["code"]) == (None, -32600)
+
+
+async def test_a_reply_beyond_the_limit_fails_its_call(tmp_path: Path) -> None:
+    raw = RawServer(
+        tmp_path,
+        """
+        handshake()
+        text(until("tools/call"), "x" * 3_000_000)
+        text(until("tools/call"))
+        """,
+    )
+    with trio.fail_after(10):
+        async with open_stdio(raw.command, era="legacy", limits=Limits(max_message_bytes=1 << 20)) as client:
+            with pytest.raises(ProtocolViolation, match="cannot be read: a message has at most 1048576 bytes"):
+                await client.call_tool("any")
+            assert text_of(await client.call_tool("any")) == "done"
+    assert not [message for message in raw.wire if "error" in message]

@@ -171,6 +171,45 @@ async def test_s2c_04_replies_that_make_no_sense_settle_nobody_and_the_true_one_
     assert {message["id"] for message in peer.wire if "error" in message} == {None}
 
 
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}',
+        '{"jsonrpc":"2.0","id":ID,"result":{"n":NaN}}',
+        '{"result":{"content":[{"type":"text","text":"cut \\ud83d"}]},"jsonrpc":"2.0","id":ID}',
+        '{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":"\\udc00"}}',
+        '{"jsonrpc":"2.0","id":ID,"result":' + "[" * 5000 + "]" * 5000 + "}",
+        '{"jsonrpc":"2.0","id":ID,"result":{"content":',
+    ],
+    ids=["number", "nan", "surrogate", "error", "deep", "truncated"],
+)
+async def test_a_reply_that_is_not_json_fails_its_call_and_no_other(
+    autojump_clock: object, reply: str, modern: bool
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await (peer.discovered() if modern else peer.handshake())
+        first, second = await peer.until("tools/call"), await peer.until("tools/call")
+        await peer.write(reply.replace("ID", str(first["id"])))
+        await peer.text(second)
+        await peer.text(first, "late")
+        await peer.text(await peer.until("tools/call"), "next")
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        async with trio.open_nursery() as nursery:
+
+            async def fail() -> None:
+                with pytest.raises(ProtocolViolation, match="tools/call: the answer cannot be read: not JSON"):
+                    await client.call_tool("first")
+
+            nursery.start_soon(fail)
+            await wait_all_tasks_blocked()
+            assert text_of(await client.call_tool("second")) == "done"
+        assert text_of(await client.call_tool("third")) == "next"
+    assert "notifications/cancelled" not in methods_in(peer.wire), "the server has answered"
+    assert [message for message in peer.wire if "error" in message] == []
+
+
 async def test_a_batch_of_replies_is_understood_where_the_revision_has_batches(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake("2025-03-26")

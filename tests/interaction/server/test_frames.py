@@ -94,9 +94,8 @@ def test_rpc_04_what_is_no_id_is_refused_and_nothing_is_executed(client: RawClie
 
 FRAMES: list[tuple[bytes, int]] = [
     (b"{bad", -32700),
-    (b'{"jsonrpc":"2.0","id":1,"method":"ping"', -32700),
+    (b'{"jsonrpc":"2.0","id":1,"meth', -32700),
     (b"{'jsonrpc':'2.0','id':1,'method':'ping'}", -32700),
-    (b'{"jsonrpc":"2.0","id":1,"method":"ping"} trailing', -32700),
     (b'\x00{"jsonrpc":"2.0","id":1,"method":"ping"}', -32700),
     (b"NaN", -32700),
     (b"[" * 100_000, -32700),
@@ -151,6 +150,17 @@ def test_rpc_05_another_json_rpc_is_refused_under_its_own_id(client: RawClient) 
         client.write(f'{{{member}"id":32,"method":7}}\n'.encode())
         assert client.error(32)["code"] == -32600
     client.ping()
+
+
+def test_rpc_05_requests_that_are_not_json_are_refused_under_their_own_id(client: RawClient) -> None:
+    call = '{"jsonrpc":"2.0","id":31,"method":"tools/call","params":{"name":"echo","arguments":{"text":%s}}'
+    bad = ['"cut \\ud83d"}', "1e400}", "NaN}", "[" * 5000 + "]" * 5000 + "}", '"truncated', '"x"}} trailing']
+    for text in bad:
+        client.write((call % text).encode() + b"\n")
+        assert client.error(31)["code"] == -32700, text[:20]
+    client.ping()
+    assert client.finish() == 0
+    assert client.journal.entries(tool="echo") == []
 
 
 def test_rpc_05_params_that_are_no_object_are_refused_under_their_own_id(client: RawClient) -> None:

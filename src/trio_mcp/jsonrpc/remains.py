@@ -1,0 +1,95 @@
+"""Remains: what can still be read of a line that is not JSON, so that nobody waits for its answer for ever.
+
+Such lines come from healthy peers, too: a text that was cut in the middle of a character, a number that is too large,
+an object that is nested too deeply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from .messages import RequestId, is_request_id
+from .values import value
+
+__all__ = ["NOTHING", "Remains", "remains_of"]
+
+_MOST_STEPS: Final = 100_000
+"""Members and runs of brackets that are looked at: some 50 ms. What comes after them stays unknown."""
+_LONGEST_ID: Final = 8192
+
+_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_START: Final = re.compile(rb"\s*+\{")
+_NAME: Final = re.compile(rb"\s*+(" + _STRING + rb")\s*+:\s*+", re.DOTALL)
+_SCALAR: Final = re.compile(_STRING + rb'|[^\s",:\[\]{}]++', re.DOTALL)
+_BRACKETS: Final = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+([\[{]++|[\]}]++)", re.DOTALL)
+_NEXT: Final = re.compile(rb"\s*+,")
+
+
+@value
+class Remains:
+    """The members of the outermost object, as far as they could be told apart."""
+
+    id: RequestId | None
+    """`None` where there is none, or none that may be one."""
+    is_request: bool
+    is_reply: bool
+
+
+NOTHING: Final = Remains(None, is_request=False, is_reply=False)
+
+
+def remains_of(line: bytes | bytearray) -> Remains:
+    """Look through ``line`` from its start, in bounded time and without recursion, up to where it makes no sense."""
+    start = _START.match(line)
+    if start is None:
+        return NOTHING
+    names: set[bytes] = set()
+    request_id: Any = None
+    for name, text in _members(line, start.end()):
+        names.add(name)
+        if name == b'"id"':
+            request_id = _id_in(text)
+    is_request = b'"method"' in names
+    is_reply = not is_request and (b'"result"' in names or b'"error"' in names)
+    return Remains(request_id, is_request, is_reply)
+
+
+def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
+    """Names, in their quotes, and the texts of their values; `None` for arrays and objects."""
+    steps = 0
+    while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
+        steps += 1
+        scalar = _SCALAR.match(line, name.end())
+        if scalar is not None:
+            yield name[1], scalar[0]
+            at = scalar.end()
+        else:
+            yield name[1], None
+            depth, at = 0, name.end()
+            while depth > 0 or at == name.end():
+                brackets = _BRACKETS.match(line, at)
+                steps += 1
+                if brackets is None or steps > _MOST_STEPS:
+                    return
+                run = brackets[1]
+                depth += len(run) if run[0] in b"[{" else -len(run)
+                at = brackets.end()
+            at += depth  # the last run may have closed what is around it, too
+        following = _NEXT.match(line, at)
+        if following is None:
+            return
+        at = following.end()
+
+
+def _id_in(text: bytes | None) -> RequestId | None:
+    if text is None or len(text) > _LONGEST_ID:
+        return None
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return found if is_request_id(found) else None

@@ -1,0 +1,108 @@
+"""What can still be read of lines that are not JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_mcp.jsonrpc.codec import decode
+from trio_mcp.jsonrpc.messages import ErrorResponse, Unreadable
+from trio_mcp.jsonrpc.remains import NOTHING, Remains, remains_of
+
+UNREADABLE = [
+    b"1e400",
+    b'"\\ud83d"',
+    b'"\xff"',
+    b"NaN",
+    b"9" * 5000,
+    b"[" * 5000 + b"]" * 5000,
+    b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    b'{"id":99,"method":"x","text":"a \\" } ] \\\\","n":-1e999}',
+    b"[[],{},[1e400]]",
+]
+
+
+@pytest.mark.parametrize("value", UNREADABLE, ids=lambda value: repr(value[:30]))
+@pytest.mark.parametrize("request_id", [0, -7, 10**25, "", "a b", 'q"\\', "é"])
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_the_id_of_a_reply_is_found_before_and_after_what_cannot_be_read(
+    value: bytes, request_id: Any, order: str
+) -> None:
+    named = b'"id": ' + json.dumps(request_id).encode()
+    body = b'"result" : {"x":' + value + b"}"
+    parts = [b'"jsonrpc":"2.0"', named, body] if order == "first" else [body, b'"jsonrpc":"2.0"', named]
+    line = b" { " + b" , ".join(parts) + b" } "
+    unreadable = decode(line)
+    assert isinstance(unreadable, Unreadable)
+    assert (unreadable.reply, unreadable.settles) == (None, request_id)
+    assert type(unreadable.settles) is type(request_id)
+
+
+@pytest.mark.parametrize("value", UNREADABLE, ids=lambda value: repr(value[:30]))
+def test_a_request_that_is_not_json_is_a_parse_error_under_its_id(value: bytes) -> None:
+    unreadable = decode(b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"x":' + value + b"}}")
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.reply is not None
+    assert (unreadable.reply.code, unreadable.reply.id, unreadable.settles) == (-32700, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "remains"),
+    [
+        (b"", NOTHING),
+        (b"{bad", NOTHING),
+        (b"[1]", NOTHING),
+        (b'{"id":5', Remains(5, is_request=False, is_reply=False)),
+        (b'{"id":5,"method":"x', Remains(5, is_request=True, is_reply=False)),
+        (b'{"id":5,"error":{"code"', Remains(5, is_request=False, is_reply=True)),
+        (b'{"result":{"id":5', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":"\\"id\\":5', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":[]],"id":5}', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":{},"id":1,"id":2}', Remains(2, is_request=False, is_reply=True)),
+        (b'{"result":{},"method":"x","id":3}', Remains(3, is_request=True, is_reply=False)),
+        *(
+            (b'{"result":{},"id":' + no_id + b"}", Remains(None, is_request=False, is_reply=True))
+            for no_id in (b"1.5", b"true", b"null", b"[1]", b"{}", b'"\\ud800"', b"1e5", b"nonsense", b"9" * 9000)
+        ),
+    ],
+)
+def test_members_count_up_to_where_the_line_makes_no_sense(line: bytes, remains: Remains) -> None:
+    assert remains_of(line) == remains
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        b"[]," * 700_000,
+        b'{"a":' * 400_000,
+        b'"a' * 1_000_000,
+        b'\\"' * 1_000_000,
+        b'"a":1,' * 300_000,
+        b" " * 2_000_000,
+    ],
+    ids=lambda flood: repr(flood[:6]),
+)
+def test_a_flood_costs_no_more_than_a_look_at_it(flood: bytes) -> None:
+    for begin in (b"{", b'{"result":[', b'{"result":"'):
+        used = time.process_time()
+        remains_of(begin + flood)
+        assert time.process_time() - used < 2  # some 0.06 s
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_any_bytes_can_be_looked_at(begin: bytes, end: bytes) -> None:
+    remains_of(begin + b'{"id":1,' + end)
+    remains_of(b'{"id":1,"result":[' + begin + b'],"x":{"' + end)
+
+
+def test_a_batch_that_is_not_json_names_nobody() -> None:
+    unreadable = decode(b'[{"jsonrpc":"2.0","id":1,"result":1e400}]')
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.settles is None
+    assert isinstance(unreadable.reply, ErrorResponse)
+    assert unreadable.reply.id is None
