@@ -12,46 +12,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import attrs
 import pytest
 from tests.peers.journals import Journal
+from tests.peers.reports import Report, steps_in
 
 HERE = Path(__file__).parent
 PATIENCE = 60.0
 """Seconds after which something hangs; no measure of speed."""
-
-
-@attrs.frozen(eq=False)
-class Report:
-    """What one client saw."""
-
-    name: str
-    era: str
-    journal: Journal
-    steps: dict[str, dict[str, Any]]
-
-    @property
-    def is_legacy(self) -> bool:
-        return self.era == "legacy"
-
-    def saw(self, step: str) -> Any:
-        """What a step returned; it must not have failed."""
-        entry = self.steps[step]
-        assert "raised" not in entry, entry
-        return entry["saw"]
-
-    def error(self, step: str) -> tuple[str, int | None, str, Any]:
-        """Type, code, message and data of what a step raised."""
-        entry = self.steps[step]
-        assert "raised" in entry, entry
-        return entry["raised"], entry["code"], entry["message"], entry["data"]
-
-    def text(self, step: str) -> str:
-        """The text that a tool returned."""
-        (content,) = self.saw(step)["content"]
-        return content["text"]
 
 
 CLIENTS = [
@@ -72,8 +40,7 @@ def report_of(name: str, era: str, path: Path) -> Report:
     server = [sys.executable, HERE / "servers" / "trio_mcp_server.py"]
     done = subprocess.run([*client, *server], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return Report(name, era, Journal(path), {line.pop("step"): line for line in lines})
+    return Report(name, era, Journal(path), steps_in(done.stdout.splitlines()))
 
 
 # Opening and closing

@@ -10,44 +10,14 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import attrs
 import pytest
 import trio
 from tests.peers.journals import Journal
+from tests.peers.reports import Report, steps_in
 from tests.peers.websocket.children import HERE, PATIENCE, Listening, environment, listening, our_server
 
 from trio_mcp import open_websocket
-
-
-@attrs.frozen(eq=False)
-class Report:
-    """What the client saw."""
-
-    steps: dict[str, dict[str, Any]]
-
-    def saw(self, step: str) -> Any:
-        """What a step returned; it must not have failed."""
-        entry = self.steps[step]
-        assert "raised" not in entry, entry
-        return entry["saw"]
-
-    def error(self, step: str) -> str:
-        """The words of what a step raised."""
-        entry = self.steps[step]
-        assert "raised" in entry, entry
-        return entry["message"]
-
-    def text(self, step: str) -> str:
-        """The text that a tool returned."""
-        (content,) = self.saw(step)["content"]
-        return content["text"]
-
-
-def steps_in(lines: Any) -> Report:
-    found = [json.loads(line) for line in lines]
-    return Report({line.pop("step"): line for line in found})
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +41,7 @@ def report(peer_python: Path, server: Listening) -> Report:
         env=environment(server.journal),
     )
     assert done.returncode == 0, done.stderr
-    return steps_in(done.stdout.splitlines())
+    return Report("mcp1", "legacy", server.journal, steps_in(done.stdout.splitlines()))
 
 
 # Opening
@@ -116,11 +86,11 @@ def test_failure_of_a_tool_is_a_result_with_its_words(report: Report) -> None:
 
 
 def test_crash_of_a_tool_tells_nothing_of_its_inside(report: Report) -> None:
-    assert report.error("crash") == "Internal error"
+    assert report.error("crash")[2] == "Internal error"
 
 
 def test_unknown_tool_is_a_protocol_error(report: Report) -> None:
-    assert report.error("unknown tool") == "Unknown tool: nowhere"
+    assert report.error("unknown tool")[2] == "Unknown tool: nowhere"
 
 
 def test_bad_arguments_are_told_to_the_model(report: Report) -> None:
@@ -136,7 +106,7 @@ def test_resource_and_prompt_are_read(report: Report) -> None:
     assert report.saw("resource") == [
         {"uri": "note://motto", "mimeType": "text/plain", "text": "never late, never lost"}
     ]
-    assert report.error("unknown resource") == "Resource not found"
+    assert report.error("unknown resource")[2] == "Resource not found"
     assert report.saw("prompt") == [["user", "Greet Bo in a dry tone."]]
 
 
@@ -181,7 +151,7 @@ def test_handler_that_swallows_the_cancel_sends_nothing_more(report: Report) -> 
 
 
 def test_cancel_after_the_time_limit_of_the_client_ends_the_handler(report: Report) -> None:
-    assert report.error("timeout").startswith("Timed out while waiting for response")
+    assert report.error("timeout")[2].startswith("Timed out while waiting for response")
     assert report.saw("timeout ending") == "peer: caller cancelled"
 
 
@@ -254,7 +224,7 @@ def test_server_that_ends_finishes_accepted_work_then_closes_and_exits_with_0(
             lines += process.communicate(timeout=PATIENCE)[0].splitlines()
         finally:
             process.kill()
-    report = steps_in(lines)
+    report = Report("mcp1", "legacy", journal, steps_in(lines))
     assert report.text("count") == "6"
     assert report.saw("closed by the server") == [1001, "the server is shutting down"]
     assert process.returncode == 0
