@@ -1,0 +1,25 @@
+// The client of 2.x on a connection of one call.
+//
+// node short_client.mjs hanging|REVISION JOURNAL COMMAND...
+import { Client } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+
+const [how, journal, command, ...args] = process.argv.slice(2);
+const isModern = how === 'hanging' || how === '2026-07-28';
+const options = isModern
+  ? { versionNegotiation: { mode: { pin: '2026-07-28' } } }
+  : { supportedProtocolVersions: [how] };
+const client = new Client({ name: 'short', version: '2' }, options);
+await client.connect(new StdioClientTransport({ command, args, env: { JOURNAL: journal } }));
+
+const tell = (...words) => console.log(JSON.stringify(words));
+if (how === 'hanging') {
+  await new Promise(begun => {
+    const ended = client.callTool({ name: 'hang' }, { onprogress: begun });
+    ended.catch(error => tell(error.code, error.message));
+  });
+} else {
+  const { content } = await client.callTool({ name: 'echo', arguments: { text: 'hi' } });
+  tell(client.getNegotiatedProtocolVersion(), content[0].text);
+}
+await client.close();
