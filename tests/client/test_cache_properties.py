@@ -213,5 +213,5 @@ class CacheMachine(RuleBasedStateMachine):
         assert (self.cache.size == 0) == (len(self.cache) == 0)
 
 
-CacheMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+CacheMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
 TestCache = CacheMachine.TestCase

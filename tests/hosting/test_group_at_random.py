@@ -89,7 +89,7 @@ async def latest(news: Any) -> dict[str, MemberState]:
     return {name: state for name, state in known.items() if state != MemberState.CLOSED}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(steps, max_size=25))
 def test_nobody_hangs_nobody_is_cancelled_and_no_call_is_made_twice(script: list[Any]) -> None:
     playing = Playing()

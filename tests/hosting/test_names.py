@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trio_mcp.hosting.names import catalogue_name, catalogue_uri, may_name, parse_uri
@@ -41,7 +41,6 @@ def test_a_name_is_the_same_tomorrow() -> None:
     assert catalogue_name("my files", "search") == "my_files_search_39be5dbb91865d4c"
 
 
-@settings(deadline=None)
 @given(AWKWARD, AWKWARD)
 @example("", "")
 @example("\ud800", "\udfff")
@@ -52,7 +51,6 @@ def test_every_name_is_valid_and_may_be_its_members(member: str, name: str) -> N
     assert may_name(member, made)
 
 
-@settings(deadline=None)
 @given(AWKWARD, AWKWARD, AWKWARD, AWKWARD)
 @example("a", "b__c", "a__b", "c")
 @example("a", "_b", "a_", "b")
@@ -63,7 +61,6 @@ def test_two_things_never_share_a_name(member: str, name: str, other: str, other
         assert catalogue_name(member, name) != catalogue_name(other, other_name)
 
 
-@settings(deadline=None)
 @given(AWKWARD, AWKWARD, AWKWARD)
 def test_a_server_cannot_take_the_name_of_another_members_tool(hostile: str, member: str, name: str) -> None:
     victim = catalogue_name(member, name)
@@ -72,7 +69,6 @@ def test_a_server_cannot_take_the_name_of_another_members_tool(hostile: str, mem
         assert catalogue_name(hostile, victim.removeprefix(f"{hostile}__")) != victim
 
 
-@settings(deadline=None)
 @given(st.text(min_size=1), st.text())
 @example("\ud800/é", "note://a?b#c")
 def test_the_uri_of_a_resource_leads_back_to_member_and_uri(member: str, uri: str) -> None:

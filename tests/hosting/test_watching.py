@@ -6,7 +6,7 @@ import gc
 from typing import Any
 
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -105,7 +105,6 @@ def test_a_watch_that_was_dropped_is_forgotten() -> None:
     assert not feed._watches
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["news", "end", "read"])), max_size=60))
 def test_whoever_reads_at_last_knows_how_things_stand_and_little_was_kept(steps: list[tuple[str, str]]) -> None:
     feed = Feed[tuple[str, int, bool]]()

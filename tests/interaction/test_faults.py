@@ -17,7 +17,7 @@ from typing import Literal, Unpack
 import attrs
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -248,7 +248,7 @@ def quiet() -> Generator[None]:
         logger.disabled = False
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(SCHEDULES)
 def test_no_faults_make_a_call_hang_or_leave_anything_behind(schedule: Schedule) -> None:
     with quiet():

@@ -163,7 +163,7 @@ class Play:
         await trio.sleep(seconds)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(script=st.lists(steps, min_size=10, max_size=30))
 def test_nothing_runs_twice_no_answer_is_lost_and_no_handler_is_left_behind(script: list[tuple[str, int]]) -> None:
     trio.run(Play().run, script, clock=trio.testing.MockClock(autojump_threshold=0))

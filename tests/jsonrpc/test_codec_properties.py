@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trio_mcp.jsonrpc.codec import decode, encode
@@ -21,7 +21,7 @@ from trio_mcp.jsonrpc.messages import (
     is_request_id,
 )
 
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=150)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 integers = st.integers() | st.sampled_from([2**53 + 1, 2**63, 2**64, 10**25, -(10**25)])

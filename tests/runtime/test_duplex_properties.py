@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import attrs
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -286,7 +286,7 @@ async def play(schedule: Schedule) -> None:
         assert_undisturbed_calls_ended_as_planned(world, limits)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(schedules())
 def test_no_schedule_loses_a_call_answers_one_late_or_leaves_one_running(schedule: Schedule) -> None:
     schedule = attrs.evolve(schedule, calls=[_copy(plan) for plan in schedule.calls])
