@@ -18,11 +18,13 @@ from .runtime.limits import Limits
 from .runtime.load import Statistics
 from .runtime.logs import RequestLog
 from .runtime.time_limits import fail_after_silence, fail_after_work
+from .server.auth import Auth
 from .server.cache_hints import CacheHints
-from .server.context import Auth, ElicitAnswer, RequestContext
+from .server.context import RequestContext
+from .server.elicit_answer import ElicitAnswer
 from .server.input_required import InputRequired
 from .server.log_bridge import ClientLogHandler
-from .server.options import PromptOptions, ResourceOptions, ToolOptions
+from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
 from .server.resources import ResourceNotFound
 from .server.results import error_result, text_result
 from .server.server import Server
@@ -222,6 +224,7 @@ __all__ = [
     "Roots",
     "Sampling",
     "SamplingMessage",
+    "SamplingOptions",
     "Server",
     "ServerCapabilities",
     "Statistics",

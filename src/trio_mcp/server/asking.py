@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation
 from ..spec.content import TextContent
@@ -14,17 +14,12 @@ from ..spec.fields import JSONObject
 from ..spec.input_required import ASKABLE
 from ..spec.meta import check_meta_keys
 from ..spec.roots import ListRootsResult, Root
-from ..spec.sampling import (
-    CreateMessageParams,
-    CreateMessageResult,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
-)
-from ..spec.tools import Tool
+from ..spec.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ..state.connection_state import MethodUnavailable
-from .context import ElicitAnswer, RequestContext
+from .context import RequestContext
+from .elicit_answer import ElicitAnswer
 from .forms import form_schema
+from .options import SamplingOptions
 from .schemas import SchemaValidator
 
 __all__ = ["AskingContext"]
@@ -79,40 +74,17 @@ class AskingContext(RequestContext):
                 raise CapabilityMissing(capability, self.revision)
 
     async def sample(
-        self,
-        messages: str | Sequence[SamplingMessage],
-        *,
-        max_tokens: int,
-        system_prompt: str | None = None,
-        model_preferences: ModelPreferences | None = None,
-        temperature: float | None = None,
-        stop_sequences: list[str] | None = None,
-        include_context: Literal["none", "thisServer", "allServers"] | None = None,
-        metadata: JSONObject | None = None,
-        tools: list[Tool] | None = None,
-        tool_choice: ToolChoice | None = None,
-        meta: JSONObject | None = None,
+        self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
     ) -> CreateMessageResult:
         self._check("sampling")
-        if tools is not None or tool_choice is not None:  # 2025-11-25 sampling, Tools in Sampling
+        # 2025-11-25 sampling, Tools in Sampling
+        if options.get("tools") is not None or options.get("tool_choice") is not None:
             self._check("sampling.tools")
-        if include_context in ("thisServer", "allServers") and self.revision.sub_capabilities:
+        if options.get("include_context") in ("thisServer", "allServers") and self.revision.sub_capabilities:
             self._check("sampling.context")
         if isinstance(messages, str):
             messages = [SamplingMessage("user", TextContent(messages))]
-        params = CreateMessageParams(
-            list(messages),
-            max_tokens,
-            model_preferences,
-            system_prompt,
-            include_context,
-            temperature,
-            stop_sequences,
-            metadata,
-            tools,
-            tool_choice,
-            meta=meta,
-        )
+        params = CreateMessageParams(list(messages), max_tokens, **options)
         return await self._ask("sampling/createMessage", params, CreateMessageResult)
 
     async def sample_raw(self, params: JSONObject) -> JSONObject:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar, Unpack
 
-import attrs
 import msgspec
 import trio
 
@@ -22,54 +21,16 @@ from ..spec.converters import structure
 from ..spec.fields import JSONObject
 from ..spec.revisions import LATEST_MODERN, Revision
 from ..spec.roots import Root
-from ..spec.sampling import CreateMessageResult, ModelPreferences, SamplingMessage, ToolChoice
-from ..spec.tools import Tool
+from ..spec.sampling import CreateMessageResult, SamplingMessage
 from ..spec.trace_context import TraceContext
+from .auth import Auth
+from .elicit_answer import ElicitAnswer
+from .options import SamplingOptions
+from .silent_log import SilentLog
 
-__all__ = ["Auth", "ElicitAnswer", "RequestContext", "SilentLog"]
+__all__ = ["RequestContext"]
 
 T = TypeVar("T")
-
-
-@attrs.frozen
-class Auth:
-    """Who calls. Never ``valid`` where the transport has no authentication, as on stdio and in memory."""
-
-    valid: bool = False
-    subject: str | None = None
-    scopes: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
-
-
-@attrs.frozen
-class ElicitAnswer:
-    """What the user did with a question. ``content`` comes with ``accept`` only, and not for URLs."""
-
-    action: Literal["accept", "decline", "cancel"]
-    content: JSONObject | None = None
-
-    def content_as(self, kind: type[T]) -> T | None:
-        """The accepted form as a ``kind``; `None` when it was not accepted. Raises `ValueError` when the
-        content does not fit."""
-        if self.action != "accept":
-            return None
-        return msgspec.convert(self.content or {}, kind, strict=True)
-
-
-class SilentLog(RequestLog):
-    """A log that nobody reads."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        pass
-
-    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()
-
-    def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Nothing is sent."""
-        return False
 
 
 class RequestContext:
@@ -239,21 +200,9 @@ class RequestContext:
         raise self.no_channel()
 
     async def sample(
-        self,
-        messages: str | Sequence[SamplingMessage],
-        *,
-        max_tokens: int,
-        system_prompt: str | None = None,
-        model_preferences: ModelPreferences | None = None,
-        temperature: float | None = None,
-        stop_sequences: list[str] | None = None,
-        include_context: Literal["none", "thisServer", "allServers"] | None = None,
-        metadata: JSONObject | None = None,
-        tools: list[Tool] | None = None,
-        tool_choice: ToolChoice | None = None,
-        meta: JSONObject | None = None,
+        self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
     ) -> CreateMessageResult:
-        """Ask the client's model. A plain string is one user message; ``meta`` goes along as ``_meta``.
+        """Ask the client's model. A plain string is one user message. `SamplingOptions` documents the other keywords.
 
         Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for ``sampling``,
         for ``sampling.tools`` when tools or a tool choice are given, and for ``sampling.context`` when the

@@ -18,7 +18,7 @@ from ..spec.fields import JSONObject
 from ..spec.revisions import Revision
 from ..spec.trace_context import TraceContext
 from .asking import AskingContext
-from .context import Auth
+from .auth import Auth
 
 __all__ = ["LiveContext"]
 

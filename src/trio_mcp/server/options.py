@@ -1,16 +1,17 @@
-"""What is said of a tool, a resource or a prompt where it is offered: the keywords of `Server.tool` and its like."""
+"""The keywords of `Server.tool`, `Server.resource`, `Server.prompt` and `RequestContext.sample`, each said once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from ..spec.content import Annotations
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import CacheScope, Icon
-from ..spec.tools import ToolAnnotations
+from ..spec.sampling import ModelPreferences, ToolChoice
+from ..spec.tools import Tool, ToolAnnotations
 
-__all__ = ["PromptOptions", "ResourceOptions", "ToolOptions"]
+__all__ = ["PromptOptions", "ResourceOptions", "SamplingOptions", "ToolOptions"]
 
 
 class PromptOptions(TypedDict, total=False):
@@ -64,3 +65,26 @@ class ToolOptions(PromptOptions, total=False):
     -32021, in legacy revisions -32600."""
     replay: bool
     """The handler is safe to run again: see `Server.tool`."""
+
+
+class SamplingOptions(TypedDict, total=False):
+    """Of a question to the client's model (2025-11-25 sampling). `None` leaves it to the client."""
+
+    system_prompt: str | None
+    """The client may change it or leave it out."""
+    model_preferences: ModelPreferences | None
+    """Which model would be best: advice."""
+    temperature: float | None
+    """As the model's provider defines it."""
+    stop_sequences: list[str] | None
+    """What ends the answer when the model says it."""
+    include_context: Literal["none", "thisServer", "allServers"] | None
+    """What else of the conversation the model is shown; all but ``"none"`` needs ``sampling.context``."""
+    metadata: JSONObject | None
+    """For the model's provider, handed on as it is."""
+    tools: list[Tool] | None
+    """What the model may use; needs ``sampling.tools``. Running them is up to the handler that asks."""
+    tool_choice: ToolChoice | None
+    """Whether it must use one; needs ``sampling.tools``."""
+    meta: JSONObject | None
+    """Goes along as ``_meta``. Its keys are checked: `ValueError`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import trio
 
@@ -13,7 +13,9 @@ from ..runtime.workers import await_in_worker
 from ..spec.fields import JSONObject
 from ..spec.roots import Root
 from ..spec.sampling import CreateMessageResult, SamplingMessage
-from .context import ElicitAnswer, RequestContext
+from .context import RequestContext
+from .elicit_answer import ElicitAnswer
+from .options import SamplingOptions
 
 __all__ = ["WorkerContext", "WorkerLog"]
 
@@ -98,18 +100,20 @@ class WorkerContext:
         return _wait_for(self._context.send_request, method, params, result_type)
 
     def sample(
-        self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Any
+        self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
     ) -> CreateMessageResult:
         """As `RequestContext.sample`."""
         return _wait_for(self._context.sample, messages, max_tokens=max_tokens, **options)
 
-    def elicit(self, message: str, form: type | JSONObject, **options: Any) -> ElicitAnswer:
+    def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
         """As `RequestContext.elicit`."""
-        return _wait_for(self._context.elicit, message, form, **options)
+        return _wait_for(self._context.elicit, message, form, meta=meta)
 
-    def elicit_url(self, message: str, url: str, elicitation_id: str, **options: Any) -> ElicitAnswer:
+    def elicit_url(
+        self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
+    ) -> ElicitAnswer:
         """As `RequestContext.elicit_url`."""
-        return _wait_for(self._context.elicit_url, message, url, elicitation_id, **options)
+        return _wait_for(self._context.elicit_url, message, url, elicitation_id, meta=meta)
 
     def list_roots(self) -> list[Root]:
         """As `RequestContext.list_roots`."""

@@ -19,7 +19,7 @@ from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.logs import RequestLog
 from ..runtime.together import failures_in
 from ..server.asking import AskingContext
-from ..server.context import Auth
+from ..server.auth import Auth
 from ..spec.fields import JSONObject
 from ..spec.log_levels import should_log
 from ..spec.notifications import LogParams
