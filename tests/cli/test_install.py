@@ -125,10 +125,25 @@ def test_another_server_of_that_name_is_only_replaced_on_demand_and_keeps_what_t
     assert entry["args"][-1] == server
 
 
+async def test_comments_stay_and_the_entry_can_be_called_by_its_name(server: str, home: Path):
+    path = home / ".vscode" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text('{\n  // mine\n  "servers": {\n    "other": { "command": "npx" }, // theirs\n  },\n}\n')
+    installed = await run([*TRIO_MCP, "install", server, "--client", "vscode"], cwd=home)
+    assert installed.status == 0, installed.stderr
+    text = path.read_text()
+    assert text.startswith(
+        '{\n  // mine\n  "servers": {\n    "other": { "command": "npx" }, // theirs\n    "echo server": {'
+    )
+    assert text.endswith("\n    }\n  },\n}\n")
+    called = await run([*TRIO_MCP, "call", "echo server", "where"], cwd=home)
+    assert (called.status, called.stdout) == (0, f"{home}\n")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{\n  // mine\n}", "stays as it is: it is no JSON: Expecting property name"),
+        ("{\n  mine\n}", "stays as it is: it is no JSON: Expecting property name"),
         ("[]", "it is no JSON object"),
         ('{"mcpServers": []}', "mcpServers in it is no object"),
     ],

@@ -37,6 +37,31 @@ def test_value_is_set_in_the_manner_of_the_text(before: str, after: str):
     assert with_value(before, ("s", "n"), {"a": 1}) == after
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{\n  "x": 1 // one\n  // two\n}', '{\n  "x": 1, // one\n  // two\n  "n": 2\n}'),
+        ('{\n  "x": 1, // one,\n}\n// end', '{\n  "x": 1, // one,\n  "n": 2\n}\n// end'),
+        ('{\r\n\t"x": [1,],\r\n\t/* a\r\n\tb */\r\n}', '{\r\n\t"x": [1,],\r\n\t/* a\r\n\tb */\r\n\t"n": 2\r\n}'),
+        ('{"x": "//", /* one */}', '{"x": "//", "n": 2 /* one */}'),
+        ('{"x": 1 /* , */}', '{"x": 1, "n": 2 /* , */}'),
+        ('{"x": 1,}', '{"x": 1, "n": 2}'),
+        ("{\n  // none yet\n}", '{\n  // none yet\n  "n": 2\n}'),
+        ("{ // none yet\n}", '{ // none yet\n  "n": 2\n}'),
+        ('// first\n{"n": /* of */ 1, // old\n}', '// first\n{"n": /* of */ 2, // old\n}'),
+        ('{"x": "\\"// no comment"}', '{"x": "\\"// no comment", "n": 2}'),
+    ],
+)
+def test_comments_and_trailing_commas_stay(before: str, after: str):
+    assert with_value(before, ("n",), 2) == after
+    assert parse_object(after)["n"] == 2
+
+
+def test_a_comment_where_nothing_else_is_stays():
+    after = with_value('{"x": 1, "s": {\n    // none yet\n}}', ("s", "n"), 2)
+    assert after == '{"x": 1, "s": {\n    // none yet\n"n": 2\n}}'
+
+
 def test_of_two_members_of_one_name_the_one_that_counts_is_set():
     assert with_value('{"a": 1, "a": 2}', ("a",), 3) == '{"a": 1, "a": 3}'
 
@@ -44,10 +69,8 @@ def test_of_two_members_of_one_name_the_one_that_counts_is_set():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            '{"a": 1,\n  // why\n}',
-            "it is no JSON: Expecting property name enclosed in double quotes in line 2",
-        ),
+        ('{"a": 1,\n  // why\n  b\n}', "it is no JSON: Expecting property name enclosed in double quotes in line 3"),
+        ('{"a": 1 /* why }', "it is no JSON: Expecting ',' delimiter in line 1, column 9"),
         ('{"a": }', "it is no JSON: Expecting value in line 1, column 7"),
         ("[]", "it is no JSON object"),
         ("[" * 100_000, "it is nested too deeply"),
@@ -82,3 +105,23 @@ def test_one_value_changes_and_where_it_is_new_no_character_of_the_text_is_lost(
     if content and name not in section and content.get("s") != {}:
         same = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
         assert after.endswith(before[same:])
+
+
+@given(settings, st.sampled_from([1, 4, "\t"]), st.booleans(), texts)
+def test_no_comment_is_lost(content: dict[str, Any], indent: int | str, trailing: bool, name: str):
+    section = content.get("s", {})
+    assume(isinstance(section, dict))
+    lines = json.dumps(content, indent=indent).split("\n")
+    comments = [f'// {number}, "}}' if number % 2 else f"/* {number} */" for number in range(len(lines))]
+    ends = [
+        "," if trailing and _may_end_with_a_comma(*pair) else "" for pair in zip(lines, [*lines[1:], ""], strict=True)
+    ]
+    before = "\n".join(map("".join, zip(lines, ends, comments, strict=True)))
+    after = with_value(before, ("s", name), 7)
+    assert parse_object(after) == {**content, "s": {**section, name: 7}}
+    kept = [comment for comment in comments if comment in after]
+    assert kept == comments or name in section
+
+
+def _may_end_with_a_comma(line: str, following: str) -> bool:
+    return line[-1] not in ",{[" and following.strip()[:1] in ("}", "]")

@@ -108,17 +108,22 @@ def test_one_bad_entry_does_not_spoil_the_others(tmp_path: Path) -> None:
 
 
 def test_variables_stand_for_their_values_where_they_are_given(tmp_path: Path) -> None:
-    fields = {"command": "${BIN:-npx}", "args": ["--token=${TOKEN}"], "env": {"T": "${TOKEN}${EMPTY:-}"}}
+    fields = {"command": "${BIN:-npx}", "args": ["--token=${TOKEN}"], "env": {"T": "${env:TOKEN}${EMPTY:-}"}}
     section = {"it": fields}
     config = config_of(tmp_path, section, variables={"TOKEN": "x"})
     assert config.members["it"].target == Command(["npx", "--token=x"], env={"T": "x"})
     assert config_of(tmp_path, section).members["it"].target == Command(
-        ["${BIN:-npx}", "--token=${TOKEN}"], env={"T": "${TOKEN}${EMPTY:-}"}
+        ["${BIN:-npx}", "--token=${TOKEN}"], env={"T": "${env:TOKEN}${EMPTY:-}"}
     )
 
 
 def test_a_variable_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     assert problem_of(tmp_path, {"command": "${NOWHERE}"}, variables={}) == "there is no variable NOWHERE"
+
+
+def test_what_only_a_host_can_fill_in_is_a_problem(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, {"command": "a", "env": {"KEY": "${input:key}"}}, variables={"key": "k"})
+    assert problem == "only its host knows what ${input:key} stands for"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "1", "{}", '{"mcpServers": []}', "[" * 100_000, "\udcff"])
@@ -144,3 +149,11 @@ async def test_what_was_read_can_be_opened(tmp_path: Path, autojump_clock: objec
     config = config_of(tmp_path, {"off": {"command": "/nowhere/a", "disabled": True}})
     async with open_group(config.members) as group:
         assert group.statuses == {}
+
+
+def test_comments_and_trailing_commas_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(
+        '{ // mine\n"servers": {"it": {"command": "a", "args": ["// b", "/* c */", ", ]",],},}, /* and\nno "more" */ }'
+    )
+    assert read_config(path).members == {"it": MemberDescription(["a", "// b", "/* c */", ", ]"])}

@@ -53,5 +53,5 @@ def _configs(file: Path | None) -> dict[Path, Config]:
         except ConfigError as error:
             if file is not None:
                 raise BadConfiguration(str(error)) from None
-            # A file of a host that we were not asked to read; it may hold other settings, and comments.
+            # A file of a host that we were not asked to read; it may hold other settings.
     return configs

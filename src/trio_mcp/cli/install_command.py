@@ -48,8 +48,8 @@ def install(
     windsurf        ~/.codeium/windsurf/mcp_config.json
     gemini-cli      ~/.gemini/settings.json
 
-    What is in the file stays as it is, to the space; a copy of the file before is kept beside it. A file that is no
-    JSON, or JSON with comments, is left alone.
+    What is in the file stays as it is, to the space and the comment; a copy of the file before is kept beside it. A
+    file that is no JSON is left alone.
 
     Exit status: 0; 1 when the file was left as it is; 2 when called wrongly; 3 to 5 when the server did not answer,
     as `trio-mcp inspect` says.

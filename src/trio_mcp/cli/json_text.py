@@ -1,4 +1,4 @@
-"""JSON as text that people keep: one value is set, and all the rest stays as it is, to the space."""
+"""JSON as text that people keep: one value is set, and all the rest stays as it is, to the space and the comment."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 import attrs
 
+from ..hosting.json_comments import without_comments, without_trailing_commas
 from ..spec.fields import JSONObject
 
 __all__ = ["NotEditable", "parse_object", "with_value"]
@@ -24,9 +25,9 @@ class NotEditable(ValueError):
 
 
 def parse_object(text: str) -> JSONObject:
-    """What the text says. Raises `NotEditable`, with line and column."""
+    """What the text says, which may have comments and trailing commas. Raises `NotEditable`, with line and column."""
     try:
-        value = json.loads(text)
+        value = json.loads(without_trailing_commas(without_comments(text)))
     except json.JSONDecodeError as error:
         raise NotEditable(f"it is no JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
@@ -39,21 +40,22 @@ def parse_object(text: str) -> JSONObject:
 def with_value(text: str, path: Sequence[str], value: Any) -> str:
     """``text`` with ``value`` at ``path``: in place of what was there, or as the last member of its object.
 
-    Objects on the way are made where they are missing. Indentation and line ends are those of the text. Raises
-    `NotEditable`.
+    Objects on the way are made where they are missing. Indentation and line ends are those of the text. Comments stay
+    where they are, but for those inside of a value that is replaced. Raises `NotEditable`.
     """
     parse_object(text)
-    style = _Style.of(text)
-    place = _read_object(text, _skip(text, 0))
+    plain = without_trailing_commas(without_comments(text))
+    style = _Style.of(text, plain)
+    place = _read_object(plain, _skip(plain, 0))
     for depth, key in enumerate(path[:-1]):
         member = place.member(key)
         if member is None:
             for missing in reversed(path[depth + 1 :]):
                 value = {missing: value}
             return style.added(text, place, depth, key, value)
-        if text[member.start] != "{":
+        if plain[member.start] != "{":
             raise NotEditable(f"{'.'.join(path[: depth + 1])} in it is no object")
-        place = _read_object(text, member.start)
+        place = _read_object(plain, member.start)
     member = place.member(path[-1])
     if member is None:
         return style.added(text, place, len(path) - 1, path[-1], value)
@@ -113,8 +115,8 @@ class _Style:
     line_end: str
 
     @classmethod
-    def of(cls, text: str) -> _Style:
-        members = _read_object(text, _skip(text, 0)).members
+    def of(cls, text: str, plain: str) -> _Style:
+        members = _read_object(plain, _skip(plain, 0)).members
         unit = members[0].indent if members else _USUAL
         return cls(_USUAL if unit == "" else unit, "\r\n" if "\r\n" in text else "\n")
 
@@ -127,12 +129,27 @@ class _Style:
 
     def added(self, text: str, place: _Object, depth: int, key: str, value: Any) -> str:
         """``text`` with one more member at the end of ``place``."""
-        last = place.members[-1] if place.members else None
-        indent = last.indent if last is not None else None if self.unit is None else self.unit * (depth + 1)
+        if place.members:
+            return self._behind(text, place, place.members[-1], key, value)
+        indent = None if self.unit is None else self.unit * (depth + 1)
         member = f"{json.dumps(key, ensure_ascii=False)}: {self.written(value, indent)}"
-        if last is not None:
-            between = ", " if indent is None else f",{self.line_end}{indent}"
-            return text[: last.end] + between + member + text[last.end :]
+        if end := _end_of_comments(text, place.start + 1, place.end):
+            return f"{text[:end]}{self.line_end}{indent or ''}{member}{text[end:]}"
         if indent is not None:
             member = f"{self.line_end}{indent}{member}{self.line_end}{(self.unit or '') * depth}"
         return text[: place.start + 1] + member + text[place.end :]
+
+    def _behind(self, text: str, place: _Object, last: _Member, key: str, value: Any) -> str:
+        member = f"{json.dumps(key, ensure_ascii=False)}: {self.written(value, last.indent)}"
+        comma = without_comments(text).find(",", last.end, place.end)
+        comma, end = (",", last.end) if comma < 0 else ("", comma + 1)
+        if last.indent is None:
+            return f"{text[:end]}{comma} {member}{text[end:]}"
+        rest = _end_of_comments(text, end, place.end) or end
+        return f"{text[: last.end]}{comma}{text[last.end : rest]}{self.line_end}{last.indent}{member}{text[rest:]}"
+
+
+def _end_of_comments(text: str, start: int, end: int) -> int | None:
+    """Where the comments end that are all that is there; `None` where there are none."""
+    comments = text[start:end].rstrip()
+    return start + len(comments) if comments.strip() else None

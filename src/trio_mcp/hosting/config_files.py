@@ -15,6 +15,7 @@ from ..client.options import ClientOptions
 from ..connecting.targets import Address, Command, Target
 from ..jsonrpc.errors import MCPError
 from .descriptions import MemberDescription
+from .json_comments import without_comments, without_trailing_commas
 from .restarting import RestartPolicy
 
 __all__ = ["Config", "ConfigError", "read_config"]
@@ -23,7 +24,8 @@ _SECTIONS: Final = ("mcpServers", "servers")
 _KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "type", "disabled"})
 _FOR_COMMANDS: Final = frozenset({"args", "env", "cwd"})
 _TYPES: Final = {"stdio": "command", "ws": "url", "websocket": "url", "tcp": "url", "unix": "url"}
-_VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_VARIABLE: Final = re.compile(r"\$\{(?:(\w+):(?!-))?(\w[^:}]*)(?::-([^}]*))?\}")
+"""A kind, where one is said; a name; a default."""
 
 
 class ConfigError(MCPError, ValueError):
@@ -51,9 +53,11 @@ def read_config(
 ) -> Config:
     """Read the ``mcpServers`` (or ``servers``) of a JSON file, with ``restart`` and ``options`` for all of them.
 
-    An entry has ``command`` with ``args``, ``env`` and ``cwd``, or ``url`` with ``headers``; and may have ``type`` and
-    ``disabled``. With ``variables``, `os.environ` for example, ``${NAME}`` and ``${NAME:-default}`` stand for
-    their values in all texts. One bad entry does not spoil the others: see `Config`. Raises `ConfigError`.
+    The file may have comments and trailing commas, which some hosts allow. An entry has ``command`` with ``args``,
+    ``env`` and ``cwd``, or ``url`` with ``headers``; and may have ``type`` and ``disabled``. With ``variables``,
+    `os.environ` for example, ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for their values in all texts;
+    what else a host fills in (``${input:…}``) is a problem of its entry. One bad entry does not spoil the others: see
+    `Config`. Raises `ConfigError`.
     """
     config = Config({}, {}, {})
     for name, entry in _entries(Path(path)).items():
@@ -79,7 +83,8 @@ def _fields(entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
 
 def _entries(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        data = json.loads(without_trailing_commas(without_comments(text)))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -137,9 +142,12 @@ def _texts(fields: dict[str, Any], key: str) -> dict[str, str]:
 
 def _expanded(value: Any, variables: Mapping[str, str]) -> Any:
     def stand_in(found: re.Match[str]) -> str:
-        value = variables.get(found[1], cast("str | None", found[2]))
+        kind, name, default = cast("tuple[str | None, str, str | None]", found.groups())
+        if kind not in (None, "env"):
+            raise ValueError(f"only its host knows what {found[0]} stands for")
+        value = variables.get(name, default)
         if value is None:
-            raise ValueError(f"there is no variable {found[1]}")
+            raise ValueError(f"there is no variable {name}")
         return value
 
     if isinstance(value, str):

@@ -1,0 +1,23 @@
+"""JSON with comments, as VS Code and others keep it, read as JSON: all stays where it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["without_comments", "without_trailing_commas"]
+
+_STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")
+_VISIBLE: Final = re.compile(r"[^\r\n]")
+
+
+def without_comments(text: str) -> str:
+    """``text`` with spaces in place of ``//`` and ``/* */`` comments, so that lines and columns stay the same."""
+    return _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _VISIBLE.sub(" ", found[0]), text)
+
+
+def without_trailing_commas(text: str) -> str:
+    """``text``, which has no comments, with spaces in place of commas behind the last member of an object or array."""
+    return _TRAILING.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
