@@ -20,6 +20,8 @@ from trio_mcp import (
     CreateMessageParams,
     CreateMessageResult,
     ElicitFormParams,
+    ElicitResult,
+    ElicitURLParams,
     LogParams,
     Root,
     TextContent,
@@ -57,6 +59,7 @@ class Conversation:
     changes: list[str] = attrs.Factory(list)
     samplings: list[CreateMessageParams] = attrs.Factory(list)
     elicitations: list[ElicitFormParams] = attrs.Factory(list)
+    visits: list[ElicitURLParams] = attrs.Factory(list)
     never_asked: trio.Event = attrs.Factory(trio.Event)
     never_cancelled: trio.Event = attrs.Factory(trio.Event)
 
@@ -96,6 +99,10 @@ class Conversation:
         self.elicitations.append(params)
         return {"colour": "green"}
 
+    async def visit(self, params: ElicitURLParams) -> ElicitResult:
+        self.visits.append(params)
+        return ElicitResult("accept")
+
 
 @contextmanager
 def conversation(
@@ -112,6 +119,7 @@ def conversation(
         era="legacy" if talk.is_legacy else "auto",
         sampling=talk.sample,
         elicitation=talk.elicit,
+        elicitation_url=talk.visit,
         roots=[Root("file:///home/pilot", "home")],
         on_log=talk.logs.append,
         on_list_changed=talk.changes.append,
