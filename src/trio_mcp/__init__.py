@@ -78,10 +78,11 @@ if TYPE_CHECKING:
     from .client.keep_alive import KeepAlive
     from .client.options import ClientOptions, ClientSettings
     from .client.subscriptions import Changes
+    from .connecting.command import Command
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
     from .connecting.stdio import open_stdio
-    from .connecting.targets import Address, Command, InMemory
+    from .connecting.targets import Address, InMemory
     from .connecting.websocket import open_websocket
     from .hosting.catalogue import Catalogue, Entry
     from .hosting.config_files import Config, ConfigError, read_config
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from .hosting.watching import Watch
     from .proxying.proxy import Proxy, proxy
     from .serving.lines import serve_tcp, serve_unix
+    from .serving.options import ServingOptions
     from .serving.websocket import serve_websocket
 
 _LATER: Final = {
@@ -104,7 +106,7 @@ _LATER: Final = {
     "Client": ".client.client",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
-    "Command": ".connecting.targets",
+    "Command": ".connecting.command",
     "Config": ".hosting.config_files",
     "ConfigError": ".hosting.config_files",
     "Entry": ".hosting.catalogue",
@@ -130,6 +132,7 @@ _LATER: Final = {
     "serve_tcp": ".serving.lines",
     "serve_unix": ".serving.lines",
     "serve_websocket": ".serving.websocket",
+    "ServingOptions": ".serving.options",
     "Watch": ".hosting.watching",
 }
 """What is imported when it is first asked for: hosts start servers by the dozen, and a server on stdio needs
@@ -227,6 +230,7 @@ __all__ = [
     "SamplingOptions",
     "Server",
     "ServerCapabilities",
+    "ServingOptions",
     "Statistics",
     "SubscriptionFilter",
     "TextContent",

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import trio
 
 from ..client.client import Client
-from ..connecting.targets import Address, Command, Target
+from ..connecting.command import Command
+from ..connecting.targets import Address, Target
 from ..proxying.proxy import proxy
 from ..runtime.channel import ConnectionLost
 from ..serving.stdio import serve_stdio

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import attrs
 
-from ..connecting.targets import Command, Target
+from ..connecting.command import Command
+from ..connecting.targets import Target
 from ..hosting.config_files import Config, ConfigError, read_config
 from ..transports.last_lines import TextSink
 from .hosts import well_known_files

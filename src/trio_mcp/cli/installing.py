@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import attrs
 import trio
 
-from ..connecting.targets import Command
+from ..connecting.command import Command
 from ..spec.fields import JSONObject
 from .endings import WITH_SERVER, say, say_error
 from .hosts import Host

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..connecting.targets import Address, Command, Target
+from ..connecting.command import Command
+from ..connecting.targets import Address, Target
 from ..transports.last_lines import TextSink
 from .configured import BadConfiguration, configured_target
 

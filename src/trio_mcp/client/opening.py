@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Unpack, cast
 
 import attrs
@@ -22,33 +22,35 @@ from .client import Client
 from .options import ClientOptions, ClientSettings
 from .results import check_result_type, structured
 
-__all__ = ["open_client"]
+__all__ = ["open_client", "open_over"]
 
 _CLOSE_DEADLINE: Final = 1.0
 
 
-@asynccontextmanager
-async def open_client(
-    channel: MessageChannel, *, begun: float | None = None, **options: Unpack[ClientOptions]
-) -> AsyncGenerator[Client]:
-    """A client over ``channel``, ready for calls; closed with the block. ``begun``: when connecting began, on trio's
-    clock; now, if nobody says.
+def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
+    """A client over ``channel``, ready for calls; closed with the block. ``options`` are those of `ClientSettings`.
 
     Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
     `PeerError` when the server refuses, and `ProtocolViolation` when the two have no revision in common.
     """
-    client = Client(channel, ClientSettings(**options))
-    ready_by = (trio.current_time() if begun is None else begun) + client.settings.connect_timeout
+    return open_over(channel, ClientSettings(**options), trio.current_time())
+
+
+@asynccontextmanager
+async def open_over(channel: MessageChannel, settings: ClientSettings, begun: float) -> AsyncGenerator[Client]:
+    """As `open_client`, for those who have connected ``channel``, and began to at ``begun``, on trio's clock."""
+    client = Client(channel, settings)
+    ready_by = begun + settings.connect_timeout
     async with open_service_nursery("the client was closed") as nursery:
         client.subscriptions.services = nursery
         await nursery.start(client.duplex.run)
         try:
             with trio.fail_at(ready_by):
                 await _negotiate(client)
-                if client.revision.changes == "listen" and client.settings.on_list_changed is not None:
-                    await client.subscriptions.follow_lists(client.server_capabilities, client.settings.probe_timeout)
-            if client.settings.keep_alive is not None:
-                nursery.start_soon(client.settings.keep_alive.run, client.duplex, client.ping)
+                if client.revision.changes == "listen" and settings.on_list_changed is not None:
+                    await client.subscriptions.follow_lists(client.server_capabilities, settings.probe_timeout)
+            if settings.keep_alive is not None:
+                nursery.start_soon(settings.keep_alive.run, client.duplex, client.ping)
             yield client
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Unpack
 
 import trio
 
 from ..client.client import Client
-from ..client.opening import open_client
+from ..client.opening import open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
 from ..transports.lines import LineChannel
@@ -18,42 +19,29 @@ from ..transports.lines import LineChannel
 __all__ = ["open_tcp", "open_unix"]
 
 
-@asynccontextmanager
-async def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
+def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a TCP port, one message per line; closed with the block.
 
     ``options`` are those of `ClientSettings`. Raises as `open_client`; `ConnectionLost` too when nobody listens.
     """
-    begun = trio.current_time()
-    with _connecting(f"{host} port {port}", options):
-        stream = await trio.open_tcp_stream(host, port)
-    async with _open_lines(stream, begun, options) as client:
-        yield client
+    return _open_lines(f"{host} port {port}", partial(trio.open_tcp_stream, host, port), options)
 
 
-@asynccontextmanager
-async def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
+def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a Unix socket, one message per line. As `open_tcp`."""
     name = os.fspath(path)
-    begun = trio.current_time()
-    with _connecting(name, options):
-        stream = await trio.open_unix_socket(name)
-    async with _open_lines(stream, begun, options) as client:
-        yield client
-
-
-@contextmanager
-def _connecting(where: str, options: ClientOptions) -> Generator[None]:
-    with trio.fail_after(ClientSettings(**options).connect_timeout):
-        try:
-            yield
-        except OSError as error:
-            raise ConnectionLost(f"no connection to {where}: {error}") from error
+    return _open_lines(name, partial(trio.open_unix_socket, name), options)
 
 
 @asynccontextmanager
-async def _open_lines(stream: trio.SocketStream, begun: float, options: ClientOptions) -> AsyncGenerator[Client]:
-    async with stream:
-        channel = LineChannel(stream, ClientSettings(**options).limits.max_message_bytes)
-        async with open_client(channel, begun=begun, **options) as client:
-            yield client
+async def _open_lines(
+    where: str, connect: Callable[[], Awaitable[trio.SocketStream]], options: ClientOptions
+) -> AsyncGenerator[Client]:
+    begun, settings = trio.current_time(), ClientSettings(**options)
+    with trio.fail_after(settings.connect_timeout):
+        try:
+            stream = await connect()
+        except OSError as error:
+            raise ConnectionLost(f"no connection to {where}: {error}") from error
+    async with stream, open_over(LineChannel(stream, settings.limits.max_message_bytes), settings, begun) as client:
+        yield client

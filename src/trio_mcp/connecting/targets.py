@@ -14,19 +14,12 @@ import attrs
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..server.server import Server
-from ..transports.last_lines import TextSink
+from .command import Command
 from .lines import open_tcp, open_unix
 from .memory import open_memory
-from .stdio import open_stdio
 from .websocket import open_websocket
 
-__all__ = ["Address", "Command", "InMemory", "Target", "target_of"]
-
-
-def _words(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    if isinstance(command, str) or not command:
-        raise ValueError('a command is a list of words, ["python", "server.py"] for example, not one string')
-    return tuple(os.fspath(word) for word in command)
+__all__ = ["Address", "InMemory", "Target", "target_of"]
 
 
 def _is_spoken(_: Any, __: Any, url: str) -> None:
@@ -35,30 +28,6 @@ def _is_spoken(_: Any, __: Any, url: str) -> None:
         raise ValueError(f"Streamable HTTP is not spoken yet: {url!r}")
     if scheme not in ("ws", "wss", "tcp", "unix"):
         raise ValueError(f"a URL is like ws://host/path, wss://host/path, tcp://host:port or unix:///path, not {url!r}")
-
-
-@attrs.frozen
-class Command:
-    """A server to start as a child process. `open_stdio` says what the fields mean."""
-
-    words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_words)
-    env: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True)
-    inherit_env: bool = attrs.field(default=False, kw_only=True)
-    cwd: str | os.PathLike[str] | None = attrs.field(default=None, kw_only=True)
-    stderr: TextSink | None = attrs.field(default=None, kw_only=True)
-    close_grace: float = attrs.field(default=2.0, kw_only=True)
-
-    def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-        """See `open_stdio`."""
-        return open_stdio(
-            self.words,
-            env=self.env,
-            inherit_env=self.inherit_env,
-            cwd=self.cwd,
-            stderr=self.stderr,
-            close_grace=self.close_grace,
-            **options,
-        )
 
 
 @attrs.frozen

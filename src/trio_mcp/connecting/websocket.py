@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..client.client import Client
-from ..client.opening import open_client
+from ..client.opening import open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
 from ..runtime.nurseries import open_service_nursery
@@ -39,9 +39,8 @@ async def open_websocket(
     subprotocol ``mcp``); `ValueError` for what is no such URL.
     """
     where = _Where.of(url)
-    settings = ClientSettings(**options)
+    begun, settings = trio.current_time(), ClientSettings(**options)
     limits = settings.limits
-    begun = trio.current_time()
     extra = [(name.encode("ascii"), value.encode("latin-1")) for name, value in (headers or {}).items()]
     async with open_service_nursery("the connection was closed") as nursery:
         with trio.fail_after(settings.connect_timeout):
@@ -58,7 +57,7 @@ async def open_websocket(
                 if where.secure or channel.was_answered:
                     raise
                 raise ConnectionLost(f"{error}, without an answer; if it wants TLS, the URL is wss://…") from None
-        async with open_client(channel, begun=begun, **options) as client:
+        async with open_over(channel, settings, begun) as client:
             yield client
 
 

@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 import attrs
 
 from ..client.options import ClientOptions
-from ..connecting.targets import Address, Command, Target
+from ..connecting.command import Command
+from ..connecting.targets import Address, Target
 from ..jsonrpc.errors import MCPError
 from .descriptions import MemberDescription
 from .json_comments import without_comments, without_trailing_commas

@@ -13,7 +13,8 @@ import trio
 
 from ..client.client import Client
 from ..client.options import ClientOptions, ClientSettings
-from ..connecting.targets import Command, Target
+from ..connecting.command import Command
+from ..connecting.targets import Target
 from ..jsonrpc.errors import MCPError
 from ..runtime.channel import ConnectionLost
 from ..runtime.together import only_member

@@ -50,12 +50,13 @@ async def serve_connections(
     listen: Callable[[], Awaitable[Listeners]],
     greeting: Greeting,
     *,
-    limits: Limits | None,
-    stateless: bool,
-    handle_signals: bool,
     task_status: trio.TaskStatus[Listeners],
+    limits: Limits | None = None,
+    stateless: bool = False,
+    handle_signals: bool = True,
 ) -> None:
-    """Serve ``server`` to whoever connects, until a signal or a cancel."""
+    """Serve ``server`` to whoever connects, until a signal or a cancel. `ServingOptions` says what the
+    last three mean."""
     async with (
         server.running(limits, stateless=stateless) as running,
         open_service_nursery("the server has ended") as nursery,

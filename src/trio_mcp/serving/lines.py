@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Unpack
 
 import attrs
 import trio
@@ -13,6 +14,7 @@ from ..runtime.peer import NOBODY_KNOWN
 from ..server.served import Servable
 from ..transports.sockets import SocketLineChannel, unix_listener
 from .connections import Arrival, Listeners, serve_connections
+from .options import ServingOptions
 
 __all__ = ["serve_tcp", "serve_unix"]
 
@@ -22,60 +24,40 @@ async def serve_tcp(
     host: str | None = "127.0.0.1",
     port: int = 8766,
     *,
-    limits: Limits | None = None,
-    stateless: bool = False,
-    handle_signals: bool = True,
     task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` over plain TCP, one message per line as over stdio, until it is ended.
 
     Nothing is encrypted and nobody is asked who they are: whoever reaches the port is a client. Reports its
-    listeners, ends and is cancelled as `serve_websocket`.
+    listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
 
     async def listen() -> Listeners:
         return await trio.open_tcp_listeners(port, host=host)
 
-    await serve_connections(
-        server,
-        listen,
-        _LineGreeting(),
-        limits=limits,
-        stateless=stateless,
-        handle_signals=handle_signals,
-        task_status=task_status,
-    )
+    await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)
 
 
 async def serve_unix(
     server: Servable,
     path: str | os.PathLike[str],
     *,
-    limits: Limits | None = None,
-    stateless: bool = False,
-    handle_signals: bool = True,
     task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` on the Unix socket ``path``, one message per line as over stdio, until it is ended.
 
     Only this user may connect (mode 0600). The socket is removed at the end. One that a dead server left
     behind is replaced; where a live one listens, or something else lies at ``path``, this raises `OSError`.
-    Reports its listeners, ends and is cancelled as `serve_websocket`.
+    Reports its listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
     with unix_listener(path) as listener:
 
         async def listen() -> Listeners:
             return [listener]
 
-        await serve_connections(
-            server,
-            listen,
-            _LineGreeting(),
-            limits=limits,
-            stateless=stateless,
-            handle_signals=handle_signals,
-            task_status=task_status,
-        )
+        await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)
 
 
 @attrs.frozen

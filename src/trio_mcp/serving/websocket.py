@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import ssl
 from http import HTTPStatus
+from typing import Unpack
 
 import attrs
 import trio
@@ -17,6 +18,7 @@ from ..transports.admission import Admission, Allowed, admission_for
 from ..transports.upgrade import Refused, check_upgrade, read_upgrade, refuse
 from ..transports.websocket import WebSocketChannel
 from .connections import Arrival, Listeners, serve_connections
+from .options import ServingOptions
 
 __all__ = ["serve_websocket"]
 
@@ -30,11 +32,9 @@ async def serve_websocket(
     path: str = "/mcp",
     origins: Allowed = None,
     hosts: Allowed = None,
-    limits: Limits | None = None,
-    stateless: bool = False,
     listeners: Listeners | None = None,
-    handle_signals: bool = True,
     task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until it is ended.
 
@@ -43,7 +43,7 @@ async def serve_websocket(
         listeners = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
 
     ``listeners`` of the application's own replace ``host`` and ``port``. With an ``ssl_context`` it is
-    ``wss://``. ``limits`` replace the server's. ``stateless``: see `Server.running`.
+    ``wss://``. `ServingOptions` documents ``options``.
 
     ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
     `Admission` for their form. On loopback addresses, unless given: those of this machine. On others both must
@@ -63,15 +63,7 @@ async def serve_websocket(
             return await trio.open_tcp_listeners(port, host=host)
         return await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
 
-    await serve_connections(
-        server,
-        listen,
-        _WebSocketGreeting(path, admission),
-        limits=limits,
-        stateless=stateless,
-        handle_signals=handle_signals,
-        task_status=task_status,
-    )
+    await serve_connections(server, listen, _WebSocketGreeting(path, admission), task_status=task_status, **options)
 
 
 @attrs.frozen

@@ -12,8 +12,8 @@ import trio
 from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
+from ..connecting.command import Command, open_process
 from ..connecting.memory import open_server
-from ..connecting.stdio import open_process
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.nurseries import open_service_nursery
 from ..server.served import Servable
@@ -73,9 +73,8 @@ async def open_scripted_process(
     The process is started and ended as by `trio_mcp.open_stdio`. Not under a virtual clock: it would not wait
     for another process.
     """
-    async with open_process(
-        command, env=env, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace
-    ) as channel:
+    child = Command(command, env=env or {}, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace)
+    async with open_process(child) as channel:
         client = ScriptedClient(channel, patience=patience)
         if revision is not None:
             await client.open(revision, capabilities)

@@ -173,33 +173,30 @@ def _all_exited(group: int) -> bool:
 
 
 async def start_process(
-    command: Sequence[str | os.PathLike[str]],
+    words: Sequence[str | os.PathLike[str]],
     *,
-    env: Mapping[str, str] | None,
+    env: Mapping[str, str],
     inherit_env: bool,
     cwd: str | os.PathLike[str] | None,
     stderr: TextSink | None,
     max_message_bytes: int,
 ) -> ProcessChannel:
-    """Start ``command`` in a process group of its own, its three standard streams connected to us.
+    """Start the command ``words`` in a process group of its own, its three standard streams connected to us.
 
     Raises `ConnectionLost` when it cannot be started.
     """
-    if isinstance(command, str) or not command:
-        raise ValueError('a command is a list of words, ["python", "server.py"] for example, not one string')
     inherited = (
         dict(os.environ)
         if inherit_env
         else {name: os.environ[name] for name in INHERITED_ENVIRONMENT if name in os.environ}
     )
-    words = [os.fspath(word) for word in command]
     try:
         process = await trio.lowlevel.open_process(
             words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**inherited, **(env or {})},
+            env={**inherited, **env},
             cwd=cwd,
             start_new_session=True,
         )

@@ -9,7 +9,8 @@ import trio
 from tests.interaction.client.raw import RawServer, alive, cancels_in, methods_in, text_of
 
 from trio_mcp import Client, ConnectionLost, PeerError, Progress, fail_after_silence, open_stdio
-from trio_mcp.client.opening import open_client
+from trio_mcp.client.opening import open_over
+from trio_mcp.client.options import ClientSettings
 from trio_mcp.testing import ScriptedServer, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -165,7 +166,7 @@ async def test_tmo_06_what_came_before_the_opening_counts(autojump_clock: object
     begun = trio.current_time()
     await trio.sleep(3)
     with pytest.raises(trio.TooSlowError):
-        async with open_client(ours, begun=begun, connect_timeout=5):
+        async with open_over(ours, ClientSettings(connect_timeout=5), begun):
             pytest.fail("nobody answered")
     assert trio.current_time() == pytest.approx(begun + 5)
 

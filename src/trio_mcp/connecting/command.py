@@ -1,0 +1,73 @@
+"""Command: a server to start as a child process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Unpack
+
+import attrs
+import trio
+
+from ..client.client import Client
+from ..client.opening import open_over
+from ..client.options import ClientOptions, ClientSettings
+from ..runtime.limits import DEFAULT_LIMITS, Limits
+from ..runtime.nurseries import open_service_nursery
+from ..transports.last_lines import TextSink
+from ..transports.process import ProcessChannel, start_process
+
+__all__ = ["Command", "open_process"]
+
+
+def _words(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    if isinstance(command, str) or not command:
+        raise ValueError('a command is a list of words, ["python", "server.py"] for example, not one string')
+    return tuple(os.fspath(word) for word in command)
+
+
+@attrs.frozen
+class Command:
+    """A server to start as a child process. `open_stdio` says what the fields mean."""
+
+    words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_words)
+    env: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True)
+    inherit_env: bool = attrs.field(default=False, kw_only=True)
+    cwd: str | os.PathLike[str] | None = attrs.field(default=None, kw_only=True)
+    stderr: TextSink | None = attrs.field(default=None, kw_only=True)
+    close_grace: float = attrs.field(default=2.0, kw_only=True)
+
+    @asynccontextmanager
+    async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
+        """See `open_stdio`."""
+        begun, settings = trio.current_time(), ClientSettings(**options)
+        async with (
+            open_process(self, settings.limits) as channel,
+            open_over(channel, settings, begun) as client,
+        ):
+            yield client
+
+
+@asynccontextmanager
+async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessChannel]:
+    """The bare messages of a child process, which is started and ended as `open_stdio` says.
+
+    Raises `ConnectionLost` when the command cannot be started.
+    """
+    async with open_service_nursery("the connection was closed") as nursery:
+        channel = await start_process(
+            command.words,
+            env=command.env,
+            inherit_env=command.inherit_env,
+            cwd=command.cwd,
+            stderr=command.stderr,
+            max_message_bytes=limits.max_message_bytes,
+        )
+        nursery.start_soon(channel.drain_stderr)
+        try:
+            yield channel
+        finally:
+            # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
+                await channel.end(command.close_grace)
