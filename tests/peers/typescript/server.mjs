@@ -46,6 +46,10 @@ function build() {
     console.error('out of luck');
     process.exit(3);
   });
+  tool('retire', {}, () => {
+    setImmediate(() => serving.close());
+    return say('goodbye');
+  });
   tool('babble', {}, () => {
     console.log('as if nobody were reading');
     return say('and on');
@@ -146,4 +150,4 @@ function build() {
   return server;
 }
 
-await sdk.serve(build);
+const serving = await sdk.serve(build);

@@ -1,11 +1,11 @@
-// The client of 2.x on a connection of one call.
+// The client of 2.x on a connection of one request.
 //
-// node short_client.mjs hanging|REVISION JOURNAL COMMAND...
+// node short_client.mjs hanging|listening|REVISION JOURNAL COMMAND...
 import { Client } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
 const [how, journal, command, ...args] = process.argv.slice(2);
-const isModern = how === 'hanging' || how === '2026-07-28';
+const isModern = ['hanging', 'listening', '2026-07-28'].includes(how);
 const options = isModern
   ? { versionNegotiation: { mode: { pin: '2026-07-28' } } }
   : { supportedProtocolVersions: [how] };
@@ -18,6 +18,9 @@ if (how === 'hanging') {
     const ended = client.callTool({ name: 'hang' }, { onprogress: begun });
     ended.catch(error => tell(error.code, error.message));
   });
+} else if (how === 'listening') {
+  const subscription = await client.listen({ toolsListChanged: true });
+  subscription.closed.then(tell);
 } else {
   const { content } = await client.callTool({ name: 'echo', arguments: { text: 'hi' } });
   tell(client.getNegotiatedProtocolVersion(), content[0].text);

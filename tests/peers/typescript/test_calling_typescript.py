@@ -447,6 +447,19 @@ async def test_calls_under_way_end_with_the_connection_when_the_block_is_left(
     assert journal.lines == ["hang began", "hang ended", "server ended"]
 
 
+async def test_server_that_retires_ends_the_streams_it_serves_and_then_the_connection(
+    scripts: Path, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    with trio.fail_after(PATIENCE):
+        async with open_stdio(server(scripts, "2"), env=journal.env) as client, client.listen(tools=True) as changes:
+            assert (await client.call_tool("retire")).text == "goodbye"
+            assert [change async for change in changes] == []
+            with pytest.raises(ConnectionLost, match="exit status 0"):
+                await client.until_lost()
+    assert journal.lines == ["server ended"]
+
+
 async def test_server_that_gives_up_fails_its_calls_with_its_exit_status_and_last_words(
     scripts: Path, tmp_path: Path
 ) -> None:

@@ -73,7 +73,7 @@ def clients(scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     journals = tmp_path_factory.mktemp("journals")
     with ThreadPoolExecutor(max_workers=4) as pool:
         clients = Clients(scripts, {}, {})
-        for how in [*REVISIONS, "hanging"]:
+        for how in [*REVISIONS, "hanging", "listening"]:
             clients.short[how] = pool.submit(clients.run_short, how, journals / how)
         for client in CLIENTS:
             clients.reports[client] = pool.submit(clients.run_long, *client, journals / "-".join(client))
@@ -119,6 +119,13 @@ def test_client_that_closes_during_a_call_ends_its_handler_with_the_signal_that_
     told, journal = clients.short["hanging"].result()
     assert told == ["CONNECTION_CLOSED", "Connection closed"]
     assert journal.lines == [*LIFE_OF_PROBED, *LIFE]
+
+
+def test_stream_that_is_open_at_the_end_is_ended_before_the_connection(clients: Clients) -> None:
+    """With a cancel, which is a must, and with a result, which should come. The client goes by the first of them,
+    for which it has no other word than for a lost connection."""
+    told, _ = clients.short["listening"].result()
+    assert told == ["remote"]
 
 
 def test_client_finds_no_fault_with_any_message(report: Report) -> None:
