@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.patience import PATIENCE
 
 from trio_mcp import REVISIONS, Limits, open_stdio
 
@@ -27,7 +28,7 @@ def test_the_two_examples_run_together_as_they_stand(tmp_path: Path) -> None:
     for name, code in BLOCKS:
         (tmp_path / name).write_text(code)
     ran = subprocess.run(
-        [sys.executable, "host.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "host.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert ran.returncode == 0, ran.stderr
     assert "processed 2 items" in ran.stdout
@@ -38,7 +39,7 @@ def test_the_example_of_websockets_runs_as_it_stands(tmp_path: Path) -> None:
     for name, code in BLOCKS:
         (tmp_path / name).write_text(code)
     ran = subprocess.run(
-        [sys.executable, "web.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "web.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "processed 2 items\n"), ran.stderr
 
@@ -47,7 +48,7 @@ def test_the_example_of_a_test_passes_as_it_stands(tmp_path: Path) -> None:
     for name, code in BLOCKS:
         (tmp_path / name).write_text(code)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", "trio_mode=true", "test_batch.py"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ran.returncode == 0, ran.stdout
     assert "1 passed" in ran.stdout
 
@@ -55,7 +56,7 @@ def test_the_example_of_a_test_passes_as_it_stands(tmp_path: Path) -> None:
 def test_the_example_of_changes_runs_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "changes.py").write_text(dict(BLOCKS)["changes.py"])
     ran = subprocess.run(
-        [sys.executable, "changes.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "changes.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "resource the note a\n"), ran.stderr
 
@@ -72,7 +73,7 @@ def test_the_example_of_many_servers_runs_as_it_stands(tmp_path: Path) -> None:
     for name, code in BLOCKS:
         (tmp_path / name).write_text(code)
     ran = subprocess.run(
-        [sys.executable, "many.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "many.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "['batch__process_batch'] failed\nprocessed 2 items\n"), ran.stderr
 
@@ -81,7 +82,7 @@ def test_the_example_of_a_proxy_runs_as_it_stands(tmp_path: Path) -> None:
     for name, code in BLOCKS:
         (tmp_path / name).write_text(code)
     ran = subprocess.run(
-        [sys.executable, "front.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "front.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "processed 2 items\n"), ran.stderr
 

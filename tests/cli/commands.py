@@ -11,6 +11,7 @@ from textwrap import dedent
 
 import attrs
 import trio
+from tests.patience import PATIENCE
 
 TRIO_MCP = [sys.executable, "-m", "trio_mcp.cli.main"]
 
@@ -23,8 +24,8 @@ class Ended:
 
 
 async def run(command: Sequence[str], *, stdin: bytes = b"", cwd: Path | None = None) -> Ended:
-    """Run a command to its end. It may take 30 seconds."""
-    with trio.fail_after(30):
+    """Run a command to its end."""
+    with trio.fail_after(PATIENCE):
         done = await trio.run_process(
             command,
             stdin=stdin,
@@ -60,7 +61,7 @@ class Running:
     async def line(self, pattern: str) -> str:
         """Wait for a line that matches on standard error; the first group of the match."""
         assert self.process.stderr is not None
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE):
             while not (found := re.search(pattern, self._text)):
                 data = await self.process.stderr.receive_some()
                 assert data, self._text

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import trio
 from tests.cli.commands import plain_environment
+from tests.patience import PATIENCE
 
 
 class Terminal:
@@ -50,7 +51,7 @@ LOGIN = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
 
 @asynccontextmanager
 async def in_terminal(command: Sequence[str], *, columns: int = 120) -> AsyncIterator[Terminal]:
-    """A command in a terminal of its own. It has 30 seconds."""
+    """A command in a terminal of its own."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     try:
@@ -59,7 +60,7 @@ async def in_terminal(command: Sequence[str], *, columns: int = 120) -> AsyncIte
         )
         os.close(theirs)
         try:
-            with trio.fail_after(30):
+            with trio.fail_after(PATIENCE):
                 yield Terminal(process, ours)
         finally:
             process.kill()

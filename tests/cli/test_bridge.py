@@ -15,6 +15,7 @@ import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run, running, written
 from tests.interaction.harness import is_alive, wait_until
+from tests.patience import PATIENCE
 
 from trio_mcp import (
     Address,
@@ -73,7 +74,7 @@ async def test_each_client_has_a_process_of_its_own_that_ends_with_it(
     async with running("bridge", f"--{transport}", where, "--", *TRIO_MCP, "run", behind) as bridge:
         said = await bridge.line(r"serving '[^']+' at (\S+?)[,;]")
         url = {"websocket": said, "tcp": f"tcp://{said}", "unix": f"unix://{said}"}[transport]
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             async with Address(url).open(era=era) as one:
                 async with Address(url).open(era=era) as two:
                     pids = [int((await client.call_tool("pid")).text) for client in (one, two)]
@@ -123,7 +124,7 @@ async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
         return f"hello {answer.content}"
 
     told: list[Progress] = []
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with (
             listening(server, transport, tmp_path) as url,
             bridged(url, era=era, elicitation=lambda _: {"name": "Ada"}) as client,
@@ -137,7 +138,7 @@ async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
 async def test_a_server_can_be_named_as_in_the_file_of_a_host(behind: str, tmp_path: Path) -> None:
     entry = {"command": TRIO_MCP[0], "args": [*TRIO_MCP[1:], "run", behind]}
     config = written(tmp_path / "hosts.json", json.dumps({"mcpServers": {"named": entry}}))
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with bridged("named", "--config", config) as client:
             assert client.server_info is not None
             assert client.server_info.name == "behind"
@@ -151,7 +152,7 @@ async def test_the_era_of_the_server_can_be_named(behind_era: str, era: Any, tmp
     async def revision(ctx: RequestContext) -> str:
         return ctx.revision.name
 
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with listening(server, "tcp", tmp_path) as url, bridged(url, "--era", behind_era, era=era) as client:
             spoken = (await client.call_tool("revision")).text
             assert (spoken == "2026-07-28") is (behind_era == "modern")
@@ -171,7 +172,7 @@ class Asleep:
 
 async def test_a_server_that_is_lost_ends_the_call_and_the_bridge(behind: str, era: Any) -> None:
     asleep = Asleep()
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with open_stdio([*TRIO_MCP, "bridge", behind], inherit_env=True, stderr=asleep, era=era) as client:
             pid = int((await client.call_tool("pid")).text)
             async with trio.open_nursery() as nursery:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from tests.cli.commands import plain_environment
+from tests.patience import PATIENCE
 
 from trio_mcp import Server, serve_tcp
 
@@ -31,7 +32,7 @@ def home(tmp_path: Path) -> Path:
 async def shell(home: Path, command: list[str], **variables: str) -> str:
     env = {**plain_environment(), "HOME": str(home), "PATH": f"{SCRIPTS}:{os.environ['PATH']}", **variables}
     env.pop("XDG_CONFIG_HOME", None)
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, env=env, cwd=home, check=False)
     assert done.stderr == b""
     return done.stdout.decode()

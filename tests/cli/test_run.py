@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run, written
+from tests.patience import PATIENCE
 
 from trio_mcp import CallToolResult, TextContent, open_stdio
 
 
 async def answer_of(target: str, tool: str, stderr: io.StringIO | None = None) -> str:
     """What ``tool`` of the server that ``trio-mcp run target`` serves answers."""
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with open_stdio([*TRIO_MCP, "run", target], stderr=stderr, era="modern") as client:
             return text_of(await client.call_tool(tool))
 

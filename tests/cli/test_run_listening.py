@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run, running, written
+from tests.patience import PATIENCE
 
 from trio_mcp import ConnectionLost, open_tcp, open_unix, open_websocket
 
@@ -33,7 +34,7 @@ async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--websocket", "0") as server:
         url = await server.line(r"serving 'sleeper' at (ws://127\.0\.0\.1:\d+/mcp);")
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE):
             async with open_websocket(url) as client, trio.open_nursery() as nursery:
                 answers: list[str] = []
 
@@ -64,7 +65,7 @@ async def test_tcp_and_unix_are_served(tmp_path: Path) -> None:
     ):
         port = int(await over_tcp.line(r"at 127\.0\.0\.1:(\d+), a message per line"))
         await over_unix.line(r"(mcp\.sock), a message per line")
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE):
             async with open_tcp("127.0.0.1", port) as one, open_unix(path) as two:
                 for client in (one, two):
                     assert (await client.call_tool("sleep", {"milliseconds": 1})).text == "slept"

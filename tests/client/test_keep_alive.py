@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, RawServer, cancels_in, methods_in, scripted
+from tests.patience import PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import Client, ConnectionLost, KeepAlive, Server, open_memory, open_stdio
@@ -187,7 +188,7 @@ async def test_it_works_for_a_server_of_ours_in_either_era(autojump_clock: MockC
 async def test_a_process_that_is_stopped_is_found_out(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); note("pid", pid=os.getpid()); text(until("tools/call"))')
     keep_alive = KeepAlive(interval=0.05, timeout=0.1)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", keep_alive=keep_alive, close_grace=0.1) as client:
             (entry,) = await raw.has("pid")
             kill(entry["pid"], signal.SIGSTOP)

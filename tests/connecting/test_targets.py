@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from tests.interaction.client.raw import RawServer
+from tests.patience import PATIENCE
 
 from trio_mcp import Address, Command, ConnectionLost, InMemory, Server, serve_tcp, serve_unix, serve_websocket
 from trio_mcp.connecting.targets import Target, target_of
@@ -26,7 +27,7 @@ def greeter() -> Server:
 
 
 async def greeted(target: Target) -> str:
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with target.open(era="legacy") as client:
             return (await client.call_tool("greet")).text
 

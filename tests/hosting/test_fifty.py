@@ -13,6 +13,7 @@ import pytest
 import trio
 from tests.hosting.processes import SERVES, SOON, children, member
 from tests.interaction.client.raw import RawServer
+from tests.patience import PATIENCE
 
 from trio_mcp import Group, MemberDescription, MemberStatus, open_group
 
@@ -60,7 +61,7 @@ async def restarts_of(statuses: AsyncIterator[MemberStatus], names: set[str]) ->
 
 async def test_fifty_servers_of_which_ten_are_killed(tmp_path: Path) -> None:
     before = children()
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         async with open_group(fifty(tmp_path)) as group:
             first = await pids_by_name(group)
             assert len(set(first.values())) == 50

@@ -15,6 +15,7 @@ import trio
 from tests.hosting.members import until
 from tests.hosting.processes import SERVES, SOON, children, member, pids_of, running
 from tests.interaction.client.raw import RawServer, alive
+from tests.patience import PATIENCE
 
 from trio_mcp import (
     Command,
@@ -57,7 +58,7 @@ async def test_std_12_a_removed_server_sees_the_end_of_input_and_no_signal(tmp_p
         handshake()
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw, close_grace=60)}) as group:
             await group.settled()
             await group.remove("a")
@@ -68,7 +69,7 @@ async def test_std_12_a_removed_server_sees_the_end_of_input_and_no_signal(tmp_p
 @pytest.mark.parametrize("on_term", ['(note("signal"), os._exit(0))', 'note("signal")'], ids=["SIGTERM", "SIGKILL"])
 async def test_std_12_one_that_ignores_that_is_ended_by_signals(tmp_path: Path, on_term: str) -> None:
     raw = RawServer(tmp_path, STUBBORN.format(on_term=on_term))
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw, close_grace=0.2)}) as group:
             await group.settled()
             await group.remove("a")
@@ -78,7 +79,7 @@ async def test_std_12_one_that_ignores_that_is_ended_by_signals(tmp_path: Path, 
 
 async def test_stubborn_servers_are_ended_all_at_once(tmp_path: Path) -> None:
     raws = [RawServer(tmp_path, STUBBORN.format(on_term='note("signal")'), f"journal{n}") for n in range(5)]
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with open_group({str(n): member(raw, close_grace=1) for n, raw in enumerate(raws)}) as group:
             await group.settled()
     first_signal = min(raw.of("signal")[0]["t"] for raw in raws)
@@ -112,7 +113,7 @@ async def test_std_13_no_process_of_the_tree_is_left(tmp_path: Path, left: str) 
             await raw.got("tools/call" if left == "in mid call" else "server/discover")
             scope.cancel()
 
-    with trio.fail_after(10), trio.CancelScope() as scope, suppress(LookupError):
+    with trio.fail_after(PATIENCE), trio.CancelScope() as scope, suppress(LookupError):
         async with open_group({"a": MemberDescription(shell, options=options)}) as group:
             await use(group, scope)
     assert len(set(pids_of(raw))) == 2
@@ -139,7 +140,7 @@ async def failures_of(calls: list[Callable[[], Any]]) -> list[Exception]:
 
 
 async def test_std_16_a_command_that_does_not_exist_is_told_by_its_name() -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": MemberDescription(["/nowhere/no-such-command"])}) as group:
             status = await until(group.watch(), "a", MemberState.FAILED)
             assert isinstance(status.error, ConnectionLost)
@@ -149,7 +150,7 @@ async def test_std_16_a_command_that_does_not_exist_is_told_by_its_name() -> Non
 
 async def test_std_16_an_exit_before_the_first_answer_tells_status_and_last_words(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'read(); os.write(2, b"first line\\nno licence found\\n"); os._exit(3)')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw)}) as group:
             failures = await failures_of([lambda: group.client("a")] * 3)
     assert [type(failure) for failure in failures] == [MemberUnavailable] * 3
@@ -169,7 +170,7 @@ async def test_std_16_three_pending_calls_fail_each_with_connection_lost(
     tmp_path: Path, death: str, status: int | None
 ) -> None:
     raw = RawServer(tmp_path, f'handshake(); [until("tools/call") for _ in range(3)]; os.write(2, b"oops\\n"); {death}')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw, close_grace=0.2)}) as group:
             client = await group.client("a")
             failures = await failures_of([lambda: client.call_tool("any")] * 3)
@@ -183,7 +184,7 @@ async def test_std_16_three_pending_calls_fail_each_with_connection_lost(
 
 async def test_a_server_that_hangs_at_the_start_is_told_with_its_last_words(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'os.write(2, b"waiting for the database\\n"); read(); time.sleep(60)')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw, close_grace=0.1, connect_timeout=1)}) as group:
             status = await until(group.watch(), "a", MemberState.FAILED)
     assert str(status.error).startswith("the server was not ready within 1 s")
@@ -195,7 +196,7 @@ async def test_a_server_that_hangs_at_the_start_is_told_with_its_last_words(tmp_
 
 async def test_shd_03_a_killed_server_fails_its_call_and_the_next_one_gets_one_new_server(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw, restart=SOON)}) as group, trio.open_nursery() as nursery:
             told: list[MemberStatus] = []
             pids = set[str]()
@@ -229,7 +230,7 @@ async def test_shd_03_a_killed_server_fails_its_call_and_the_next_one_gets_one_n
 async def test_shd_04_a_server_that_was_stopped_is_found_out_and_replaced(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     keep_alive = KeepAlive(interval=0.1, timeout=0.2)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw, restart=SOON, close_grace=0.1, keep_alive=keep_alive)}) as group:
             await group.settled()
             statuses = group.watch()
@@ -247,7 +248,7 @@ async def test_shd_04_a_server_that_was_stopped_is_found_out_and_replaced(tmp_pa
 async def test_api_01_one_is_closed_first_one_works_on_and_one_is_reaped_at_the_end(tmp_path: Path) -> None:
     raws = {name: RawServer(tmp_path, SERVES, name) for name in "abc"}
     before = children()
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group({name: member(raw) for name, raw in raws.items()}) as group:
             await group.settled()
 
@@ -266,7 +267,7 @@ async def test_api_01_one_is_closed_first_one_works_on_and_one_is_reaped_at_the_
 
 async def test_tmo_06_a_member_outlives_the_deadline_it_was_added_under(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_group() as group:
             with trio.move_on_after(0.3):
                 group.add("a", member(raw))
@@ -278,7 +279,7 @@ async def test_tmo_06_a_member_outlives_the_deadline_it_was_added_under(tmp_path
 async def test_removing_and_adding_again_from_many_tasks_leaves_one_process(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, SERVES)
     before = children()
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with open_group({"a": member(raw)}) as group:
             for _ in range(3):
                 await group.settled()
@@ -297,6 +298,6 @@ async def test_a_server_of_our_own_is_a_member_like_any_other(tmp_path: Path) ->
         "@server.tool\nasync def add(a: int, b: int) -> int:\n    return a + b\n"
         "trio.run(serve_stdio, server)\n"
     )
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with open_group({"ours": MemberDescription([sys.executable, tmp_path / "ours.py"])}) as group:
             assert (await group.call_tool("ours__add", {"a": 1, "b": 2})).text == "3"

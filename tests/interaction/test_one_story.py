@@ -13,6 +13,7 @@ import pytest
 import trio
 from tests.interaction.story_server import counts, server
 from tests.interaction.websocket.raw_peer import port_of, serving
+from tests.patience import PATIENCE
 
 from trio_mcp import (
     Client,
@@ -147,7 +148,7 @@ async def story(connect: Any, era: str) -> list[Any]:
 
 @pytest.mark.parametrize("connect", [stdio, websocket])
 async def test_one_server_file_tells_both_eras_the_same_story_and_runs_nothing_twice(connect: Any) -> None:
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         legacy, modern = await story(connect, "legacy"), await story(connect, "modern")
     assert modern == legacy
     for name in ("hang", "order", "pay"):

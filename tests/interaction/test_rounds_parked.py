@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from tests.patience import PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import (
@@ -381,7 +382,7 @@ async def test_a_plain_handler_asks_from_its_thread() -> None:
         said = ctx.sample("greet", max_tokens=5)
         return f"{said.content.text}, {answer.content['name']}"  # type: ignore[union-attr,index]
 
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with connected(server, MODERN, ALL) as peer:
             first, result = await ask(peer, "greet")
             result = asked(await peer.retry(first, result))

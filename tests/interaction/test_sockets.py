@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import PATIENCE, call, initialize, port_of, serving
+from tests.interaction.websocket.raw_peer import call, initialize, port_of, serving
 from tests.interaction.websocket.servers import watched_server
+from tests.patience import PATIENCE
 
 from trio_mcp import CancelCause, Client, ConnectionLost, Limits, open_tcp, open_unix, serve_tcp, serve_unix
 

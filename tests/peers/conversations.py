@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import trio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from tests.patience import PATIENCE
 from tests.peers.journals import Journal
 
 from trio_mcp import (
@@ -27,10 +28,7 @@ from trio_mcp import (
     TextContent,
 )
 
-__all__ = ["PATIENCE", "Conversation", "conversation", "expire", "hang_until"]
-
-PATIENCE = 20.0
-"""Seconds after which something hangs; no measure of speed."""
+__all__ = ["Conversation", "conversation", "expire", "hang_until"]
 
 
 class Ignored(logging.Handler):

@@ -12,7 +12,7 @@ import pytest
 
 __all__ = ["install", "installed_once"]
 
-PATIENCE = 180.0
+PATIENCE = 90.0
 """Seconds after which no package index is there; no measure of speed."""
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 __all__ = ["Journal"]
 
-_PATIENCE = 10.0
-"""Seconds after which a line is not coming any more; no measure of speed."""
 _POLL = 0.01
 
 
@@ -33,7 +33,7 @@ class Journal:
     def wait_for(self, line: str, *, after: int = 0) -> None:
         """Return when ``line`` stands below the first ``after`` lines. For use outside of trio: it blocks."""
         # A file cannot be waited for, only looked at.
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while line not in self.lines[after:]:
             assert time.monotonic() < deadline, f"{line!r} never came; the journal is {self.lines}"
             time.sleep(_POLL)

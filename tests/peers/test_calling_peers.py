@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import trio
-from tests.peers.conversations import PATIENCE, Conversation, conversation, expire, hang_until
+from tests.patience import PATIENCE
+from tests.peers.conversations import Conversation, conversation, expire, hang_until
 from tests.peers.journals import Journal
 
 from trio_mcp import (

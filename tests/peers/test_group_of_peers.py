@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 from tests.peers.journals import Journal
 
 from trio_mcp import Command, ConnectionLost, ElicitFormParams, MemberDescription, RestartPolicy, open_group
@@ -29,7 +30,7 @@ def members(tmp_path: Path, era: str) -> dict[str, MemberDescription]:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_they_are_called_side_by_side_by_one_catalogue(tmp_path: Path, era: str) -> None:
     texts: dict[str, str] = {}
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         async with open_group(members(tmp_path, era)) as group:
             await group.settled()
             assert {status.state for status in group.statuses.values()} == {"ready"}
@@ -51,7 +52,7 @@ async def test_they_are_called_side_by_side_by_one_catalogue(tmp_path: Path, era
 
 
 async def test_one_that_is_cut_off_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE):
         async with open_group(members(tmp_path, "legacy")) as group:
             await group.settled()
             client = await group.client("official")
@@ -81,7 +82,7 @@ async def test_the_limit_of_calls_stands_still_while_they_ask_the_user(tmp_path:
         async def ask(name: str) -> None:
             assert (await group.call_tool(f"{name}__ask_user", {"message": "Which?"})).text == "accept green"
 
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
                 for name in NAMES:
                     nursery.start_soon(ask, name)

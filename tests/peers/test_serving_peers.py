@@ -14,12 +14,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 from tests.peers.journals import Journal
 from tests.peers.reports import Report, steps_in
 
 HERE = Path(__file__).parent
-PATIENCE = 60.0
-"""Seconds after which something hangs; no measure of speed."""
+CONVERSATION = 3 * PATIENCE
+"""Seconds that all steps of a client may take together."""
 
 
 CLIENTS = [
@@ -38,7 +39,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def report_of(name: str, era: str, path: Path) -> Report:
     client = [sys.executable, "-W", "ignore", HERE / "clients" / f"{name}_client.py", era, path]
     server = [sys.executable, HERE / "servers" / "trio_mcp_server.py"]
-    done = subprocess.run([*client, *server], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run([*client, *server], capture_output=True, text=True, timeout=CONVERSATION, check=False)
     assert done.returncode == 0, done.stderr
     return Report(name, era, Journal(path), steps_in(done.stdout.splitlines()))
 

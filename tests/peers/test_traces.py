@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.peers.conversations import PATIENCE
+from tests.patience import PATIENCE
 
 from trio_mcp import open_stdio
 from trio_mcp.otel import OpenTelemetry

@@ -5,6 +5,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Limits
@@ -171,7 +172,7 @@ async def test_idle_waits_for_the_last_one() -> None:
 
 
 async def test_idle_returns_at_once_when_there_is_none() -> None:
-    with trio.fail_after(1):
+    with trio.fail_after(PATIENCE):
         await Floor().in_flight.idle()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 from trio.testing import Sequencer
 
 from trio_mcp.runtime.nurseries import open_service_nursery
@@ -181,7 +182,7 @@ async def test_a_start_that_is_cancelled_while_it_succeeds_hangs_nobody() -> Non
                 task_status.started()
                 await journal.serve()
 
-            with trio.fail_after(5):
+            with trio.fail_after(PATIENCE):
                 await nursery.start(serve)
     assert scope.cancelled_caught
     assert journal == ["service cancelled"]

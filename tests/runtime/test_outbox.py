@@ -4,6 +4,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.runtime.outbox import Outbox, Owner
@@ -246,7 +247,7 @@ async def test_flushed_means_that_the_writer_has_come_back_for_more() -> None:
 async def test_all_that_wait_for_the_flush_go_on() -> None:
     box = outbox()
     box.put(b"1\n")
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(box.flushed)
             nursery.start_soon(box.flushed)
@@ -257,7 +258,7 @@ async def test_all_that_wait_for_the_flush_go_on() -> None:
 
 
 async def test_an_outbox_that_nobody_used_is_flushed() -> None:
-    with trio.fail_after(1):
+    with trio.fail_after(PATIENCE):
         await outbox().flushed()
 
 

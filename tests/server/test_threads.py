@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 
 from trio_mcp import (
     CancelCause,
@@ -52,7 +53,7 @@ async def test_a_thread_that_never_looks_is_abandoned_after_the_grace(caplog: py
         release.wait()
 
     try:
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             async with open_memory(server) as client:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(client.call_tool, "deaf", {"word": "open sesame"})
@@ -105,7 +106,7 @@ async def test_a_thread_that_waits_for_an_answer_is_cancelled_and_so_is_its_ques
         finally:
             left.set()
 
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_memory(server, era="legacy", sampling=sampling) as client, trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "work")
             await asked.wait()

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "src/trio_mcp/testing/README.md").read_text()
@@ -37,7 +38,7 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -50,7 +51,7 @@ def test_pytest_finds_the_plugin_where_the_package_is_installed() -> None:
 
 def test_it_imports_nothing_of_the_package_until_a_fixture_is_used() -> None:
     code = "import sys, pytest_trio_mcp; print({'trio', 'trio_mcp', 'attrs', 'msgspec'} & set(sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ran.stdout == "set()\n", ran.stderr
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.transports.descriptors import DescriptorStream
@@ -81,7 +82,7 @@ async def test_a_reader_waits_without_holding_up_anybody(both: Both, non_blockin
     os.set_blocking(both.read_fd, not non_blocking)
     stream = DescriptorStream(both.read_fd, both.write_fd)
     received: list[bytes] = []
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
 
             async def receive() -> None:
@@ -97,7 +98,7 @@ async def test_a_reader_waits_without_holding_up_anybody(both: Both, non_blockin
 
 async def test_a_cancelled_receive_has_read_nothing(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
-    with trio.fail_after(5), trio.CancelScope() as scope:
+    with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stream.receive_some)
             await wait_all_tasks_blocked()
@@ -110,7 +111,7 @@ async def test_a_cancelled_receive_has_read_nothing(both: Both) -> None:
 async def test_a_large_message_waits_for_a_slow_reader_and_arrives_whole(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     message, received = bytes(range(32, 127)) * 3000, bytearray()
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stream.send_all, message)
             while len(received) < len(message):
@@ -126,7 +127,7 @@ async def test_the_end_of_the_peer_is_the_end_of_the_input(both: Both) -> None:
     os.write(both.peer_write, b"last")
     assert await stream.receive_some() == b"last"
     both.close_peer()
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE):
         assert await stream.receive_some() == b""
     stream.close()
 
@@ -205,7 +206,7 @@ async def test_closing_is_idempotent_leaves_the_originals_open_and_ends_use(both
 
 async def test_closing_wakes_who_waits(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
 
             async def receive() -> None:
@@ -234,7 +235,7 @@ async def test_where_proc_is_missing_terminals_are_opened_by_name_and_pipes_are_
         patched.setattr(os, "open", refuse)
         stream = DescriptorStream(both.read_fd, both.write_fd)
     message, received = b"y" * 300_000, bytearray()
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stream.send_all, message)
             while len(received) < len(message):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.patience import PATIENCE
 
 SERVE = "import trio; from trio_mcp import Server, serve_stdio; trio.run(serve_stdio, Server('s'))"
 PING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
@@ -17,7 +18,7 @@ def test_standard_streams_that_are_not_open_are_a_clear_error(closed: str, name:
         input=PING if closed == ">&-" else None,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE,
     )
     assert done.returncode == 1
     assert f"standard {name} is not open" in done.stderr
@@ -30,7 +31,7 @@ def test_a_server_without_a_standard_error_still_serves() -> None:
         input=PING,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}

@@ -19,13 +19,12 @@ import attrs
 import pytest
 import trio
 from tests.interaction.websocket.raw_peer import port_of, serving
+from tests.patience import PATIENCE
 
 from trio_mcp import CancelCause, RequestContext, Server, serve_websocket
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PAGE = Path(__file__).with_name("page.html").read_bytes()
-PATIENCE = 60.0
-"""Seconds after which the browser is taken to hang. The bound of last resort."""
 OPTIONS = (
     "--headless=new",
     "--no-sandbox",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import trio
+from tests.patience import PATIENCE
 
 from trio_mcp import Client, ConnectionLost, open_stdio, open_websocket
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
@@ -66,7 +67,7 @@ class Journal:
 
     async def _until(self, found: Callable[[], list[dict[str, Any]]], count: int) -> list[dict[str, Any]]:
         # Files cannot be waited for, only looked at.
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             while len(entries := found()) < count:  # noqa: ASYNC110 - the event is in another process
                 await trio.sleep(0.005)
         return entries
@@ -97,7 +98,7 @@ class RawServer(Journal):
                 yield client
         finally:
             with trio.CancelScope(shield=True):
-                with trio.move_on_after(5) as patience:
+                with trio.move_on_after(PATIENCE) as patience:
                     await process.wait()
                 process.kill()
                 await process.wait()

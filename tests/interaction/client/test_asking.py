@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, Serve, cancels_in, scripted, text_of
+from tests.patience import PATIENCE
 
 from trio_mcp import (
     CodedError,
@@ -71,7 +72,7 @@ async def test_a_plain_def_handler_answers_from_a_thread_of_its_own(serve_raw: S
         threads.append(threading.get_ident())
         return SAMPLED
 
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era="legacy", sampling=in_thread):
             await raw.has("over")
     assert raw.wire[-1]["result"]["model"] == "model"
@@ -238,7 +239,7 @@ async def test_s2c_06_in_another_process(
     serve_raw: Serve, method: str, params: Any, options: dict[str, Any], code: int
 ) -> None:
     raw = serve_raw(f'handshake(); request("q", {method!r}, {params!r}); read(); note("over")')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era="legacy", **options):
             await raw.has("over")
     assert (raw.wire[-1]["id"], raw.wire[-1]["error"]["code"]) == ("q", code)
@@ -260,7 +261,7 @@ async def test_rpc_06_requests_in_another_process(serve_raw: Serve) -> None:
         request("p", "ping"); read(); note("over")
         """
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era="legacy"):
             await raw.has("over")
     *refused, pong = (message for message in raw.wire if "method" not in message)
@@ -374,7 +375,7 @@ async def test_s2c_08_a_ping_is_answered_while_a_handler_runs_in_another_process
         await released.wait()
         return SAMPLED
 
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era="legacy", sampling=wait if kind == "async" else block):
             await raw.has("first answer")
             release.set()

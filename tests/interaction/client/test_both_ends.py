@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 import trio
 from tests.interaction.client.raw import Journal, text_of
+from tests.patience import PATIENCE
 
 from trio_mcp import (
     Client,
@@ -65,7 +66,7 @@ async def _over_websocket(env: dict[str, str], **options: Any) -> AsyncIterator[
         async with open_websocket(f"ws://127.0.0.1:{port}/mcp", **options) as client:
             yield client
         process.terminate()
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             assert await process.wait() == 0
     finally:
         process.kill()
@@ -76,7 +77,7 @@ async def _over_websocket(env: dict[str, str], **options: Any) -> AsyncIterator[
 async def test_can_11_fifty_calls_left_by_their_limits_end_fifty_handlers_and_the_server_serves_on(
     connect: Connect, journal: Journal, era: str
 ) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with connect(era=era) as client:
 
             async def abandoned() -> None:
@@ -97,7 +98,7 @@ async def test_leaving_a_scope_around_the_whole_connection_lets_the_handler_clea
     connect: Connect, journal: Journal, transport: str, era: str
 ) -> None:
     patience = {"close_grace": 60} if transport == "stdio" else {}
-    with trio.fail_after(20), trio.CancelScope() as scope:
+    with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         async with connect(era=era, **patience) as client, trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "cleanup", {"ms": 100})
             await journal.has("start", 2)  # the lifespan's and the tool's
@@ -136,7 +137,7 @@ async def test_a_handler_that_asks_three_times_at_once_is_answered_and_runs_once
     connect: Connect, journal: Journal, era: str, kind: str, words: str
 ) -> None:
     roots = [Root("file:///a"), Root("file:///b")]
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with connect(era=era, sampling=sample, elicitation=fill_in, elicitation_url=visit, roots=roots) as client:
             result = await client.call_tool("ask", {"kind": kind, "n": 3})
     assert result.structured_content is not None
@@ -161,7 +162,7 @@ async def test_a_cancel_while_the_user_is_asked_stops_both_ends_with_the_same_re
             answered.set()
             raise
 
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with connect(era=era, sampling=sampling) as client:
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
@@ -181,7 +182,7 @@ async def test_a_user_who_says_no_stops_the_parked_handler_in_the_users_words(
     async def refuse(_: CreateMessageParams) -> CreateMessageResult:
         raise CodedError(-1, "the user said no")
 
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with connect(era="modern", sampling=refuse) as client:
             with pytest.raises(CodedError, match="the user said no"):
                 await client.call_tool("ask", {"kind": "sampling", "n": 2})
@@ -192,7 +193,7 @@ async def test_a_user_who_says_no_stops_the_parked_handler_in_the_users_words(
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_every_revision_is_spoken_from_the_opening_to_a_call(connect: Connect, revision: str) -> None:
     chosen = {"era": "legacy", "revision": revision} if REVISIONS[revision].handshake else {"era": "modern"}
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with connect(**chosen) as client:
             assert client.revision.name == revision
             assert text_of(await client.call_tool("echo", {"text": "hi"})) == "hi"

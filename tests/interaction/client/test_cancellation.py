@@ -17,6 +17,7 @@ from tests.interaction.client.raw import (
     scripted,
     text_of,
 )
+from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Client, Limits, NotSerializable, Progress
@@ -44,7 +45,7 @@ async def test_can_09_leaving_connect_never_cancels_initialize_and_reaps_the_chi
         """,
     )
     raw.command.append(opening)
-    with trio.fail_after(10), trio.CancelScope() as scope:
+    with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_after, raw, opening, scope)
             async with raw.client():
@@ -64,7 +65,7 @@ async def _cancel_after(raw: RawServer, method: str, scope: trio.CancelScope) ->
 
 async def test_can_11_each_of_50_abandoned_calls_is_cancelled_once_by_its_own_id(serve_raw: Serve, era: str) -> None:
     raw = serve_raw(WELL)
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era=era) as client:
 
             async def abandoned() -> None:
@@ -83,7 +84,7 @@ async def test_can_11_each_of_50_abandoned_calls_is_cancelled_once_by_its_own_id
 
 async def test_can_02_the_same_server_answers_after_each_of_200_cancelled_calls(serve_raw: Serve, era: str) -> None:
     raw = serve_raw(WELL)
-    with trio.fail_after(30):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era=era) as client:
             for number in range(200):
                 with trio.CancelScope() as scope:
@@ -128,7 +129,7 @@ async def test_can_13_in_another_process(serve_raw: Serve, era: str) -> None:
         text(until("tools/call"), "second")
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era=era) as client:
             with trio.move_on_after(0.1):
                 await client.call_tool("any")
@@ -328,7 +329,7 @@ async def test_leaving_the_client_with_calls_open_in_other_tasks_fails_them_plai
         except Exception as error:
             failures.append(error)
 
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery, raw.client(era=era) as client:
             for _ in range(3):
                 nursery.start_soon(call, client)
@@ -340,7 +341,7 @@ async def test_a_scope_around_the_whole_connection_cancels_its_calls_before_the_
     serve_raw: Serve, era: str
 ) -> None:
     raw = serve_raw(WELL)
-    with trio.fail_after(10), trio.CancelScope() as scope:
+    with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
 
             async def cancel_when_called() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 from tests.interaction.client.raw import RawServer, alive, text_of
+from tests.patience import PATIENCE
 
 from trio_mcp import Client, ConnectionLost, open_stdio
 
@@ -65,7 +66,7 @@ text(call)
 @pytest.mark.parametrize("sink", [None, Sink(), io.StringIO()], ids=["default", "object", "text"])
 async def test_std_09_ten_mib_on_stderr_do_not_hold_up_the_answer(tmp_path: Path, sink: Any) -> None:
     raw = RawServer(tmp_path, NOISY)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", stderr=sink) as client:
             assert text_of(await client.call_tool("any")) == "done"
     if isinstance(sink, Sink):
@@ -82,7 +83,7 @@ async def test_an_error_log_that_fails_costs_neither_the_call_nor_the_task(
             raise OSError("no space left on device")
 
     raw = RawServer(tmp_path, NOISY)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", stderr=Full()) as client:
             assert text_of(await client.call_tool("any")) == "done"
     assert "no space left on device" in caplog.text
@@ -105,7 +106,7 @@ async def test_a_character_split_between_two_reads_of_stderr_stays_whole(tmp_pat
             return super().write(text)
 
     sink = Sink()
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", stderr=sink) as client:
             await first_half_read.wait()
             await client.call_tool("any")
@@ -127,7 +128,7 @@ os._exit(0)
 
 async def test_std_12_a_well_behaved_server_sees_the_end_of_input_and_no_signal(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, WELL_BEHAVED)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy"):
             pass
     assert [entry["event"] for entry in raw.entries if entry["event"] != "read"] == ["pid", "eof", "exits"]
@@ -136,7 +137,7 @@ async def test_std_12_a_well_behaved_server_sees_the_end_of_input_and_no_signal(
 
 async def test_std_12_closing_does_not_wait_for_the_grace_when_the_server_exits(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, WELL_BEHAVED)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=60):
             begun = trio.current_time()
         assert trio.current_time() - begun < 0.5
@@ -155,7 +156,7 @@ async def test_std_12_one_that_ignores_the_end_of_input_gets_sigterm(tmp_path: P
         time.sleep(60)
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=0.3):
             pass
     eof, term = raw.of("eof")[0], raw.of("signal")[0]
@@ -176,7 +177,7 @@ async def test_std_12_one_that_ignores_sigterm_gets_sigkill(tmp_path: Path) -> N
             time.sleep(60)
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=0.2):
             pass
     assert [entry["event"] for entry in raw.entries if entry["event"] != "read"] == ["pid", "eof", "signal"]
@@ -195,7 +196,7 @@ async def test_a_server_that_writes_on_and_on_while_it_ends_is_not_held_up(tmp_p
         note("exits")
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=60):
             pass
     assert raw.of("exits")
@@ -212,7 +213,7 @@ async def test_the_same_when_the_scope_around_the_connection_is_cancelled(tmp_pa
         note("exits")
         """,
     )
-    with trio.fail_after(10), trio.CancelScope() as scope:
+    with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         async with open_stdio(raw.command, era="legacy", close_grace=60):
             await raw.has("open")
             scope.cancel()
@@ -237,7 +238,7 @@ async def test_std_13_no_process_of_the_tree_is_left(tmp_path: Path, left: str) 
                 await raw.got("tools/call")
                 scope.cancel()
 
-    with trio.fail_after(10), trio.CancelScope() as scope:
+    with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         try:
             async with open_stdio(command, era="legacy", close_grace=0.2) as client:
                 await use(client, scope)
@@ -249,7 +250,7 @@ async def test_std_13_no_process_of_the_tree_is_left(tmp_path: Path, left: str) 
 
 async def test_std_13_nor_when_connecting_was_cancelled(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, GRANDCHILD.replace("handshake()", "read()"))
-    with trio.fail_after(10), trio.CancelScope() as scope:
+    with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
 
             async def cancel_when_asked() -> None:
@@ -265,7 +266,7 @@ async def test_std_13_nor_when_connecting_was_cancelled(tmp_path: Path) -> None:
 
 async def test_a_server_that_exits_leaving_a_child_behind_takes_it_along(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, GRANDCHILD)
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=3):
             begun = trio.current_time()
         # Nor is the grace waited for, though nobody may ever reap the orphan.
@@ -277,7 +278,7 @@ async def test_a_server_that_exits_leaving_a_child_behind_takes_it_along(tmp_pat
 
 
 async def test_std_16_a_command_that_does_not_exist_is_connection_lost_with_its_name() -> None:
-    with trio.fail_after(5), pytest.raises(ConnectionLost, match=r"no-such-command.*No such file") as caught:
+    with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost, match=r"no-such-command.*No such file") as caught:
         async with open_stdio(["/nowhere/no-such-command", "x"]):
             pass
     assert caught.value.exit_status is None
@@ -292,7 +293,7 @@ async def test_a_command_that_is_no_list_of_words_is_a_value_error(command: Any)
 
 async def test_std_16_an_exit_before_the_first_answer_tells_status_and_last_words(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'read(); os.write(2, b"first line\\nno licence found\\n"); os._exit(3)')
-    with trio.fail_after(5), pytest.raises(ConnectionLost) as caught:
+    with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         async with open_stdio(raw.command):
             pass
     assert caught.value.exit_status == 3
@@ -302,7 +303,7 @@ async def test_std_16_an_exit_before_the_first_answer_tells_status_and_last_word
 
 
 async def test_std_16_an_exit_without_reading_is_the_same(tmp_path: Path) -> None:
-    with trio.fail_after(5), pytest.raises(ConnectionLost) as caught:
+    with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         async with open_stdio([sys.executable, "-S", "-c", "raise SystemExit('bad configuration')"]):
             pass
     assert caught.value.exit_status == 1
@@ -333,12 +334,12 @@ async def test_std_16_three_pending_calls_fail_at_once_each_with_connection_lost
     }[death]
     status = {"killed": -9, "exits": 7, "closes its output": None}[death]
     raw = RawServer(tmp_path, f'handshake(); [until("tools/call") for _ in range(3)]; os.write(2, b"oops\\n"); {act}')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=1) as client:
-            with trio.fail_after(2):
+            with trio.fail_after(PATIENCE):
                 failures = await _fail_three(client)
             await trio.lowlevel.checkpoint()  # and nobody cancelled this task
-            with trio.fail_after(2), pytest.raises(ConnectionLost):
+            with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost):
                 await client.call_tool("one more")
     for error in failures:
         assert type(error) is ConnectionLost
@@ -349,7 +350,7 @@ async def test_std_16_three_pending_calls_fail_at_once_each_with_connection_lost
 
 async def test_err_02_a_child_that_exits_between_calls_fails_the_next_one_plainly(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); text(until("tools/call")); note("dies"); os._exit(9)')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:
             assert text_of(await client.call_tool("any")) == "done"
             await raw.has("dies")
@@ -362,10 +363,10 @@ async def test_std_16_a_child_that_closed_its_input_but_answers_is_lost_only_for
     tmp_path: Path,
 ) -> None:
     raw = RawServer(tmp_path, 'handshake(); call = until("tools/call"); os.close(0); text(call); time.sleep(60)')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=0.1) as client:
             assert text_of(await client.call_tool("any")) == "done"
-            with trio.fail_after(2), pytest.raises(ConnectionLost):
+            with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost):
                 await client.call_tool("any")
 
 
@@ -373,7 +374,7 @@ async def test_only_the_last_lines_of_stderr_are_kept(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path, 'read(); [os.write(2, b"%d " % n + b"x" * 5000 + b"\\n") for n in range(100)]; os._exit(1)'
     )
-    with trio.fail_after(5), pytest.raises(ConnectionLost) as caught:
+    with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         async with open_stdio(raw.command):
             pass
     assert len(caught.value.stderr) == 20
@@ -390,7 +391,7 @@ async def test_the_child_gets_our_secrets_only_when_told_so(
 ) -> None:
     monkeypatch.setenv("MY_SECRET", "swordfish")
     raw = RawServer(tmp_path, 'note("env", env=dict(os.environ), cwd=os.getcwd()); handshake()')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", env={"GIVEN": "1"}, inherit_env=inherit, cwd=tmp_path):
             pass
     [entry] = raw.of("env")
@@ -402,7 +403,7 @@ async def test_the_child_gets_our_secrets_only_when_told_so(
 
 async def test_an_interrupt_at_the_terminal_is_ours_to_handle(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("group", group=os.getpgid(0), session=os.getsid(0)); handshake()')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy"):
             pass
     assert raw.of("group")[0]["group"] != os.getpgid(0)
@@ -412,7 +413,7 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for number in range(3):
         raw = RawServer(tmp_path, name=f"journal{number}")
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE):
             async with open_stdio(raw.command, era="legacy"):
                 pass
     assert len(os.listdir("/proc/self/fd")) <= before

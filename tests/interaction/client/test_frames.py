@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, RawServer, scripted, text_of
+from tests.patience import PATIENCE
 
 from trio_mcp import Limits, ProtocolViolation, open_stdio
 from trio_mcp.client.opening import open_client
@@ -58,7 +59,7 @@ async def test_std_07_over_a_real_pipe(tmp_path: Path) -> None:
         text(call)
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:
             assert text_of(await client.call_tool("any")) == "done"
     assert {message["error"]["code"] for message in raw.wire if "error" in message} == {-32700}
@@ -76,7 +77,7 @@ async def test_a_modern_client_writes_no_reply_whatever_comes_over_a_real_pipe(t
         text(call)
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="modern", limits=Limits(max_message_bytes=10_000)) as client:
             assert text_of(await client.call_tool("any")) == "done"
     assert [message["method"] for message in raw.wire] == ["server/discover", "tools/call"]
@@ -94,7 +95,7 @@ async def test_bytes_may_come_one_at_a_time_with_crlf_blank_lines_and_a_bom(tmp_
             write(bytes([byte]))
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:
             assert text_of(await client.call_tool("any")) == "é\u2028😀"
 
@@ -110,7 +111,7 @@ async def test_the_last_line_counts_without_its_newline(tmp_path: Path) -> None:
         os._exit(0)
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:
             assert text_of(await client.call_tool("any")) == "last words"
 
@@ -125,9 +126,9 @@ async def test_std_08_messages_of_10_mib_both_ways(tmp_path: Path) -> None:
         """,
     )
     size = 10 * 1024 * 1024
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:
-            with trio.fail_after(5):
+            with trio.fail_after(PATIENCE):
                 answer = text_of(await client.call_tool("reverse", {"text": "a" + "b" * size}))
     assert answer == "b" * size + "a"
 
@@ -145,7 +146,7 @@ async def test_std_08_a_line_beyond_the_limit_is_skipped_without_being_kept(tmp_
         text(call, "after the flood")
         """,
     )
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", limits=Limits(max_message_bytes=1 << 20)) as client:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             assert text_of(await client.call_tool("any")) == "after the flood"
@@ -164,7 +165,7 @@ async def test_a_reply_beyond_the_limit_fails_its_call(tmp_path: Path) -> None:
         text(until("tools/call"))
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", limits=Limits(max_message_bytes=1 << 20)) as client:
             with pytest.raises(ProtocolViolation, match="cannot be read: a message has at most 1048576 bytes"):
                 await client.call_tool("any")

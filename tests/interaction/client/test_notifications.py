@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, Serve, methods_in, scripted, text_of
+from tests.patience import PATIENCE
 
 from trio_mcp import Limits, LogParams, PeerError, Progress
 from trio_mcp.client.opening import open_client
@@ -147,7 +148,7 @@ async def test_s2c_02_in_another_process(serve_raw: Serve) -> None:
     async def changed(_: str) -> None:
         assert [tool async for tool in client.list_tools()] == []
 
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era="legacy", on_list_changed=changed) as client:
             assert text_of(await client.call_tool("any")) == "done"
 
@@ -287,7 +288,7 @@ async def test_prg_04_progress_for_nobody_is_ignored_in_another_process(serve_ra
         """,
     )
     seen: list[float] = []
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era=era) as client:
             for _ in range(2):
                 await client.call_tool("any", on_progress=lambda progress: seen.append(progress.progress))
@@ -335,9 +336,9 @@ async def test_bpl_02_ten_thousand_notifications_before_the_answer(serve_raw: Se
         count += 1
 
     options: Any = {"on_log": on_log} if listening else {}
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era="legacy", **options) as client:
-            with trio.fail_after(2):
+            with trio.fail_after(PATIENCE):
                 assert text_of(await client.call_tool("any")) == "done"
     assert count == (10_000 if listening else 0)
 
@@ -409,7 +410,7 @@ async def test_rpc_06_in_another_process(serve_raw: Serve, era: str) -> None:
         """
     )
     told: list[Any] = []
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era=era, on_log=told.append, on_resource_updated=told.append) as client:
             assert text_of(await client.call_tool("any")) == "done"
     assert told == []

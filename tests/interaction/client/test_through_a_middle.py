@@ -7,6 +7,7 @@ from typing import Any
 import trio
 from tests.interaction.client.raw import Serve
 from tests.interaction.websocket.raw_peer import port_of, serving
+from tests.patience import PATIENCE
 
 from trio_mcp import Client, Server, open_websocket, serve_websocket
 
@@ -46,7 +47,7 @@ async def test_can_17_a_cancel_reaches_the_right_call_behind_under_its_own_id(se
             await call("left")
 
     left = trio.CancelScope()
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE):
         async with (
             raw.client(era=era) as behind,
             serving(serve_websocket, in_the_middle_of(behind), port=0) as listeners,

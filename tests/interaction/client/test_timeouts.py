@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.interaction.client.raw import RawServer, alive, cancels_in, methods_in, text_of
+from tests.patience import PATIENCE
 
 from trio_mcp import Client, ConnectionLost, PeerError, Progress, fail_after_silence, open_stdio
 from trio_mcp.client.opening import open_over
@@ -48,7 +49,7 @@ async def test_tmo_01_in_another_process_the_cancel_goes_out_once(tmp_path: Path
         text(until("tools/call"), "next")
         """,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:
             with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
                 await client.call_tool("sleep", {"ms": 10_000})
@@ -180,9 +181,9 @@ async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(tmp_pa
             task_status.started(client)
             await over.wait()
 
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            with trio.fail_after(1):
+            with trio.fail_after(PATIENCE):
                 client = await nursery.start(own)
             await trio.sleep(1.2)  # past the deadline, which is what is tested
             assert alive(raw.of("pid")[0]["pid"])

@@ -7,6 +7,7 @@ import logging
 import pytest
 import trio
 from tests.interaction.client.raw import Serve
+from tests.patience import PATIENCE
 
 from trio_mcp import ConnectionLost, Limits
 
@@ -30,7 +31,7 @@ async def test_the_close_code_of_the_server_is_what_waiting_calls_fail_with(
     serve_raw: Serve, era: str, code: int, words: str, meaning: str
 ) -> None:
     raw = serve_raw(f'opened(); until("tools/call"); close({code}, {words!r}); ended()')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era=era) as client:
             with pytest.raises(ConnectionLost, match=meaning):
                 await client.call_tool("any")
@@ -41,7 +42,7 @@ async def test_the_close_code_of_the_server_is_what_waiting_calls_fail_with(
 
 async def test_a_server_that_vanishes_without_a_close_frame_is_1006(serve_raw: Serve, era: str) -> None:
     raw = serve_raw('opened(); until("tools/call"); os._exit(0)')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era=era) as client:
             with pytest.raises(ConnectionLost, match=r"the connection was lost \(close code 1006\)$"):
                 await client.call_tool("any")
@@ -60,7 +61,7 @@ async def test_a_frame_that_may_not_be_fails_the_calls_and_tells_the_server_why(
     serve_raw: Serve, frame: str, code: int
 ) -> None:
     raw = serve_raw(f'opened(); until("tools/call"); frame({frame}); ended()')
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era="legacy", limits=Limits(max_message_bytes=65536)) as client:
             with pytest.raises(ConnectionLost, match=f"close code {code}"):
                 await client.call_tool("any")
@@ -69,7 +70,7 @@ async def test_a_frame_that_may_not_be_fails_the_calls_and_tells_the_server_why(
 
 async def test_a_client_that_is_left_closes_with_1000(serve_raw: Serve, era: str) -> None:
     raw = serve_raw("opened()")
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         async with raw.client(era=era):
             pass
     assert raw.of("eof")[0]["close_code"] == 1000
@@ -77,7 +78,7 @@ async def test_a_client_that_is_left_closes_with_1000(serve_raw: Serve, era: str
 
 async def test_a_client_whose_user_fails_closes_with_1000(serve_raw: Serve) -> None:
     raw = serve_raw("opened()")
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         with pytest.raises(LookupError, match="mine"):
             async with raw.client(era="legacy"):
                 raise LookupError("mine")
@@ -92,7 +93,7 @@ async def test_a_fault_of_the_client_closes_with_1011(serve_raw: Serve, monkeypa
         raise OSError("the disk is full")
 
     monkeypatch.setattr(logging.getLogger("trio_mcp"), "filters", [broken])
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE):
         # With it may leave what the call raised, if the connection was gone before its task was cancelled.
         with pytest.raises(ExceptionGroup) as caught:
             async with raw.client(era="legacy") as client:

@@ -25,6 +25,7 @@ import pytest
 from tests.interaction.conversation import Conversation
 from tests.interaction.harness import JOURNAL_VARIABLE, Journal, is_alive, wait_until
 from tests.interaction.raw_client import FIXTURE, LATEST_LEGACY, MODERN, RawClient, Wire, serving
+from tests.patience import PATIENCE
 
 Ends = tuple[int, int, Wire]
 """The child's standard input and output, and the wire to them."""
@@ -144,7 +145,9 @@ def conversation(revision: str) -> bytes:
 def run_on_files(tmp_path: Path, stdin: Any, stdout: Any) -> subprocess.CompletedProcess[bytes]:
     env = {**os.environ, JOURNAL_VARIABLE: str(tmp_path / "journal")}
     command = [sys.executable, str(FIXTURE)]
-    return subprocess.run(command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=env, timeout=30, check=False)
+    return subprocess.run(
+        command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=env, timeout=PATIENCE, check=False
+    )
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
@@ -193,7 +196,12 @@ def test_full_device_as_output_ends_the_server_with_one_line(tmp_path: Path) -> 
 def test_dev_null_as_standard_error_is_fine(tmp_path: Path) -> None:
     command = [sys.executable, str(FIXTURE)]
     ended = subprocess.run(
-        command, input=conversation(MODERN), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True
+        command,
+        input=conversation(MODERN),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=PATIENCE,
+        check=True,
     )
     assert len(ended.stdout.splitlines()) == 10
 
@@ -209,7 +217,7 @@ def test_standard_output_is_given_back_afterwards(tmp_path: Path) -> None:
         "print('out again', os.read(0, 10))\n"
     )
     ended = subprocess.run(
-        [sys.executable, str(script)], input=conversation(MODERN), capture_output=True, timeout=30, check=False
+        [sys.executable, str(script)], input=conversation(MODERN), capture_output=True, timeout=PATIENCE, check=False
     )
     *replies, last = ended.stdout.splitlines()
     assert (ended.returncode, ended.stderr, len(replies)) == (0, b"", 10)
@@ -221,7 +229,7 @@ def test_standard_stream_that_is_not_open_is_a_clear_error(redirection: str, nam
     """Its number was given to something else by then, which must be neither used nor closed."""
     command = f"exec {sys.executable} {FIXTURE} {redirection}"
     ended = subprocess.run(
-        ["sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False
+        ["sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
     )
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == f"OSError: [Errno 9] standard {name} is not open".encode()
@@ -256,7 +264,7 @@ def test_std_15_interrupt_from_the_terminal_ends_the_server_without_traceback(tm
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == {"jsonrpc": "2.0", "id": 1, "result": {}}
         os.write(ours, b"\x03")
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out, err) == (0, b"", b"")
         assert journal.entries("end", tool="lifespan")
     finally:

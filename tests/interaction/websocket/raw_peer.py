@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import trio
+from tests.patience import PATIENCE
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
     AcceptConnection,
@@ -24,10 +25,7 @@ from wsproto.events import (
     TextMessage,
 )
 
-__all__ = ["PATIENCE", "RawPeer", "call", "connected", "initialize", "masked_frame", "port_of", "refusal", "serving"]
-
-PATIENCE = 20.0
-"""Seconds after which what should have happened is taken as never to happen. The bound of last resort."""
+__all__ = ["RawPeer", "call", "connected", "initialize", "masked_frame", "port_of", "refusal", "serving"]
 
 
 def masked_frame(opcode: int, payload: bytes, *, fin: bool = True) -> bytes:

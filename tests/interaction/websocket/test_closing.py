@@ -9,8 +9,9 @@ from functools import partial
 
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import PATIENCE, connected, masked_frame, port_of, serving
+from tests.interaction.websocket.raw_peer import connected, masked_frame, port_of, serving
 from tests.interaction.websocket.servers import Watched, watched_server
+from tests.patience import PATIENCE
 from wsproto.events import CloseConnection
 
 from trio_mcp import CancelCause, ConnectionLost, Limits, LogLevel, LogParams, open_websocket, serve_websocket

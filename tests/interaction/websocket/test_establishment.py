@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, masked_frame, port_of, refusal, serving
+from tests.interaction.websocket.raw_peer import RawPeer, connected, masked_frame, port_of, refusal, serving
 from tests.interaction.websocket.servers import watched_server
+from tests.patience import PATIENCE
 from trio_websocket import ConnectionClosed, WebSocketRequest
 from trio_websocket import serve_websocket as serve_anything
 from wsproto.events import AcceptConnection, Request

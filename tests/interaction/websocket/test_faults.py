@@ -9,8 +9,9 @@ from functools import partial
 
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, serving
+from tests.interaction.websocket.raw_peer import connected, port_of, serving
 from tests.interaction.websocket.servers import watched_server
+from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 from trio_websocket import WebSocketConnection
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, call, connected, masked_frame, port_of, serving
+from tests.interaction.websocket.raw_peer import RawPeer, call, connected, masked_frame, port_of, serving
 from tests.interaction.websocket.servers import watched_server
+from tests.patience import PATIENCE
 from wsproto.events import Ping, Pong, TextMessage
 
 from trio_mcp import CancelCause, Limits, open_websocket, serve_websocket

@@ -11,8 +11,9 @@ from textwrap import dedent
 
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, serving
+from tests.interaction.websocket.raw_peer import connected, port_of, serving
 from tests.interaction.websocket.servers import watched_server
+from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 from trio_websocket import WebSocketRequest
 from trio_websocket import serve_websocket as serve_anything

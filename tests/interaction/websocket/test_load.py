@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
-"""Seconds after which something hangs; no measure of speed."""
 
 
 def test_many_clients_at_once_each_with_a_call_in_flight_and_one_cancelled_lose_nothing() -> None:

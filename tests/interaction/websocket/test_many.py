@@ -9,8 +9,9 @@ import attrs
 import pytest
 import trio
 from tests.interaction.conversation import MODERN, Conversation
-from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, port_of, serving
+from tests.interaction.websocket.raw_peer import RawPeer, connected, port_of, serving
 from tests.interaction.websocket.servers import watched_server
+from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Change, Limits, PeerError, Statistics, open_websocket, serve_websocket

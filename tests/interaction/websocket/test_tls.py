@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import trio
 import trustme
-from tests.interaction.websocket.raw_peer import PATIENCE, connected, port_of, serving
+from tests.interaction.websocket.raw_peer import connected, port_of, serving
 from tests.interaction.websocket.servers import Watched, watched_server
+from tests.patience import PATIENCE
 
 from trio_mcp import CancelCause, ConnectionLost, Limits, open_websocket, serve_websocket
 

@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
+from tests.patience import PATIENCE
 from tests.peers.journals import Journal
 
-__all__ = ["PATIENCE", "Listening", "environment", "listening", "our_server", "peer_server"]
+__all__ = ["Listening", "environment", "listening", "our_server", "peer_server"]
 
 HERE = Path(__file__).parent
 SERVERS = HERE.parent / "servers"
-PATIENCE = 30.0
-"""Seconds after which something hangs; no measure of speed."""
 
 
 @attrs.frozen

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 from tests.peers.journals import Journal
 from tests.peers.reports import Report, steps_in
-from tests.peers.websocket.children import HERE, PATIENCE, Listening, environment, listening, our_server
+from tests.peers.websocket.children import HERE, Listening, environment, listening, our_server
 
 from trio_mcp import open_websocket
 
