@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import trio
-from tests.patience import PATIENCE
+from tests.patience import LONG, PATIENCE
+from trio.testing import MockClock
 
 from trio_mcp import Client, ConnectionLost, open_stdio, open_websocket
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
@@ -64,6 +65,11 @@ class Journal:
     async def got(self, method: str, count: int = 1) -> list[dict[str, Any]]:
         """Wait until ``count`` messages of this method were read."""
         return await self._until(lambda: [message for message in self.wire if message.get("method") == method], count)
+
+    async def jump_when_got(self, clock: MockClock, method: str, count: int = 1) -> None:
+        """Let ``clock`` jump over a limit that is `LONG` as soon as ``count`` messages of this method were read."""
+        await self.got(method, count)
+        clock.jump(LONG)
 
     async def _until(self, found: Callable[[], list[dict[str, Any]]], count: int) -> list[dict[str, Any]]:
         # Files cannot be waited for, only looked at.

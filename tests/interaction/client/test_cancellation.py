@@ -17,8 +17,8 @@ from tests.interaction.client.raw import (
     scripted,
     text_of,
 )
-from tests.patience import PATIENCE
-from trio.testing import wait_all_tasks_blocked
+from tests.patience import LONG, PATIENCE
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, Limits, NotSerializable, Progress
 from trio_mcp.client.opening import open_client
@@ -63,19 +63,22 @@ async def _cancel_after(raw: RawServer, method: str, scope: trio.CancelScope) ->
     scope.cancel()
 
 
-async def test_can_11_each_of_50_abandoned_calls_is_cancelled_once_by_its_own_id(serve_raw: Serve, era: str) -> None:
+async def test_can_11_each_of_50_abandoned_calls_is_cancelled_once_by_its_own_id(
+    serve_raw: Serve, era: str, jump_clock: MockClock
+) -> None:
     raw = serve_raw(WELL)
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(LONG + PATIENCE):
         async with raw.client(era=era) as client:
 
             async def abandoned() -> None:
-                with trio.move_on_after(0.2) as scope:
+                with trio.move_on_after(LONG) as scope:
                     await client.call_tool("sleep", {"ms": 10_000})
                 assert scope.cancelled_caught
 
             async with trio.open_nursery() as nursery:
                 for _ in range(50):
                     nursery.start_soon(abandoned)
+                await raw.jump_when_got(jump_clock, "tools/call", 50)
             assert text_of(await client.call_tool("echo", {"text": "still here"})) == "still here"
     calls = [m["id"] for m in raw.wire if m.get("method") == "tools/call" and m["params"]["name"] == "sleep"]
     assert len(set(calls)) == 50
@@ -119,7 +122,7 @@ async def test_can_13_late_replies_to_a_cancelled_call_are_ignored(
     assert max((record.levelno for record in caplog.records), default=0) <= logging.WARNING
 
 
-async def test_can_13_in_another_process(serve_raw: Serve, era: str) -> None:
+async def test_can_13_in_another_process(serve_raw: Serve, era: str, jump_clock: MockClock) -> None:
     raw = serve_raw(
         """
         opened()
@@ -129,10 +132,12 @@ async def test_can_13_in_another_process(serve_raw: Serve, era: str) -> None:
         text(until("tools/call"), "second")
         """,
     )
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(LONG + PATIENCE):
         async with raw.client(era=era) as client:
-            with trio.move_on_after(0.1):
-                await client.call_tool("any")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(raw.jump_when_got, jump_clock, "tools/call")
+                with trio.move_on_after(LONG):
+                    await client.call_tool("any")
             assert text_of(await client.call_tool("any")) == "second"
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 from tests.interaction.client.raw import RawServer, alive, cancels_in, methods_in, text_of
-from tests.patience import PATIENCE
+from tests.patience import LONG, PATIENCE
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, ConnectionLost, PeerError, Progress, fail_after_silence, open_stdio
 from trio_mcp.client.opening import open_over
@@ -38,7 +39,7 @@ async def test_tmo_01_a_limit_around_a_call_is_kept_to_and_the_late_answer_dropp
         assert text_of(await client.call_tool("any")) == "next"
 
 
-async def test_tmo_01_in_another_process_the_cancel_goes_out_once(tmp_path: Path) -> None:
+async def test_tmo_01_in_another_process_the_cancel_goes_out_once(tmp_path: Path, jump_clock: MockClock) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -49,10 +50,12 @@ async def test_tmo_01_in_another_process_the_cancel_goes_out_once(tmp_path: Path
         text(until("tools/call"), "next")
         """,
     )
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(LONG + PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:
-            with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
-                await client.call_tool("sleep", {"ms": 10_000})
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(raw.jump_when_got, jump_clock, "tools/call")
+                with pytest.raises(trio.TooSlowError), trio.fail_after(LONG):
+                    await client.call_tool("sleep", {"ms": 10_000})
             assert text_of(await client.call_tool("any")) == "next"
     assert len(cancels_in(raw.wire)) == 1
 
@@ -123,7 +126,7 @@ async def test_tmo_03_progress_of_one_call_does_not_prolong_another(autojump_clo
             assert trio.current_time() == pytest.approx(begun + 0.5)
 
         nursery.start_soon(silent)
-        await trio.testing.wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
 
         def ignore(_: Progress) -> None:
             pass
@@ -134,17 +137,27 @@ async def test_tmo_03_progress_of_one_call_does_not_prolong_another(autojump_clo
 
 @pytest.mark.parametrize("child", ["reads one line and sleeps", "answers discovery only", "never reads"])
 async def test_tmo_05_a_child_that_never_answers_fails_connecting_in_time_and_is_reaped(
-    tmp_path: Path, child: str
+    tmp_path: Path, child: str, jump_clock: MockClock
 ) -> None:
     program = {
-        "reads one line and sleeps": 'note("pid", pid=os.getpid()); read(); time.sleep(60)',
-        "answers discovery only": 'note("pid", pid=os.getpid()); error(read(), -32601); read(); time.sleep(60)',
-        "never reads": 'note("pid", pid=os.getpid()); time.sleep(60)',
+        "reads one line and sleeps": 'note("pid", pid=os.getpid()); read(); note("silent"); time.sleep(1000)',
+        "answers discovery only": (
+            'note("pid", pid=os.getpid()); error(read(), -32601); read(); note("silent"); time.sleep(1000)'
+        ),
+        "never reads": 'note("pid", pid=os.getpid()); note("silent"); time.sleep(1000)',
     }[child]
     raw = RawServer(tmp_path, program)
-    with trio.move_on_after(3) as outer, pytest.raises(trio.TooSlowError):
-        async with open_stdio(raw.command, connect_timeout=0.3, close_grace=0.2):
-            pytest.fail("nobody answered")
+
+    async def jump_when_silent() -> None:
+        await raw.has("silent")
+        jump_clock.jump(LONG)
+
+    with trio.move_on_after(LONG + PATIENCE) as outer:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(jump_when_silent)
+            with pytest.raises(trio.TooSlowError):
+                async with open_stdio(raw.command, connect_timeout=LONG, close_grace=0.2):
+                    pytest.fail("nobody answered")
     assert not outer.cancelled_caught
     assert not alive(raw.of("pid")[0]["pid"])
     if "initialize" in methods_in(raw.wire):
@@ -172,7 +185,9 @@ async def test_tmo_06_what_came_before_the_opening_counts(autojump_clock: object
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(tmp_path: Path) -> None:
+async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(
+    tmp_path: Path, jump_clock: MockClock
+) -> None:
     raw = RawServer(tmp_path, 'handshake(); note("pid", pid=os.getpid()); text(until("tools/call"))')
     over = trio.Event()
 
@@ -181,11 +196,12 @@ async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(tmp_pa
             task_status.started(client)
             await over.wait()
 
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(2 * LONG + PATIENCE):
         async with trio.open_nursery() as nursery:
-            with trio.fail_after(PATIENCE):
+            with trio.fail_after(LONG):
                 client = await nursery.start(own)
-            await trio.sleep(1.2)  # past the deadline, which is what is tested
+            jump_clock.jump(2 * LONG)  # past the deadline, which is what is tested
+            await wait_all_tasks_blocked()
             assert alive(raw.of("pid")[0]["pid"])
             assert text_of(await client.call_tool("any")) == "done"
             over.set()
@@ -204,7 +220,7 @@ async def test_tmo_07_user_cancel_timeout_loss_and_a_peers_error_differ_by_type(
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(client.call_tool, "user cancel")
-                await trio.testing.wait_all_tasks_blocked()
+                await wait_all_tasks_blocked()
                 scope.cancel(reason="enough")
         assert scope.cancelled_caught
         with pytest.raises(trio.TooSlowError), trio.fail_after(1):
