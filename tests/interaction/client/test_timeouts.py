@@ -202,7 +202,8 @@ async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(
                 client = await nursery.start(own)
             jump_clock.jump(2 * LONG)  # past the deadline, which is what is tested
             await wait_all_tasks_blocked()
-            assert alive(raw.of("pid")[0]["pid"])
+            (child,) = await raw.has("pid")
+            assert alive(child["pid"])
             assert text_of(await client.call_tool("any")) == "done"
             over.set()
 
