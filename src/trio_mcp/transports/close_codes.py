@@ -6,7 +6,10 @@ from typing import Final
 
 from ..runtime.channel import ConnectionLost
 
-__all__ = ["closed_by_peer", "closed_by_us"]
+__all__ = ["CLOSE_WAIT", "closed_by_peer", "closed_by_us"]
+
+CLOSE_WAIT: Final = 0.5
+"""Seconds that each side waits for the other's close frame."""
 
 _MEANINGS: Final = {
     1000: "the peer closed the connection",

@@ -14,7 +14,7 @@ import trio
 from ..runtime.channel import ConnectionLost
 from .admission import Admission
 from .coalescing import HEAD_END
-from .websocket import SUBPROTOCOL
+from .handshake import SUBPROTOCOL
 
 __all__ = ["Refused", "UpgradeRequest", "check_upgrade", "read_upgrade", "refuse"]
 

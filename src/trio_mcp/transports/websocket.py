@@ -9,28 +9,19 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 import trio
-from trio_websocket import (
-    ConnectionClosed,
-    ConnectionRejected,
-    WebSocketConnection,
-    wrap_client_stream,
-    wrap_server_stream,
-)
+from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from ..jsonrpc.errors import ProtocolViolation
 from ..runtime.channel import ConnectionLost, MessageChannel
-from .close_codes import closed_by_peer, closed_by_us
+from .close_codes import CLOSE_WAIT, closed_by_peer, closed_by_us
 from .coalescing import CoalescingStream
 from .frames import close_frame, text_frames
+from .handshake import Handshake, accepting, asking, refusal, shake_hands
+from .pings import Pings
 
-__all__ = ["SUBPROTOCOL", "WebSocketChannel"]
+__all__ = ["WebSocketChannel"]
 
 logger = logging.getLogger("trio_mcp")
 
-SUBPROTOCOL: Final = "mcp"
-
-_CLOSE_WAIT: Final = 0.5
-_LATE: Final = 0.1
 _BOM: Final = "\ufeff"
 _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
@@ -56,8 +47,7 @@ class WebSocketChannel(MessageChannel):
     ) -> None:
         self._stream = CoalescingStream(transport, max_message_bytes, received)
         self._max = max_message_bytes
-        self._ping_interval = ping_interval
-        self._ping_timeout = ping_timeout
+        self._pings = Pings(ping_interval, ping_timeout)
         self._close_code = close_code
         self._socket: WebSocketConnection
         self._masked = False
@@ -72,14 +62,7 @@ class WebSocketChannel(MessageChannel):
 
         Has started when messages can be sent. Raises `ConnectionLost` when the client does not wait for that.
         """
-
-        async def accept(nursery: trio.Nursery) -> WebSocketConnection:
-            request = await wrap_server_stream(
-                nursery, self._stream, max_message_size=self._max, receive_buffer_size=None
-            )
-            return await request.accept(subprotocol=SUBPROTOCOL)
-
-        await self._carry(accept, task_status)
+        await self._carry(accepting(self._stream, self._max), task_status)
 
     async def connect(
         self,
@@ -94,35 +77,14 @@ class WebSocketChannel(MessageChannel):
         Raises `ConnectionLost` when the server refuses, and `ProtocolViolation` when it does not speak ``mcp``.
         """
         self._masked = True
+        await self._carry(asking(self._stream, self._max, host, resource, headers), task_status)
 
-        async def ask(nursery: trio.Nursery) -> WebSocketConnection:
-            socket = await wrap_client_stream(
-                nursery,
-                cast("Any", self._stream),  # any stream will do
-                host,
-                resource,
-                subprotocols=[SUBPROTOCOL],
-                extra_headers=list(headers),
-                max_message_size=self._max,
-                receive_buffer_size=None,
-            )
-            if socket.subprotocol != SUBPROTOCOL:
-                self._stream.put(close_frame(1002, "the subprotocol mcp was not selected", masked=True))
-                with trio.move_on_after(_CLOSE_WAIT), suppress(trio.BrokenResourceError):
-                    await self._stream.flushed()
-                raise ProtocolViolation(
-                    f"the server speaks WebSocket, but not MCP: it selected no subprotocol {SUBPROTOCOL!r}"
-                )
-            return socket
-
-        await self._carry(ask, task_status)
-
-    async def _carry(self, handshake: Any, task_status: trio.TaskStatus[None]) -> None:
+    async def _carry(self, handshake: Handshake, task_status: trio.TaskStatus[None]) -> None:
         started = False
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stream.pump)
-                self._socket = await self._shake_hands(handshake, nursery)
+                self._socket = await shake_hands(handshake, self._stream, nursery)
                 started = True
                 task_status.started()
                 nursery.start_soon(self._keep_alive)
@@ -135,30 +97,13 @@ class WebSocketChannel(MessageChannel):
                 raise
             error = _first(faults)
             if not started:
-                raise _refusal(error) from None
+                raise refusal(error) from None
             logger.warning("the WebSocket connection failed: %r", error)
             self._lost = self._lost or ConnectionLost(f"the WebSocket connection failed: {error}")
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_WAIT):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
                 await self._stream.say_last(close_frame(1011, _REASONS[1011], masked=self._masked))
         finally:
             await self._stream.end()
-
-    async def _shake_hands(self, handshake: Any, nursery: trio.Nursery) -> WebSocketConnection:
-        """trio-websocket waits for ever when the stream ends in the handshake, so that is watched here."""
-        done: list[WebSocketConnection] = []
-        async with trio.open_nursery() as watch:
-
-            async def give_up() -> None:
-                # All that was read before the end has been looked at when trio-websocket reads the end.
-                await self._stream.ended.wait()
-                watch.cancel_scope.cancel(reason="the peer closed the connection in the handshake")
-
-            watch.start_soon(give_up)
-            done.append(await handshake(nursery))
-            watch.cancel_scope.cancel(reason="the handshake is done")
-        if not done:
-            raise ConnectionLost("the peer closed the connection in the handshake")
-        return done[0]
 
     @property
     def was_answered(self) -> bool:
@@ -212,30 +157,12 @@ class WebSocketChannel(MessageChannel):
     # Keep-alive
 
     async def _keep_alive(self) -> None:
-        """Ping a peer that has been silent, and drop it when it stays so."""
-        stream = self._stream
+        """Drop a peer that is frozen."""
         with suppress(ConnectionClosed):
-            while True:
-                while (due := stream.heard_at + self._ping_interval) > trio.current_time():  # noqa: ASYNC110 - it moves
-                    await trio.sleep_until(due)
-                if not await self._answers_ping():
-                    break
-            words = f"the peer is frozen: it sent nothing for {self._ping_timeout:g} s after a ping"
+            await self._pings.until_frozen(self._stream, self._socket.ping)
+            words = f"the peer is frozen: it sent nothing for {self._pings.timeout:g} s after a ping"
             self._lost = self._lost or ConnectionLost(words)
-            await stream.end()
-
-    async def _answers_ping(self) -> bool:
-        """Whether anything at all arrives within the timeout. The time starts when the ping is on its way, and
-        anew when our own tasks were kept from running: then nobody has looked for the answer."""
-        stream, asked = self._stream, trio.current_time()
-        deadline = asked + self._ping_timeout
-        with trio.move_on_at(deadline):
-            await self._socket.ping()
-            return True
-        now = trio.current_time()
-        if stream.heard_at >= asked or now > deadline + _LATE:
-            return True
-        return not stream.is_flushed and stream.moved_at > deadline - self._ping_timeout
+            await self._stream.end()
 
     # Closing
 
@@ -247,7 +174,7 @@ class WebSocketChannel(MessageChannel):
         code = 1011 if isinstance(sys.exc_info()[1], Exception) else self._close_code
         stream = self._stream
         try:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_WAIT):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
                 if not stream.broken:
                     stream.put(close_frame(code, _REASONS.get(code, ""), masked=self._masked))
                     with suppress(trio.BrokenResourceError):
@@ -271,15 +198,3 @@ def _first(group: BaseExceptionGroup[Any] | None) -> Exception:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
     return error
-
-
-def _refusal(error: Exception) -> Exception:
-    match error:
-        case ConnectionRejected():
-            body = (error.body or b"").decode("utf-8", "replace").strip()[:500]
-            words = f"the server refused the connection with HTTP status {error.status_code}"
-            return ConnectionLost(f"{words}: {body}" if body else words)
-        case ConnectionLost() | ProtocolViolation():
-            return error
-        case _:
-            return ConnectionLost(f"the WebSocket handshake failed: {error!r}")

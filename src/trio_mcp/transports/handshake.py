@@ -1,0 +1,98 @@
+"""The opening handshake of a WebSocket, from either side, and what its failure means to who wanted to connect."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeAlias, cast
+
+import trio
+from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_stream, wrap_server_stream
+
+from ..jsonrpc.errors import ProtocolViolation
+from ..runtime.channel import ConnectionLost
+from .close_codes import CLOSE_WAIT
+from .coalescing import CoalescingStream
+from .frames import close_frame
+
+__all__ = ["SUBPROTOCOL", "Handshake", "accepting", "asking", "refusal", "shake_hands"]
+
+SUBPROTOCOL: Final = "mcp"
+
+Handshake: TypeAlias = Callable[[trio.Nursery], Awaitable[WebSocketConnection]]
+"""Shakes hands and gives the connection, whose reader runs in the nursery."""
+
+
+def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
+    """That of a server, for an upgrade that was checked already."""
+
+    async def accept(nursery: trio.Nursery) -> WebSocketConnection:
+        request = await wrap_server_stream(
+            nursery, stream, max_message_size=max_message_bytes, receive_buffer_size=None
+        )
+        return await request.accept(subprotocol=SUBPROTOCOL)
+
+    return accept
+
+
+def asking(
+    stream: CoalescingStream,
+    max_message_bytes: int,
+    host: str,
+    resource: str,
+    headers: Sequence[tuple[bytes, bytes]],
+) -> Handshake:
+    """That of a client. It raises `ProtocolViolation` when the server does not speak ``mcp``."""
+
+    async def ask(nursery: trio.Nursery) -> WebSocketConnection:
+        socket = await wrap_client_stream(
+            nursery,
+            cast("Any", stream),  # any stream will do
+            host,
+            resource,
+            subprotocols=[SUBPROTOCOL],
+            extra_headers=list(headers),
+            max_message_size=max_message_bytes,
+            receive_buffer_size=None,
+        )
+        if socket.subprotocol != SUBPROTOCOL:
+            stream.put(close_frame(1002, "the subprotocol mcp was not selected", masked=True))
+            with trio.move_on_after(CLOSE_WAIT), suppress(trio.BrokenResourceError):
+                await stream.flushed()
+            raise ProtocolViolation(
+                f"the server speaks WebSocket, but not MCP: it selected no subprotocol {SUBPROTOCOL!r}"
+            )
+        return socket
+
+    return ask
+
+
+async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: trio.Nursery) -> WebSocketConnection:
+    """Do it. Raises `ConnectionLost` when ``stream`` ends meanwhile: trio-websocket would wait for ever."""
+    done: list[WebSocketConnection] = []
+    async with trio.open_nursery() as watch:
+
+        async def give_up() -> None:
+            # All that was read before the end has been looked at when trio-websocket reads the end.
+            await stream.ended.wait()
+            watch.cancel_scope.cancel(reason="the peer closed the connection in the handshake")
+
+        watch.start_soon(give_up)
+        done.append(await handshake(nursery))
+        watch.cancel_scope.cancel(reason="the handshake is done")
+    if not done:
+        raise ConnectionLost("the peer closed the connection in the handshake")
+    return done[0]
+
+
+def refusal(error: Exception) -> Exception:
+    """What the failure of a handshake is to who wanted to connect."""
+    match error:
+        case ConnectionRejected():
+            body = (error.body or b"").decode("utf-8", "replace").strip()[:500]
+            words = f"the server refused the connection with HTTP status {error.status_code}"
+            return ConnectionLost(f"{words}: {body}" if body else words)
+        case ConnectionLost() | ProtocolViolation():
+            return error
+        case _:
+            return ConnectionLost(f"the WebSocket handshake failed: {error!r}")
