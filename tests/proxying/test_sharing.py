@@ -9,7 +9,7 @@ import trio
 from tests.proxying.conftest import ALL
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Client, ElicitFormParams, RequestContext, Server, ToolError, open_memory, proxy
+from trio_mcp import Client, ElicitFormParams, Proxy, RequestContext, Server, ToolError, open_memory, proxy
 from trio_mcp.jsonrpc.errors import MCPError
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -107,3 +107,67 @@ async def test_the_loss_of_the_server_behind_ends_all_connections(autojump_clock
             await wait_all_tasks_blocked()
             await behind.duplex.close("it is over")
     assert lost == ["lost"]
+
+
+async def test_two_proxies_over_one_client_share_its_connection(
+    autojump_clock: MockClock, front: Any, back: Any
+) -> None:
+    told: list[str] = []
+    asked: list[str] = []
+    server = asking()
+    async with open_memory(server, era=back, forwards=ALL) as behind:
+        first, second = proxy(behind), proxy(behind)
+        async with (
+            open_memory(
+                first, era=front, elicitation=user("one", asked), on_list_changed=lambda _: told.append("one")
+            ) as one,
+            open_memory(
+                second, era=front, elicitation=user("two", asked), on_list_changed=lambda _: told.append("two")
+            ) as two,
+        ):
+            assert [(await client.call_tool("ask", {"wait": 1})).text for client in (one, two)] == ["one", "two"]
+            server.remove_tool("ask")
+            await wait_all_tasks_blocked()
+            assert sorted(told) == ["one", "two"]
+    assert asked == ["one", "two"]
+
+
+async def test_a_proxy_that_is_served_again_and_again_follows_changes_once(
+    autojump_clock: MockClock, back: Any
+) -> None:
+    told: list[str] = []
+    server = asking()
+    async with open_memory(server, era=back, forwards=ALL) as behind:
+        for _ in range(3):
+            async with open_memory(proxy(behind), era="legacy") as client:
+                assert client.server_capabilities.tools is not None
+        async with open_memory(proxy(behind), era="legacy", on_list_changed=told.append):
+            await wait_all_tasks_blocked()  # until it is initialized
+            server.remove_tool("ask")
+            await wait_all_tasks_blocked()
+    assert told == ["tools"]
+
+
+async def test_a_client_that_is_cancelled_away_leaves_the_others_what_they_have(
+    autojump_clock: MockClock, back: Any
+) -> None:
+    told: list[str] = []
+    server = asking()
+
+    async def be_served(shared: Proxy, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+        with trio.CancelScope() as scope:
+            async with open_memory(shared, era="legacy"):
+                task_status.started(scope)
+                await trio.sleep_forever()
+
+    async with open_memory(server, era=back, forwards=ALL) as behind, trio.open_nursery() as nursery:
+        shared = proxy(behind)
+        async with open_memory(shared, era="legacy", on_list_changed=told.append) as client:
+            scope = await nursery.start(be_served, shared)
+            await wait_all_tasks_blocked()
+            scope.cancel()
+            await wait_all_tasks_blocked()
+            server.remove_tool("ask")
+            await wait_all_tasks_blocked()
+            await client.ping()
+    assert told == ["tools"]

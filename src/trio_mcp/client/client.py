@@ -275,9 +275,16 @@ class Client:
 
     # For those who open it, and those who forward
 
-    def forward_to(self, relay: Relay | None) -> None:
+    @property
+    def relay(self) -> Relay | None:
+        """Who forwards, since `forward_to`."""
+        return self.callbacks.relay
+
+    def forward_to(self, relay: Relay) -> None:
         """From now on it is ``relay`` who is told what the server says beside the callbacks, and asked in place of
-        handlers where questions are forwarded."""
+        handlers where questions are forwarded. Raises `RuntimeError` when there is another one."""
+        if self.relay is not None:
+            raise RuntimeError("this client forwards to another already")
         self.callbacks.relay = self._answers.relay = relay
 
     def adopt(

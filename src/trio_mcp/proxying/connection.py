@@ -93,9 +93,11 @@ class ProxyConnection:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
                 self._reach = self._reaching(services, self._end)
                 self._downstream.start_in(own)
-                await self.duplex.run(task_status=task_status)
+                try:
+                    await self.duplex.run(task_status=task_status)
+                finally:
+                    await self._leave()
                 own.cancel_scope.cancel(reason="the client is gone")
-                await self._leave()
         finally:
             self._load.connections -= 1
 

@@ -34,10 +34,10 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     behind, in the client's name, with its capabilities and, where the server has it, in its revision. It is opened
     for its first request and closed with it; its loss ends the connection of that client.
 
-    With an open `Client` all share its connection. Questions are handed on if it was opened with
-    ``forwards=ClientCapabilities(...)``, else its own handlers answer them. A modern server asks in a call, so it is
-    known whom. A legacy server is answered by the only client there is, else by the only one with a call in flight,
-    else with an error. Its logs go to all that want them.
+    With an open `Client` all share its connection, those of other proxies over it, too. Questions are handed on if it
+    was opened with ``forwards=ClientCapabilities(...)``, else its own handlers answer them. A modern server asks in a
+    call, so it is known whom. A legacy server is answered by the only client there is, else by the only one with a call
+    in flight, else with an error. Its logs go to all that want them.
 
     ``name`` is for the people who run it. ``limits`` bound each connection to it.
     """
@@ -52,9 +52,6 @@ class Proxy:
         self.limits = limits
         self.info = Implementation(name or "proxy", version("trio-mcp"))
         self._load = Load()
-        self._shared: Upstream | None = None
-        self._served = 0
-        """On how many transports it is served now."""
 
     def __repr__(self) -> str:
         return f"<Proxy {self.info.name}>"
@@ -72,25 +69,15 @@ class Proxy:
         if not isinstance(self._upstream, Client):
             yield RunningProxy(partial(OwnUpstream, self._upstream), limits, self._load)
             return
-        client = self._upstream
-        if self._shared is None:
-            self._shared = Upstream(client, shared=True)
-        shared = self._shared
-        self._served += 1
-        try:
-            async with open_service_nursery("the proxy has ended") as nursery:
-                nursery.start_soon(_tell_of_loss, client, shared)
-                yield RunningProxy(lambda _, __: SharedUpstream(shared), limits, self._load)
-        finally:
-            self._served -= 1
-            if not self._served:
-                self._shared = None
-                client.forward_to(None)
+        shared = Upstream.shared_through(self._upstream)
+        async with open_service_nursery("the proxy has ended") as nursery:
+            nursery.start_soon(_tell_of_loss, shared)
+            yield RunningProxy(lambda _, __: SharedUpstream(shared), limits, self._load)
 
 
-async def _tell_of_loss(client: Client, shared: Upstream) -> None:
+async def _tell_of_loss(shared: Upstream) -> None:
     try:
-        await client.until_lost()
+        await shared.client.until_lost()
     except ConnectionLost as error:
         for downstream in tuple(shared.downstreams):
             if downstream.duplex.wiring.ending.is_set():

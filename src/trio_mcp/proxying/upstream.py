@@ -44,6 +44,12 @@ class Upstream(Relay):
         self._follows_lists = client.settings.on_list_changed is not None
         client.forward_to(self)
 
+    @classmethod
+    def shared_through(cls, client: Client) -> Upstream:
+        """The one for all who share ``client``, of whatever proxy."""
+        relay = client.relay
+        return relay if isinstance(relay, cls) else cls(client, shared=True)
+
     @property
     def revision(self) -> Revision:
         """That it speaks."""
