@@ -34,8 +34,8 @@ class Conversation:
         self.revision: str | None = None
         """What requests are sent under; `None` until it is opened."""
         self.capabilities: dict[str, Any] = {}
-        self.names_calls = False
-        """Requests carry their id in ``_meta``, too, since they pass through a proxy on their way."""
+        self.is_bridged = False
+        """There is a proxy on the way. Requests carry their id in ``_meta``, too: their own ends there."""
         self.messages: list[dict[str, Any]] = []
         """All that ever came, in order; the members of a batch one by one."""
         self.batches: list[list[dict[str, Any]]] = []
@@ -60,7 +60,7 @@ class Conversation:
     ) -> dict[str, Any]:
         """A request as the revision wants it, not sent yet."""
         request_id = self.fresh_id() if id is ... else id
-        meta = {**self.meta(), **({"test/call": request_id} if self.names_calls else {}), **(meta or {})}
+        meta = {**self.meta(), **({"test/call": request_id} if self.is_bridged else {}), **(meta or {})}
         params = {**(params or {}), **({"_meta": meta} if meta else {})}
         return {"jsonrpc": "2.0", "id": request_id, "method": method, **({"params": params} if params else {})}
 

@@ -76,6 +76,11 @@ class RawClient(Conversation):
         """The server's process."""
         return self.process.pid
 
+    @property
+    def cause_at_shutdown(self) -> str:
+        """Why handlers are cancelled when the process ends: behind a proxy, because that cancels them."""
+        return "peer" if self.is_bridged else "shutdown"
+
     # Writing
 
     def write(self, data: bytes, **options: Any) -> None:
@@ -293,7 +298,7 @@ def serving(
                 pipe.close()
     client = RawClient(process, wire, journal, stderr)
     try:
-        client.names_calls = transport == "bridged"
+        client.is_bridged = transport == "bridged"
         if transport not in ("stdio", "bridged"):
             client = _connected(client, transport)
         if revision is not None:

@@ -108,6 +108,8 @@ class Changes(AsyncIterator[Change]):
         """What the server agreed to tell of: less than was asked for, where it cannot."""
         self.dropped = 0
         """How many changes of resources that were not asked for by name, parts of one perhaps, had no room."""
+        self.taker: Callable[[Change], bool] | None = None
+        """Is offered each change the moment it was read, where none waits before it; says whether it took it."""
         self._uris = frozenset(asked.resource_subscriptions or ())
         self._kinds = {
             "tools": asked.tools_list_changed,
@@ -127,7 +129,7 @@ class Changes(AsyncIterator[Change]):
         if change is None or not self._kinds[change.kind]:
             return
         self._seen(change)
-        if change in self._waiting:
+        if change in self._waiting or (not self._waiting and self.taker is not None and self.taker(change)):
             return
         if change.uri is not None and change.uri not in self._uris and not self._has_room(size):
             self.dropped += 1

@@ -44,7 +44,8 @@ async def ask_downstream(
     """The answer of the client whose question this is, both as ``revision`` says them.
 
     What a modern server asks belongs to the call in which it asks. A legacy server does not say whose it is: that of
-    the only client there is, else of the only one with a call in flight. Raises `CodedError` for an error reply.
+    the only client there is, else of the only one with a call in flight; and of its calls, the latest that can carry
+    it. Raises `CodedError` for an error reply.
     """
     scope = current_request.get(None)
     if revision.server_requests:
@@ -72,13 +73,13 @@ def _only(downstreams: list[Downstream]) -> _Asked:
     if not downstreams:
         raise CodedError(INTERNAL_ERROR, _NOBODY)
     (downstream,) = downstreams
-    if downstream.legacy is not None:
-        return downstream
     # Any call can carry it: the latest is the likeliest to have caused it.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.scope.is_cancelled:
-            return call
-    raise CodedError(INTERNAL_ERROR, _NOBODY)
+            return downstream if call.revision.server_requests else call
+    if downstream.legacy is None:
+        raise CodedError(INTERNAL_ERROR, _NOBODY)
+    return downstream
 
 
 def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _Asked:

@@ -169,9 +169,11 @@ class Downstream:
         """A log names no request. In modern revisions it belongs to one all the same: said in one, it is for who
         waits for an answer; told in one, for who asked for such logs with the request that is waited for."""
         waiting = [call.scope.request for call in self.calls.values() if not call.scope.finished]
-        if self.legacy is not None and (waiting or said.log_level == "connection"):
-            return not self.level_is_set or _passes(rank, self.state.log_level)
-        return any(request.log_level is not None and _passes(rank, request.log_level) for request in waiting)
+        modern = [request for request in waiting if not request.revision.server_requests]
+        is_for_legacy = len(waiting) > len(modern) or (not waiting and said.log_level == "connection")
+        if self.legacy is not None and is_for_legacy and (not self.level_is_set or _passes(rank, self.state.log_level)):
+            return True
+        return any(request.log_level is not None and _passes(rank, request.log_level) for request in modern)
 
     async def _tell(self, event: NotificationReceived) -> None:
         params = event.params

@@ -58,6 +58,7 @@ class _Stream:
         async with open_service_nursery("the stream ends") as nursery:
             with trio.CancelScope() as telling:
                 nursery.start_soon(self._until_ending, telling)
+                changes.taker = self._taken  # so that who reads fast enough misses no repetition either
                 async for change in changes:
                     self._tell(change)
                     await self._scope.outbox.room()
@@ -74,6 +75,12 @@ class _Stream:
     async def _until_ending(self, telling: trio.CancelScope) -> None:
         await self._scope.wiring.ending.wait()
         telling.cancel(reason="the connection is ending")
+
+    def _taken(self, change: Change) -> bool:
+        if self._scope.outbox.is_full():
+            return False
+        self._tell(change)
+        return True
 
     def _tell(self, change: Change) -> None:
         if change.kind == "resource":

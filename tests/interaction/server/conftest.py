@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.interaction.raw_client import ERAS, RawClient, Start, serving
-from tests.interaction.server.not_bridged import NOT_BRIDGED
 
 
 @pytest.fixture(params=("stdio", "websocket", "bridged"))
@@ -34,15 +32,3 @@ def client(start: Start, era: str) -> Iterator[RawClient]:
     """The client of a fixture server, in every era over every transport."""
     with start(revision=era) as client:
         yield client
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a bridge is not to be asked."""
-    left_out = [item for item in items if _is_bridged(item) and getattr(item, "originalname", "") in NOT_BRIDGED]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-
-
-def _is_bridged(item: pytest.Item) -> bool:
-    callspec: Any = getattr(item, "callspec", None)
-    return callspec is not None and callspec.params.get("transport") == "bridged"

@@ -96,7 +96,7 @@ def test_shd_01_sigterm_refuses_new_work_finishes_short_work_and_cancels_long_wo
         client.drain()
         assert client.wait() == 0
         (cancelled,) = client.journal.entries("cancelled", call="long")
-        assert cancelled["cause"] == "shutdown"
+        assert cancelled["cause"] == client.cause_at_shutdown
         assert "SIGTERM" in cancelled["reason"]
         assert client.journal.entries("end", tool="lifespan")
         assert client.stderr() == ""

@@ -69,7 +69,7 @@ def test_s2c_05_end_of_the_client_between_the_rounds_ends_the_handler(start: Sta
         ask(client, {"kind": "elicitation"}, id=1)
         assert client.finish() == 0
         (cancelled,) = client.journal.entries("cancelled", call=1)
-        assert cancelled["cause"] == "shutdown"
+        assert cancelled["cause"] == client.cause_at_shutdown
         assert client.journal.events(1)[-1] == "finally"
         assert len(client.replies(1)) == 1, "nothing more is said for it"
         assert client.stderr() == ""
@@ -83,7 +83,7 @@ def test_s2c_05_shutdown_while_a_handler_is_parked_cleans_up_at_once(start: Star
         client.drain()
         assert client.wait() == 0
         (cancelled,) = client.journal.entries("cancelled", call=1)
-        assert cancelled["cause"] == "shutdown"
+        assert cancelled["cause"] == client.cause_at_shutdown
         assert client.journal.events(1)[-1] == "finally"
 
 
