@@ -14,6 +14,7 @@ from ..jsonrpc.errors import MCPError
 from ..jsonrpc.values import value
 from .backlog import Backlog
 from .outbox import Owner
+from .sleeper import Sleeper
 from .time_limits import call_limits
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Call(Owner):
     cancel them.
     """
 
-    __slots__ = ("_items", "_limits", "_on_progress", "_parked", "end", "ended", "on_notification", "request")
+    __slots__ = ("_items", "_limits", "_on_progress", "_waiting", "end", "ended", "on_notification", "request")
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Call(Owner):
         limits = call_limits()
         self._limits = tuple(limit for limit in limits if limit.renewed) if limits else ()
         self._items = backlog
-        self._parked = trio.lowlevel.ParkingLot()
+        self._waiting = Sleeper()
 
     @property
     def wants_progress(self) -> bool:
@@ -111,14 +112,14 @@ class Call(Owner):
             limit.heard()
         if self._items is not None:
             self._items.put(progress, size)
-            self._parked.unpark()
+            self._waiting.wake()
 
     def settle(self, end: Settled) -> None:
         """The end has arrived, by wire or by loss of the connection."""
         self.end = end
         if self.request.method.cacheable:
             self.ended = trio.current_time()
-        self._parked.unpark()
+        self._waiting.wake()
 
     async def outcome(self) -> Settled:
         """Run the callbacks in order and return the end."""
@@ -127,7 +128,7 @@ class Call(Owner):
                 await self._tell(self._items.take())
             if self.end is not None:
                 return self.end
-            await self._parked.park()
+            await self._waiting.sleep()
 
     async def _tell(self, progress: Progress) -> None:
         if self._on_progress is not None:

@@ -7,6 +7,8 @@ from contextvars import Context
 
 import trio
 
+from .sleeper import Sleeper
+
 __all__ = ["OnDemand"]
 
 
@@ -17,7 +19,7 @@ class OnDemand:
     """
 
     def __init__(self) -> None:
-        self._sleeping = trio.lowlevel.ParkingLot()
+        self._sleeper = Sleeper()
         self._started = False
         self._where: tuple[trio.Nursery, Context] | None = None
 
@@ -28,7 +30,7 @@ class OnDemand:
     def wake(self, run: Callable[[], Awaitable[None]]) -> None:
         """There is something to do for ``run``, which is always the same. Synchronous; after `start_in`."""
         if self._started:
-            self._sleeping.unpark()
+            self._sleeper.wake()
             return
         assert self._where is not None, "nothing is needed before the connection runs"
         nursery, context = self._where
@@ -37,4 +39,4 @@ class OnDemand:
 
     async def sleep(self) -> None:
         """In ``run``: there is nothing to do now."""
-        await self._sleeping.park()
+        await self._sleeper.sleep()

@@ -14,6 +14,8 @@ from typing import Any, Final
 import attrs
 import trio
 
+from .sleeper import Sleeper
+
 __all__ = ["REQUEST_MARKS", "Outbox", "Owner", "Segment"]
 
 REQUEST_MARKS: Final = 4
@@ -55,11 +57,9 @@ class Outbox:
         """Bytes not yet taken by the writer."""
         self._segments: deque[Segment] = deque()
         self._tail: Segment | None = None
-        self._writer = trio.lowlevel.ParkingLot()
+        self._writer = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
-        self._idle = False
-        """The writer waits for lines."""
         self._blocked = 0
         """How many producers and watchers wait for room."""
         self._writing = False
@@ -98,8 +98,7 @@ class Outbox:
 
     def _added(self, count: int) -> None:
         self.size += count
-        if self._idle:
-            self._writer.unpark()
+        self._writer.wake()
 
     def replace(self, segment: Segment, line: bytes) -> bool:
         """Put ``line`` in the place of a sealed segment. False when the writer has it already, or it was
@@ -164,9 +163,7 @@ class Outbox:
             if self._emptied is not None:
                 self._emptied.set()
                 self._emptied = None
-            self._idle = True
-            await self._writer.park()
-            self._idle = False
+            await self._writer.sleep()
 
     def _take_nowait(self) -> bytearray:
         segments = self._segments
