@@ -4,7 +4,7 @@ every reliable stream)."""
 from __future__ import annotations
 
 import socket
-from typing import Protocol
+from typing import Protocol, cast
 
 import trio
 
@@ -41,65 +41,33 @@ class LineChannel(MessageChannel):
         self.network = _network_of(stream)
         self._stream = stream
         self._max = max_message_bytes
-        self._buffer = bytearray()
-        self._start = 0
-        """Where the next line begins."""
-        self._searched = 0
-        """Up to where there is no newline."""
+        self._lines: list[bytes | bytearray] = []
+        """Whole lines that were not received yet, the next one last."""
+        self._unfinished = bytearray()
+        """How the line after those begins."""
         self._skipping = False
+        """That line was reported as too long, and is dropped as it comes."""
         self._first = True
         self._ended = False
 
     async def receive(self) -> bytes | bytearray:
         """See `MessageChannel.receive`."""
         while True:
-            line = self._next_line()
-            if line is not None:
-                return line
+            lines = self._lines
+            while lines:
+                line = lines.pop()
+                if line.startswith(b"{") and len(line) <= self._max and not self._first:
+                    return line  # as nearly all of them
+                if (message := self._message(line)) is not None:
+                    return message
+            if self._unfinished:
+                self._bound_unfinished()
             if self._ended:
                 raise trio.EndOfChannel
             await self._fill()
 
-    def _next_line(self) -> bytes | bytearray | None:
-        """The next line that says something, or `None` when more bytes are needed."""
-        buffer = self._buffer
-        while True:
-            end = buffer.find(b"\n", self._searched)
-            if end < 0:
-                return self._unfinished_line()
-            line = buffer[self._start : end]
-            self._start = self._searched = end + 1
-            if self._skipping:
-                self._skipping = False
-                continue
-            if line.startswith(b"{") and len(line) <= self._max and not self._first:
-                return line  # as nearly all of them
-            if (message := self._message(line)) is not None:
-                return message
-
-    def _unfinished_line(self) -> bytes | bytearray | None:
-        buffer = self._buffer
-        if self._start:
-            del buffer[: self._start]
-            self._start = 0
-        self._searched = len(buffer)
-        bom = len(_BOM) if self._first and buffer.startswith(_BOM) else 0
-        if len(buffer) - bom > self._max:
-            head = buffer[bom:_HEAD]
-            buffer.clear()
-            self._first = False
-            self._searched = 0
-            if not self._skipping:
-                self._skipping = True
-                raise self._too_long(head)
-        if self._ended and buffer and not self._skipping:
-            line = bytes(buffer)
-            buffer.clear()
-            self._searched = 0
-            return self._message(line)
-        return None
-
     def _message(self, line: bytes | bytearray) -> bytes | bytearray | None:
+        """What ``line`` says, `None` for nothing."""
         if self._first:
             self._first = False
             if line.startswith(_BOM):
@@ -108,18 +76,41 @@ class LineChannel(MessageChannel):
             raise self._too_long(line[:_HEAD])
         return line if line and not line.isspace() else None
 
+    def _bound_unfinished(self) -> None:
+        bom = len(_BOM) if self._first and self._unfinished.startswith(_BOM) else 0
+        if self._skipping:
+            self._unfinished.clear()
+        elif len(self._unfinished) - bom > self._max:
+            head = self._unfinished[bom:_HEAD]
+            self._unfinished.clear()
+            self._first = False
+            self._skipping = True
+            raise self._too_long(head)
+
     def _too_long(self, head: bytes | bytearray) -> UnreadableFrame:
         return UnreadableFrame(f"a message has at most {self._max} bytes", head)
 
     async def _fill(self) -> None:
+        """Wait for more, while there are no whole lines left."""
         try:
             data = await self._stream.receive_some(_CHUNK)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ConnectionLost(f"the connection broke: {error.__cause__ or error}") from error
-        if data:
-            self._buffer += data
-        else:
-            self._ended = True
+        self._ended = not data
+        whole = cast("list[bytes | bytearray]", (data or b"\n").split(b"\n"))  # the end ends a line, too
+        last = whole.pop()
+        if not whole:
+            self._unfinished += last
+            return
+        if self._skipping:
+            self._skipping = False
+            whole[0] = b""
+        elif self._unfinished:
+            whole[0] = self._unfinished + whole[0]
+        whole.reverse()
+        self._lines = whole
+        if self._unfinished or last:
+            self._unfinished = bytearray(last)
 
     async def send(self, messages: bytes | bytearray) -> None:
         """See `MessageChannel.send`."""
