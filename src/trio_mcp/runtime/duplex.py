@@ -294,7 +294,9 @@ class DuplexChannel:
             self.lose(error)
 
     def _act(self, event: events.Event, size: int, batch: BatchReplies | None = None) -> None:
-        match event:
+        match event:  # the frequent ones first
+            case events.ResultReceived():
+                event.request.waiter.settle(Settled(event.result, None, self._notifications.received))
             case events.RequestReceived():
                 self._inbound.accept(event.request, batch)
                 return
@@ -306,8 +308,6 @@ class DuplexChannel:
                 for member in event.events:
                     self._act(member, size // len(event.events), replies)
                 return
-            case events.ResultReceived():
-                event.request.waiter.settle(Settled(event.result, None, self._notifications.received))
             case events.ErrorReceived():
                 error = PeerError(event.error.code, event.error.message, event.error.data)
                 event.request.waiter.settle(Settled(None, error, self._notifications.received))

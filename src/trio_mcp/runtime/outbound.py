@@ -89,7 +89,8 @@ class Outbound:
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
             self._outbox.put_sealed(frame_request(request.id, method, params) + b"\n", call)
             end = await call.outcome()
-            await self._notifications.caught_up(end.after)
+            if self._notifications.handled < end.after:
+                await self._notifications.caught_up(end.after)
         except BaseException as error:
             if self._abandon(call, error) and trips is not None:
                 trips.asked = None

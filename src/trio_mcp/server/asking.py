@@ -42,7 +42,9 @@ class AskingContext(RequestContext):
         raise NotImplementedError
 
     async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
-        result = await self._ask_raw(method, params)
+        return self._structured(method, await self._ask_raw(method, params), result_type)
+
+    def _structured(self, method: str, result: Any, result_type: type[T]) -> T:
         try:
             return structure(result, result_type)
         except ValueError as error:
@@ -58,13 +60,14 @@ class AskingContext(RequestContext):
             raise MethodUnavailable(method, self.revision)
         return self._deliver(method, params)
 
-    def _ask(self, method: str, params: Any, result_type: type[T]) -> Awaitable[T]:
+    async def _ask(self, method: str, params: Any, result_type: type[T]) -> T:
+        """What `_check` has let pass."""
         check_meta_keys(params.meta)
         try:
             data = unstructure(params, self.revision)
         except NotExpressible as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
-        return self.send_request(method, data, result_type)
+        return self._structured(method, await self._deliver(method, data), result_type)
 
     def _check(self, *capabilities: str) -> None:
         """The gate, in its order: no way back, capability, sub-capability (DESIGN ruling 18)."""
@@ -115,7 +118,7 @@ class AskingContext(RequestContext):
 
     async def list_roots(self) -> list[Root]:
         self._check("roots")
-        return (await self.send_request("roots/list", None, ListRootsResult)).roots
+        return self._structured("roots/list", await self._deliver("roots/list", None), ListRootsResult).roots
 
     async def list_roots_raw(self) -> JSONObject:
         return cast("JSONObject", await self._ask_raw("roots/list", None))

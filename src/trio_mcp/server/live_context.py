@@ -130,14 +130,15 @@ class LiveContext(AskingContext):
         return self._scope.request.capabilities.supports(capability)
 
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
-        if self.revision.server_requests:
-            return self._scope.ask(method, params, self.revision)
-        return self._scope.require_input(method, params)
+        scope = self._scope
+        revision = scope.request.revision
+        return scope.ask(method, params, revision) if revision.server_requests else scope.require_input(method, params)
 
     def _check_way_back(self) -> None:
         scope = self._scope
-        if not self.revision.server_requests and not scope.request.method.may_ask:
-            raise NoWayBack(f"{scope.request.method.name} cannot ask its client in revision {self.revision}")
+        request = scope.request
+        if not request.revision.server_requests and not request.method.may_ask:
+            raise NoWayBack(f"{request.method.name} cannot ask its client in revision {request.revision}")
         if scope.wiring.stateless and scope.rounds is None:
             raise NoWayBack(
                 "this server is run stateless, so it cannot wait for an answer of its client: declare the tool with "

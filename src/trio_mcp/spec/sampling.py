@@ -80,6 +80,10 @@ class CreateMessageParams:
     meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
 
 
+def _nothing() -> JSONObject:
+    return {}  # dict[str, Any]() takes seven times as long
+
+
 @wire
 class CreateMessageResult:
     """What the model said. ``stop_reason`` is an open set; ``extra`` holds the members not known here."""
@@ -89,4 +93,4 @@ class CreateMessageResult:
     model: str
     stop_reason: str | None = None
     meta: JSONObject | None = None
-    extra: JSONObject = attrs.field(factory=dict[str, Any])
+    extra: JSONObject = attrs.field(factory=_nothing)

@@ -154,19 +154,17 @@ def _tagged_union_factory(converter: cattrs.Converter) -> Callable[[Any], Callab
         hooks: dict[Any, Callable[[Any, Any], Any]] = {}
 
         def structure_union(value: Any, _: Any) -> Any:
+            if type(value) is dict:
+                members: dict[str, Any] = value
+                tag = members.get("type")
+                if type(tag) is not str or tag not in by_tag:
+                    raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
+                if tag not in hooks:  # not before the first of them: the members of a union may hold the union
+                    hooks[tag] = converter.get_structure_hook(by_tag[tag])
+                return hooks[tag](members, by_tag[tag])
             if list_kind is not None and type(value) is list:
                 return converter.structure(cast("Any", value), list_kind)
-            members: dict[str, Any] = value
-            if type(members) is not dict:
-                raise TypeError("expected an object")
-            tag = members.get("type")
-            member = by_tag.get(tag) if isinstance(tag, str) else None
-            if member is None:
-                raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
-            hook = hooks.get(member)
-            if hook is None:  # not before the first of them: the members of a union may hold the union
-                hook = hooks[member] = converter.get_structure_hook(member)
-            return hook(members, member)
+            raise TypeError("expected an object")
 
         return structure_union
 
