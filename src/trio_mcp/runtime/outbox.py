@@ -44,6 +44,14 @@ class Owner:
         """Oldest first; the writer takes them in this order."""
 
 
+def _taken(segment: Segment) -> bytearray:
+    """The lines of ``segment``, which is out of everybody's reach from now on."""
+    segment.taken = True
+    if segment.owner is not None and segment.data:
+        del segment.owner.segments[0]
+    return segment.data
+
+
 class Outbox:
     """Lines on their way to one stream.
 
@@ -157,7 +165,7 @@ class Outbox:
         """
         self._writing = False
         while True:
-            if self._segments and (chunk := self._take_nowait()):
+            if chunk := self._take_nowait():
                 self._writing = True
                 return chunk
             if self._emptied is not None:
@@ -167,18 +175,13 @@ class Outbox:
 
     def _take_nowait(self) -> bytearray:
         segments = self._segments
-        chunk = bytearray()
+        if not segments:
+            return bytearray()
+        chunk = _taken(segments.popleft())
         while segments and len(chunk) < self.high_water:
-            segment = segments.popleft()
-            segment.taken = True
-            if segment.owner is not None and segment.data:
-                del segment.owner.segments[0]
-            if segment is self._tail:
-                self._tail = None
-            if chunk:
-                chunk += segment.data
-            else:
-                chunk = segment.data
+            chunk += _taken(segments.popleft())
+        if not segments:
+            self._tail = None
         self.size -= len(chunk)
         if self._blocked:
             self._make_room()

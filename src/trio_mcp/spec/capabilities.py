@@ -85,15 +85,15 @@ def _attributes(kind: type) -> dict[str, str]:
 def _declares(owner: object, path: str) -> bool:
     name, _, rest = path.partition(".")
     member: object = None
-    if isinstance(owner, dict):
+    if (attribute := _attributes(type(owner)).get(name)) is not None:
+        member = getattr(owner, attribute)
+        if member is None and name == "form" and isinstance(owner, Elicitation) and owner.url is None:
+            member = {}
+    elif isinstance(owner, dict):
         members = cast("JSONObject", owner)
         if path in members:  # the names of extensions hold dots themselves
             name, rest = path, ""
         member = members.get(name)
-    elif isinstance(owner, Elicitation) and name == "form" and owner.url is None:
-        member = owner.form or {}
-    elif (attribute := _attributes(type(owner)).get(name)) is not None:
-        member = getattr(owner, attribute)
     if member is None or member is False:
         return False
     return not rest or _declares(member, rest)
