@@ -155,7 +155,7 @@ def _tagged_union_factory(converter: cattrs.Converter) -> Callable[[Any], Callab
 
         def structure_union(value: Any, _: Any) -> Any:
             if type(value) is dict:
-                members: dict[str, Any] = value
+                members = cast("dict[str, Any]", value)
                 tag = members.get("type")
                 if type(tag) is not str or tag not in by_tag:
                     raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
