@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
+from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import Limits, RequestContext, Server, ToolError, WorkerContext, error_result
@@ -16,6 +17,13 @@ from trio_mcp.spec.tools import CallToolResult
 from .memory_peer import LATEST_LEGACY, MODERN, connected, connected_twice
 
 ERAS = pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+LIMIT = LONG / 2  # the peer itself waits for no reply as long as LONG
+
+
+async def jump_once(running: threading.Event, clock: MockClock) -> None:
+    """Let the limit pass as soon as a thread runs."""
+    await trio.to_thread.run_sync(running.wait)
+    clock.jump(LIMIT)
 
 
 class Probe:
@@ -139,7 +147,7 @@ async def test_ca_04_threads_and_foreign_code_learn_of_the_cancel() -> None:
     @server.tool
     def by_event(ctx: WorkerContext) -> str:
         ready.release()
-        assert ctx.cancelled.wait(10)
+        assert ctx.cancelled.wait(PATIENCE)
         seen.append(f"event {ctx.is_cancelled}")
         done.release()
         return "never"
@@ -180,16 +188,19 @@ async def test_ca_04_threads_and_foreign_code_learn_of_the_cancel() -> None:
         assert len(peer.messages) == 2, "initialize and ping"
 
 
-async def test_ca_04_event_is_set_by_a_tools_own_time_limit_too() -> None:
+async def test_ca_04_event_is_set_by_a_tools_own_time_limit_too(jump_clock: MockClock) -> None:
     server = Server("threads", "1.0.0")
     seen: list[bool] = []
+    running = threading.Event()
 
-    @server.tool(timeout=0.05)
+    @server.tool(timeout=LIMIT)
     def waits(ctx: WorkerContext) -> str:
-        seen.append(ctx.cancelled.wait(10))
+        running.set()
+        seen.append(ctx.cancelled.wait(PATIENCE))
         return "late"
 
-    async with connected(server) as peer:
+    async with connected(server) as peer, trio.open_nursery() as nursery:
+        nursery.start_soon(jump_once, running, jump_clock)
         result = await peer.call("waits")
         assert result["isError"] is True
         assert "limit" in result["content"][0]["text"]
@@ -347,33 +358,42 @@ async def test_ca_08_disconnect_and_shutdown_are_named_as_causes(
     assert probe.events == ["shutdown", "parent"]
 
 
-async def test_ca_03_time_limit_of_a_tool_is_polled_from_a_thread() -> None:
+async def test_ca_03_time_limit_of_a_tool_is_polled_from_a_thread(jump_clock: MockClock) -> None:
     server = Server("threads", "1.0.0")
     seen: list[Any] = []
+    running = threading.Event()
 
-    @server.tool(timeout=0.05)
+    @server.tool(timeout=LIMIT)
     def polls(ctx: WorkerContext) -> str:
+        running.set()
         while not ctx.is_cancelled:
             threading.Event().wait(0.005)
         seen.append(ctx.cancellation and ctx.cancellation.cause)
         return "late"
 
-    async with connected(server) as peer:
+    async with connected(server) as peer, trio.open_nursery() as nursery:
+        nursery.start_soon(jump_once, running, jump_clock)
         assert (await peer.call("polls"))["isError"] is True
         assert seen == ["deadline"]
 
 
-async def test_ca_04_time_limit_of_a_tool_reaches_threads_of_an_async_handler() -> None:
+async def test_ca_04_time_limit_of_a_tool_reaches_threads_of_an_async_handler(jump_clock: MockClock) -> None:
     """The thread is not to be abandoned, so trio waits for it, and the event alone can end it."""
     server = Server("threads", "1.0.0")
     seen: list[bool] = []
+    running = threading.Event()
 
-    @server.tool(timeout=0.05)
+    @server.tool(timeout=LIMIT)
     async def delegates(ctx: RequestContext) -> str:
-        seen.append(await trio.to_thread.run_sync(ctx.cancelled.wait, 10))
+        def wait() -> bool:
+            running.set()
+            return ctx.cancelled.wait(PATIENCE)
+
+        seen.append(await trio.to_thread.run_sync(wait))
         await trio.lowlevel.checkpoint()
         return "late"
 
-    async with connected(server) as peer:
+    async with connected(server) as peer, trio.open_nursery() as nursery:
+        nursery.start_soon(jump_once, running, jump_clock)
         assert (await peer.call("delegates"))["isError"] is True
         assert seen == [True]

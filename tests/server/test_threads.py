@@ -6,7 +6,8 @@ import threading
 
 import pytest
 import trio
-from tests.patience import PATIENCE
+from tests.patience import LONG, PATIENCE
+from trio.testing import MockClock
 
 from trio_mcp import (
     CancelCause,
@@ -87,8 +88,10 @@ async def test_a_thread_reports_progress_and_logs_and_asks() -> None:
     assert logs == [{"step": 1}]
 
 
-@pytest.mark.parametrize("timeout", [None, 0.05])
-async def test_a_thread_that_waits_for_an_answer_is_cancelled_and_so_is_its_question(timeout: float | None) -> None:
+@pytest.mark.parametrize("timeout", [None, LONG])
+async def test_a_thread_that_waits_for_an_answer_is_cancelled_and_so_is_its_question(
+    timeout: float | None, jump_clock: MockClock
+) -> None:
     server, asked, left, ended = Server("s"), trio.Event(), trio.Event(), threading.Event()
 
     @server.tool(timeout=timeout)
@@ -106,15 +109,17 @@ async def test_a_thread_that_waits_for_an_answer_is_cancelled_and_so_is_its_ques
         finally:
             left.set()
 
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(LONG + PATIENCE):
         async with open_memory(server, era="legacy", sampling=sampling) as client, trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "work")
             await asked.wait()
             if timeout is None:
                 nursery.cancel_scope.cancel()
+            else:
+                jump_clock.jump(timeout)
             with trio.CancelScope(shield=True):
                 await left.wait()
-                await trio.to_thread.run_sync(ended.wait, 5)
+                await trio.to_thread.run_sync(ended.wait, PATIENCE)
     assert ended.is_set()
 
 
@@ -129,7 +134,7 @@ async def test_threads_are_bounded() -> None:
         with lock:
             running += 1
             most = max(most, running)
-        barrier.wait(10)
+        barrier.wait(PATIENCE)
         with lock:
             running -= 1
 
@@ -148,7 +153,7 @@ async def test_a_thread_waiting_for_its_turn_never_starts_once_cancelled() -> No
     def work(number: int) -> None:
         ran.append(number)
         token.run_sync_soon(started.set)
-        release.wait(10)
+        release.wait(PATIENCE)
 
     async with open_memory(server) as client, trio.open_nursery() as nursery:
         nursery.start_soon(client.call_tool, "work", {"number": 1})
