@@ -174,9 +174,11 @@ class WebSocketChannel(MessageChannel):
         code = 1011 if isinstance(sys.exc_info()[1], Exception) else self._close_code
         stream = self._stream
         try:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
-                if not stream.broken:
-                    stream.put(close_frame(code, _REASONS.get(code, ""), masked=self._masked))
+            if not stream.broken:
+                stream.put(close_frame(code, _REASONS.get(code, ""), masked=self._masked))
+                # The writer has its turn before the wait begins, which could be over first on a busy machine.
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
                     with suppress(trio.BrokenResourceError):
                         await stream.flushed()
                     await self._until_peer_closes()
