@@ -18,6 +18,7 @@ __all__ = [
     "cpu_seconds",
     "descriptors_of",
     "is_alive",
+    "is_stopped",
     "resident_bytes",
     "threads_of",
     "wait_until",
@@ -90,6 +91,11 @@ def is_alive(pid: int) -> bool:
         return _stat(pid)[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process was stopped by a signal: that takes a moment after the signal was sent."""
+    return _stat(pid)[0] == "T"
 
 
 def cpu_seconds(pid: int) -> float:

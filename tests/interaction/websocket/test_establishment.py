@@ -8,7 +8,8 @@ import pytest
 import trio
 from tests.interaction.websocket.raw_peer import RawPeer, connected, masked_frame, port_of, refusal, serving
 from tests.interaction.websocket.servers import watched_server
-from tests.patience import PATIENCE
+from tests.patience import LONG, PATIENCE
+from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_websocket import ConnectionClosed, WebSocketRequest
 from trio_websocket import serve_websocket as serve_anything
 from wsproto.events import AcceptConnection, Request
@@ -288,7 +289,14 @@ async def test_no_extension_is_negotiated() -> None:
     assert accepted.extensions == []
 
 
-async def test_a_client_that_never_asks_is_closed() -> None:
-    limits = Limits(handshake_timeout=0.05)
-    async with served(watched_server().server, port=0, limits=limits) as listeners:
-        assert await http(port_of(listeners), b"GET /mcp") == b""
+async def test_a_client_that_never_asks_is_closed(jump_clock: MockClock) -> None:
+    limits = Limits(handshake_timeout=LONG)
+    with trio.fail_after(LONG + PATIENCE):
+        async with (
+            served(watched_server().server, port=0, limits=limits) as listeners,
+            await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) as stream,
+        ):
+            await stream.send_all(b"GET /mcp")
+            await wait_all_tasks_blocked()  # it was read: else the system would reset the connection
+            jump_clock.jump(LONG)
+            assert await stream.receive_some() == b""
