@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import attrs
 import msgspec
 import pytest
+import trio
 
 from trio_mcp import RequestContext, WorkerContext
 from trio_mcp.server.signature import BadArguments, Signature
@@ -150,12 +152,25 @@ def test_star_parameters_are_refused_with_the_right_way_to_write_them() -> None:
         Signature.of(handler)
 
 
-def test_a_type_without_a_schema_is_refused_by_name() -> None:
-    async def handler(thing: threading_lock) -> None: ...  # noqa: F821
+@pytest.mark.parametrize("kind", [threading.Thread, list[threading.Thread], threading.Thread | None], ids=str)
+def test_a_parameter_of_a_type_without_json_form_is_named_with_that_type(kind: Any) -> None:
+    async def handler(count: int, worker: Any) -> None: ...
 
-    handler.__annotations__ = {"thing": type("Foreign", (), {})}
-    with pytest.raises(TypeError, match="handler"):
+    handler.__annotations__["worker"] = kind
+    with pytest.raises(TypeError, match=r"handler: parameter 'worker': Thread has no JSON form.*`RequestContext`"):
         Signature.of(handler)
+
+
+def test_a_parameter_of_a_class_with_an_unknown_annotation_is_named() -> None:
+    async def handler(event: trio.Event) -> None: ...  # a class of attrs, as it happens
+
+    with pytest.raises(TypeError, match="handler: parameter 'event': an annotation could not be resolved"):
+        Signature.of(handler)
+
+
+def test_a_name_in_the_place_of_the_function_is_refused_with_the_right_way_to_write_it() -> None:
+    with pytest.raises(TypeError, match=r"'sum' is no function\. .*@server\.tool\(name='add'\)"):
+        Signature.of("sum")  # type: ignore[arg-type]
 
 
 def test_an_unknown_annotation_is_refused_by_name() -> None:

@@ -165,6 +165,13 @@ async def test_a_tool_error_is_told_to_the_model_and_nothing_else_is(caplog: pyt
     assert "hunter2" in caplog.text
 
 
+def test_a_return_annotation_without_json_form_is_refused_with_a_way_out() -> None:
+    async def start() -> trio.Process: ...
+
+    with pytest.raises(TypeError, match=r"start returns: Process has no JSON form.*leave the annotation out"):
+        Server("s").tool(start)
+
+
 def test_a_name_is_registered_once() -> None:
     server = Server("s")
 

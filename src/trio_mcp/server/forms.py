@@ -22,8 +22,8 @@ def form_schema(form: type | JSONObject) -> JSONObject:
         return form
     try:
         schema = schema_of(form)
-    except NameError as error:
-        raise TypeError(f"{form.__name__}: an annotation could not be resolved: {error}") from None
+    except TypeError as error:
+        raise TypeError(f"{form.__name__}: {error}") from None
     definitions = cast("JSONObject", schema.pop("$defs", {}))
     schema.pop("additionalProperties", None)
     schema["properties"] = {

@@ -45,6 +45,8 @@ class Signature:
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Signature:
         """Take ``function`` apart. Raises `TypeError` naming the parameter that cannot be used."""
+        if not callable(function):
+            raise TypeError(f"{function!r} is no function. To name a tool or prompt, write @server.tool(name='add')")
         name = getattr(function, "__qualname__", repr(function))
         try:
             hints = typing.get_type_hints(function, include_extras=True)
@@ -122,10 +124,23 @@ def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObje
     try:
         model = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         schema = schema_of(model)
-    except (TypeError, NameError) as error:
-        raise TypeError(f"{name}: {error}") from None
+    except TypeError as error:
+        raise TypeError(f"{name}: {_misfit(fields) or error}") from None
     schema.pop("title", None)
     return model, schema
+
+
+def _misfit(fields: list[Any]) -> str | None:
+    """Which of the parameters has no JSON Schema, and why."""
+    for name, hint, *_ in fields:
+        try:
+            schema_of(hint)
+        except TypeError as error:
+            return (
+                f"parameter {name!r}: {error}. Annotate it as what comes over the wire: str, list[int] or a dataclass, "
+                "for example. The context is a `RequestContext`."
+            )
+    return None
 
 
 def _has_foreign(model: type[msgspec.Struct]) -> bool:
@@ -138,9 +153,12 @@ def _has_foreign(model: type[msgspec.Struct]) -> bool:
 
 def schema_of(kind: Any) -> JSONObject:
     """The JSON Schema of a type, its root never a reference. Raises `TypeError` for what has none."""
-    (root,), definitions = msgspec.json.schema_components(
-        [kind], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
-    )
+    try:
+        (root,), definitions = msgspec.json.schema_components(
+            [kind], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+        )
+    except NameError as error:
+        raise TypeError(f"an annotation could not be resolved: {error}") from None
     if "$ref" in root and len(root) == 1:
         root = dict(definitions.pop(root["$ref"].rpartition("/")[2]))
     if definitions:
@@ -151,7 +169,7 @@ def schema_of(kind: Any) -> JSONObject:
 def _foreign_schema(kind: type) -> JSONObject:
     if issubclass(kind, PurePath):
         return {"type": "string", "format": "path"}
-    raise NotImplementedError(f"{kind.__name__} has no JSON Schema")
+    raise TypeError(f"{kind.__name__} has no JSON form")
 
 
 def _decode_foreign(kind: type, value: Any) -> Any:

@@ -79,7 +79,13 @@ class Tools:
         check_meta_keys(meta)
         handler = Handler.of(function)
         signature = handler.signature
-        output, to_result = result_maker(without_questions(signature.returns), output_schema)
+        try:
+            output, to_result = result_maker(without_questions(signature.returns), output_schema)
+        except TypeError as error:
+            raise TypeError(
+                f"what {function.__name__} returns: {error}. "
+                "Annotate what goes over the wire, or leave the annotation out."
+            ) from None
         whole = input_schema is not None and signature.names == ("arguments",)
         tool = Tool(
             name or function.__name__,
