@@ -7,7 +7,8 @@ from typing import cast
 
 import attrs
 
-from .fields import JSONObject, since, wire, wire_name
+from ..jsonrpc.values import value
+from .fields import JSONObject, since, wire_name
 
 __all__ = [
     "ClientCapabilities",
@@ -23,14 +24,14 @@ __all__ = [
 ]
 
 
-@wire
+@value
 class Roots:
     """The client can list its roots; ``list_changed``: it tells when they change (legacy revisions)."""
 
     list_changed: bool | None = since("2024-11-05", until="2025-11-25")
 
 
-@wire
+@value
 class Sampling:
     """The client can sample; ``context`` and ``tools`` are sub-capabilities (an empty object: yes)."""
 
@@ -38,7 +39,7 @@ class Sampling:
     tools: JSONObject | None = since("2025-11-25")
 
 
-@wire
+@value
 class Elicitation:
     """The client can ask its user. Empty means ``form`` only (2025-11-25 elicitation, Capabilities)."""
 
@@ -46,7 +47,7 @@ class Elicitation:
     url: JSONObject | None = since("2025-11-25")
 
 
-@wire
+@value
 class ClientTasks:
     """Tasks the client can run for the server (2025-11-25 only)."""
 
@@ -55,7 +56,7 @@ class ClientTasks:
     requests: JSONObject | None = None
 
 
-@wire
+@value
 class ClientCapabilities:
     """What a client declares, in ``initialize`` or on every modern request."""
 
@@ -99,14 +100,14 @@ def _declares(owner: object, path: str) -> bool:
     return not rest or _declares(member, rest)
 
 
-@wire
+@value
 class PromptsCapability:
     """The server has prompts; ``list_changed``: it tells when they change."""
 
     list_changed: bool | None = None
 
 
-@wire
+@value
 class ResourcesCapability:
     """The server has resources; ``subscribe``: it tells when one of them changes."""
 
@@ -114,14 +115,14 @@ class ResourcesCapability:
     list_changed: bool | None = None
 
 
-@wire
+@value
 class ToolsCapability:
     """The server has tools; ``list_changed``: it tells when they change."""
 
     list_changed: bool | None = None
 
 
-@wire
+@value
 class ServerTasks:
     """Tasks the server can run for the client (2025-11-25 only)."""
 
@@ -130,7 +131,7 @@ class ServerTasks:
     requests: JSONObject | None = None
 
 
-@wire
+@value
 class ServerCapabilities:
     """What a server declares, in the results of ``initialize`` and ``server/discover``."""
 

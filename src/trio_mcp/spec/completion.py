@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .fields import JSONObject, since, wire
+from ..jsonrpc.values import value
+from .fields import JSONObject, since
 
 __all__ = [
     "MAX_COMPLETION_VALUES",
@@ -21,7 +22,7 @@ MAX_COMPLETION_VALUES = 100
 """2025-11-25 completion, Completion Results: maximum 100 items per response."""
 
 
-@wire
+@value
 class PromptReference:
     """The argument belongs to this prompt."""
 
@@ -30,7 +31,7 @@ class PromptReference:
     title: str | None = since("2025-06-18")
 
 
-@wire
+@value
 class ResourceTemplateReference:
     """The argument belongs to this resource template."""
 
@@ -38,7 +39,7 @@ class ResourceTemplateReference:
     type: Literal["ref/resource"] = "ref/resource"
 
 
-@wire
+@value
 class CompletionArgument:
     """The argument's name and what the user typed so far."""
 
@@ -46,14 +47,14 @@ class CompletionArgument:
     value: str
 
 
-@wire
+@value
 class CompletionContext:
     """Arguments that are already settled."""
 
     arguments: dict[str, str] | None = None
 
 
-@wire
+@value
 class CompleteParams:
     """What to complete."""
 
@@ -62,7 +63,7 @@ class CompleteParams:
     context: CompletionContext | None = since("2025-06-18")
 
 
-@wire
+@value
 class Completion:
     """Suggestions, best first, at most 100; ``total`` may be more than that."""
 
@@ -71,7 +72,7 @@ class Completion:
     has_more: bool | None = None
 
 
-@wire
+@value
 class CompleteResult:
     """The result of ``completion/complete``."""
 

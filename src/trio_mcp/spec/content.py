@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
-from .fields import JSONObject, since, wire
+from ..jsonrpc.values import value
+from .fields import JSONObject, since
 from .lifecycle import Icon
 
 __all__ = [
@@ -28,7 +29,7 @@ __all__ = [
 Role: TypeAlias = Literal["user", "assistant"]
 
 
-@wire
+@value
 class Annotations:
     """Hints for the reader: who it is for, how much it matters (0 to 1), when it changed (ISO 8601)."""
 
@@ -37,7 +38,7 @@ class Annotations:
     last_modified: str | None = since("2025-06-18")
 
 
-@wire
+@value
 class TextContent:
     """Text."""
 
@@ -47,7 +48,7 @@ class TextContent:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@wire
+@value
 class ImageContent:
     """An image: ``data`` in base64."""
 
@@ -58,7 +59,7 @@ class ImageContent:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@wire
+@value
 class AudioContent:
     """Sound: ``data`` in base64. 2024-11-05 cannot carry it."""
 
@@ -71,7 +72,7 @@ class AudioContent:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@wire
+@value
 class ResourceLink:
     """A pointer to a resource. Revisions before 2025-06-18 get the URI as text instead."""
 
@@ -87,7 +88,7 @@ class ResourceLink:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class TextResourceContents:
     """A resource, or part of it, as text."""
 
@@ -97,7 +98,7 @@ class TextResourceContents:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@wire
+@value
 class BlobResourceContents:
     """A resource, or part of it, in base64."""
 
@@ -110,7 +111,7 @@ class BlobResourceContents:
 ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
 
 
-@wire
+@value
 class EmbeddedResource:
     """A resource carried inside the message."""
 
@@ -123,7 +124,7 @@ class EmbeddedResource:
 ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
 
 
-@wire
+@value
 class ToolUseContent:
     """The model wants ``name`` called with ``input`` (sampling only)."""
 
@@ -136,7 +137,7 @@ class ToolUseContent:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class ToolResultContent:
     """What the call ``tool_use_id`` gave (sampling only)."""
 

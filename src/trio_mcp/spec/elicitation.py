@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import attrs
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from .fields import JSONObject, since, wire
+from ..jsonrpc.values import value
+from .fields import JSONObject, since
 from .tasks import TaskMetadata
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 
-@wire
+@value
 class ElicitFormParams:
     """Ask for the fields of ``requested_schema``, a flat JSON Schema object. The wire says no mode."""
 
@@ -35,7 +36,7 @@ class ElicitFormParams:
     meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
 
 
-@wire
+@value
 class ElicitURLParams:
     """Send the user to ``url``. 2025-11-25 correlates the end by ``elicitation_id`` and requires it."""
 
@@ -52,7 +53,7 @@ class ElicitURLParams:
 ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
 
 
-@wire
+@value
 class ElicitResult:
     """What the user did.
 
@@ -97,9 +98,9 @@ def _check_field(name: str, field: object) -> None:
         raise _bad_form(f"field {name!r} must be a string, number, integer, boolean or a list of choices, not {kind!r}")
     if unknown := sorted(set(members) - set(keywords)):
         raise _bad_form(f"field {name!r} ({kind}) cannot have {', '.join(unknown)}")
-    for keyword, value in members.items():
+    for keyword, setting in members.items():
         fits, words = keywords[keyword]
-        if not fits(value):
+        if not fits(setting):
             raise _bad_form(f"field {name!r}: {keyword} must be {words}")
     if kind == "array" and "items" not in members:
         raise _bad_form(f"field {name!r}: a list offers its choices in items.enum or items.anyOf")

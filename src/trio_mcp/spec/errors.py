@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, ProtocolViolation
+from ..jsonrpc.values import value
 from .capabilities import ClientCapabilities
 from .elicitation import ElicitURLParams
-from .fields import wire
 from .revisions import Revision
 
 __all__ = [
@@ -39,7 +39,7 @@ UPSTREAM_LOST: Final = -31001
 """Ours: the server behind a proxy is gone, or was never reached. Whether the request ran there is not known."""
 
 
-@wire
+@value
 class UnsupportedVersionData:
     """The data of `UNSUPPORTED_PROTOCOL_VERSION`: what to ask for instead."""
 
@@ -47,14 +47,14 @@ class UnsupportedVersionData:
     requested: str
 
 
-@wire
+@value
 class MissingCapabilityData:
     """The data of `MISSING_REQUIRED_CLIENT_CAPABILITY`: what the request needs its client to declare."""
 
     required_capabilities: ClientCapabilities
 
 
-@wire
+@value
 class URLElicitationRequiredData:
     """The data of `URL_ELICITATION_REQUIRED`: what the user has to do before the request can succeed."""
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
-from ..jsonrpc.values import sharing
-
-__all__ = ["JSONObject", "history_of", "since", "wire", "wire_name"]
-
-T = TypeVar("T")
+__all__ = ["JSONObject", "history_of", "since", "wire_name"]
 
 JSONObject: TypeAlias = dict[str, Any]
 """A JSON object that is kept verbatim."""
@@ -25,12 +21,6 @@ def since(revision: str, *, until: str | None = None, default: Any = None) -> An
     Converters of other revisions leave it out. It always has a default, since older peers never send it.
     """
     return attrs.field(default=default, metadata={_SINCE: revision, _UNTIL: until})
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
-def wire(kind: type[T]) -> type[T]:
-    """`attrs.frozen` for the classes of the specification, some ninety, which share what `sharing` gives them."""
-    return sharing(attrs.frozen(kind, eq=False, repr=False, getstate_setstate=False))
 
 
 def history_of(field: attrs.Attribute[Any]) -> tuple[str | None, str | None]:

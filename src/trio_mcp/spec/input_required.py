@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
+from ..jsonrpc.values import value
 from .elicitation import ElicitResult
-from .fields import JSONObject, wire
+from .fields import JSONObject
 from .roots import ListRootsResult
 from .sampling import CreateMessageResult
 
@@ -18,7 +19,7 @@ ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
 """The requests that can be asked by returning them."""
 
 
-@wire
+@value
 class InputRequest:
     """One question. ``params`` are plain, as those of any request; the method's row says what they hold."""
 
@@ -30,7 +31,7 @@ InputResponse: TypeAlias = CreateMessageResult | ListRootsResult | ElicitResult
 """An answer. Which of the three it is depends on the question under the same key."""
 
 
-@wire
+@value
 class InputRequiredResult:
     """Ask the client, then let it retry with the answers and with ``request_state``, exactly as it came."""
 

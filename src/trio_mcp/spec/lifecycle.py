@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..jsonrpc.values import value
 from .capabilities import ClientCapabilities, ServerCapabilities
-from .fields import JSONObject, since, wire
+from .fields import JSONObject, since
 
 __all__ = [
     "CacheScope",
@@ -21,7 +22,7 @@ __all__ = [
 CacheScope = Literal["public", "private"]
 
 
-@wire
+@value
 class Icon:
     """An image to show beside a name. ``src`` is an https or data URI; the theme is ``light`` or ``dark``."""
 
@@ -31,7 +32,7 @@ class Icon:
     theme: Literal["light", "dark"] | None = None
 
 
-@wire
+@value
 class Implementation:
     """Name and version of a piece of software. Self-reported: for display, never for decisions."""
 
@@ -43,19 +44,19 @@ class Implementation:
     website_url: str | None = since("2025-11-25")
 
 
-@wire
+@value
 class EmptyParams:
     """A request without parameters of its own."""
 
 
-@wire
+@value
 class EmptyResult:
     """The result of a request that only had to succeed."""
 
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class InitializeParams:
     """The opening of a legacy connection (2025-11-25 lifecycle, Initialization)."""
 
@@ -64,7 +65,7 @@ class InitializeParams:
     client_info: Implementation
 
 
-@wire
+@value
 class InitializeResult:
     """The server's side of the legacy handshake."""
 
@@ -75,7 +76,7 @@ class InitializeResult:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class DiscoverResult:
     """What a modern server speaks and can do (2026-07-28 server/discover)."""
 

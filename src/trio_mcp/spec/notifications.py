@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fields import JSONObject, since, wire
+from ..jsonrpc.values import value
+from .fields import JSONObject, since
 from .log_levels import LogLevel
 from .tasks import TaskStatus
 
@@ -20,14 +21,14 @@ __all__ = [
 ]
 
 
-@wire
+@value
 class NotificationParams:
     """The parameters of a notification whose name says it all."""
 
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class CancelledParams:
     """The sender no longer wants the answer to ``request_id``; ``reason`` is for people."""
 
@@ -36,7 +37,7 @@ class CancelledParams:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class ProgressParams:
     """How far a request is. ``progress`` only grows; ``total`` in the same unit."""
 
@@ -47,14 +48,14 @@ class ProgressParams:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class SetLevelParams:
     """The least severe level to send from now on (legacy revisions)."""
 
     level: LogLevel
 
 
-@wire
+@value
 class LogParams:
     """A log message. ``data`` is any JSON value and always written, null included."""
 
@@ -64,7 +65,7 @@ class LogParams:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class ResourceUpdatedParams:
     """This resource changed."""
 
@@ -72,7 +73,7 @@ class ResourceUpdatedParams:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class ElicitationCompleteParams:
     """The user finished a URL elicitation elsewhere (2025-11-25 only)."""
 
@@ -80,7 +81,7 @@ class ElicitationCompleteParams:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class TaskStatusParams:
     """A task changed its state (2025-11-25 only)."""
 

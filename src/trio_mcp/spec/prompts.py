@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..jsonrpc.values import value
 from .content import ContentBlock, Role
-from .fields import JSONObject, since, wire
+from .fields import JSONObject, since
 from .lifecycle import CacheScope, Icon
 
 __all__ = [
@@ -16,7 +17,7 @@ __all__ = [
 ]
 
 
-@wire
+@value
 class PromptArgument:
     """An argument of a prompt. Its values are strings on the wire."""
 
@@ -26,7 +27,7 @@ class PromptArgument:
     required: bool | None = None
 
 
-@wire
+@value
 class Prompt:
     """A prompt as clients see it."""
 
@@ -38,7 +39,7 @@ class Prompt:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@wire
+@value
 class ListPromptsResult:
     """One page of prompts."""
 
@@ -49,7 +50,7 @@ class ListPromptsResult:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class GetPromptParams:
     """Which prompt, with what."""
 
@@ -59,7 +60,7 @@ class GetPromptParams:
     request_state: str | None = since("2026-07-28")
 
 
-@wire
+@value
 class PromptMessage:
     """One message of a prompt."""
 
@@ -67,7 +68,7 @@ class PromptMessage:
     content: ContentBlock
 
 
-@wire
+@value
 class GetPromptResult:
     """The messages of a prompt with its arguments filled in."""
 

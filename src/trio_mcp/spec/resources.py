@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..jsonrpc.values import value
 from .content import Annotations, ResourceContents
-from .fields import JSONObject, since, wire
+from .fields import JSONObject, since
 from .lifecycle import CacheScope, Icon
 
 __all__ = [
@@ -18,7 +19,7 @@ __all__ = [
 ]
 
 
-@wire
+@value
 class Resource:
     """A resource as clients see it. ``size`` in bytes, before any encoding."""
 
@@ -33,7 +34,7 @@ class Resource:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@wire
+@value
 class ResourceTemplate:
     """A family of resources, named by an RFC 6570 template."""
 
@@ -47,14 +48,14 @@ class ResourceTemplate:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@wire
+@value
 class PageParams:
     """Which page: the opaque cursor of the page before, absent for the first."""
 
     cursor: str | None = None
 
 
-@wire
+@value
 class ListResourcesResult:
     """One page of resources."""
 
@@ -65,7 +66,7 @@ class ListResourcesResult:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class ListResourceTemplatesResult:
     """One page of resource templates."""
 
@@ -76,7 +77,7 @@ class ListResourceTemplatesResult:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class ReadResourceParams:
     """Which resource."""
 
@@ -85,7 +86,7 @@ class ReadResourceParams:
     request_state: str | None = since("2026-07-28")
 
 
-@wire
+@value
 class ReadResourceResult:
     """What is in a resource, in one or more parts. The hints are `None` where they are not said: a handler that
     returns one leaves them to its server then, which says them in modern revisions."""
@@ -96,7 +97,7 @@ class ReadResourceResult:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class SubscribeParams:
     """Names a resource, for ``resources/subscribe`` and ``resources/unsubscribe``."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from .fields import JSONObject, since, wire
+from ..jsonrpc.values import value
+from .fields import JSONObject, since
 
 __all__ = ["ListRootsResult", "Root"]
 
 
-@wire
+@value
 class Root:
     """A ``file://`` URI and a name to show for it."""
 
@@ -16,7 +17,7 @@ class Root:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@wire
+@value
 class ListRootsResult:
     """All roots of a client."""
 

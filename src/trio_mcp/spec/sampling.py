@@ -6,8 +6,9 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from ..jsonrpc.values import value
 from .content import AudioContent, ImageContent, Role, TextContent, ToolResultContent, ToolUseContent
-from .fields import JSONObject, since, wire
+from .fields import JSONObject, since
 from .tasks import TaskMetadata
 from .tools import Tool
 
@@ -24,7 +25,7 @@ __all__ = [
 SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
 
 
-@wire
+@value
 class SamplingMessage:
     """One message of a conversation. Several blocks can be said since 2025-11-25."""
 
@@ -33,7 +34,7 @@ class SamplingMessage:
     meta: JSONObject | None = since("2025-11-25")
 
 
-@wire
+@value
 class ModelHint:
     """Part of a model's name."""
 
@@ -45,7 +46,7 @@ def _priority(_: Any, attribute: attrs.Attribute[float | None], value: float | N
         raise ValueError(f"{attribute.name} must be from 0 to 1, not {value}")
 
 
-@wire
+@value
 class ModelPreferences:
     """What matters in the choice of a model; priorities from 0 to 1."""
 
@@ -55,14 +56,14 @@ class ModelPreferences:
     intelligence_priority: float | None = attrs.field(default=None, validator=_priority)
 
 
-@wire
+@value
 class ToolChoice:
     """Whether the model may, must or must not use tools."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
 
-@wire
+@value
 class CreateMessageParams:
     """What to sample. ``max_tokens`` is a limit in tokens."""
 
@@ -84,7 +85,7 @@ def _nothing() -> JSONObject:
     return {}  # dict[str, Any]() takes seven times as long
 
 
-@wire
+@value
 class CreateMessageResult:
     """What the model said. ``stop_reason`` is an open set; ``extra`` holds the members not known here."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from .fields import JSONObject, wire
+from ..jsonrpc.values import value
+from .fields import JSONObject
 
 __all__ = ["ListenParams", "ListenResult", "SubscriptionFilter", "SubscriptionsAcknowledgedParams"]
 
 
-@wire
+@value
 class SubscriptionFilter:
     """Which changes to be told of."""
 
@@ -17,21 +18,21 @@ class SubscriptionFilter:
     resource_subscriptions: list[str] | None = None
 
 
-@wire
+@value
 class ListenParams:
     """What to listen for."""
 
     notifications: SubscriptionFilter
 
 
-@wire
+@value
 class ListenResult:
     """The graceful end of a subscription; ``meta`` names it by its subscription id."""
 
     meta: JSONObject
 
 
-@wire
+@value
 class SubscriptionsAcknowledgedParams:
     """The first message of a subscription: what the server will tell of."""
 

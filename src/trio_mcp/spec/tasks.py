@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from .fields import JSONObject, wire
+from ..jsonrpc.values import value
+from .fields import JSONObject
 
 __all__ = [
     "CancelTaskResult",
@@ -22,21 +23,21 @@ __all__ = [
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 
-@wire
+@value
 class TaskMetadata:
     """A request for a task. ``ttl`` in milliseconds."""
 
     ttl: int | None = None
 
 
-@wire
+@value
 class RelatedTask:
     """The value of ``io.modelcontextprotocol/related-task`` in ``_meta``."""
 
     task_id: str
 
 
-@wire
+@value
 class Task:
     """State of a task. Times in ISO 8601, ``poll_interval`` in milliseconds."""
 
@@ -51,7 +52,7 @@ class Task:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class CreateTaskResult:
     """The answer to a request that became a task."""
 
@@ -59,7 +60,7 @@ class CreateTaskResult:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class TaskParams:
     """Names a task, for ``tasks/get``, ``tasks/result`` and ``tasks/cancel``."""
 
@@ -71,7 +72,7 @@ CancelTaskResult: TypeAlias = Task
 GetTaskPayloadResult: TypeAlias = JSONObject
 
 
-@wire
+@value
 class ListTasksResult:
     """One page of tasks."""
 

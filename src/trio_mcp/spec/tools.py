@@ -6,15 +6,16 @@ from typing import Any, Literal
 
 import attrs
 
+from ..jsonrpc.values import value
 from .content import ContentBlock, TextContent
-from .fields import JSONObject, since, wire
+from .fields import JSONObject, since
 from .lifecycle import CacheScope, Icon
 from .tasks import TaskMetadata
 
 __all__ = ["CallToolParams", "CallToolResult", "ListToolsResult", "Tool", "ToolAnnotations", "ToolExecution"]
 
 
-@wire
+@value
 class ToolAnnotations:
     """Hints about a tool. Clients never base decisions on hints from servers they do not trust.
 
@@ -39,14 +40,14 @@ class ToolAnnotations:
         )
 
 
-@wire
+@value
 class ToolExecution:
     """How a tool may be run (2025-11-25 only)."""
 
     task_support: Literal["forbidden", "optional", "required"] | None = None
 
 
-@wire
+@value
 class Tool:
     """A tool as clients see it. The schemas are kept verbatim."""
 
@@ -61,7 +62,7 @@ class Tool:
     meta: JSONObject | None = since("2025-06-18")
 
 
-@wire
+@value
 class ListToolsResult:
     """One page of tools."""
 
@@ -72,7 +73,7 @@ class ListToolsResult:
     meta: JSONObject | None = None
 
 
-@wire
+@value
 class CallToolParams:
     """Which tool, with what."""
 
@@ -83,7 +84,7 @@ class CallToolParams:
     request_state: str | None = since("2026-07-28")
 
 
-@wire
+@value
 class CallToolResult:
     """What a tool gave. ``is_error``: the tool failed, and ``content`` tells the model why.
 
