@@ -12,6 +12,7 @@ import attrs
 import pytest
 from tests.patience import PATIENCE
 
+import trio_mcp
 from trio_mcp import REVISIONS, Limits, open_stdio
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -97,6 +98,15 @@ def test_the_table_of_limits_is_the_truth() -> None:
     defaults = {field.name: field.default for field in attrs.fields(Limits)}
     told = {re.match(r"`(\w+)`", row[0])[1]: float(row[1]) for row in rows_of("Limits")}  # type: ignore[index]
     assert told == defaults
+
+
+def test_the_table_of_errors_has_all_that_can_be_caught() -> None:
+    exported = [getattr(trio_mcp, name) for name in trio_mcp.__all__]
+    errors = [each for each in exported if isinstance(each, type) and issubclass(each, Exception)]
+    told = {row[0]: row[1] for row in rows_of("Errors")}
+    assert told == {
+        f"`{error.__name__}`": ", ".join(f"`{base.__name__}`" for base in error.__bases__) for error in errors
+    }
 
 
 def test_the_table_of_revisions_is_the_truth() -> None:

@@ -215,7 +215,9 @@ class CachePartition:
 
     cache: ResponseCache
     server: object
+    """Whose answers they are."""
     owner: object
+    """Who may see those that are private."""
 
     def keys(self, question: Question) -> tuple[_Key, _Key]:
         """Where a private and where a public answer is kept."""

@@ -27,7 +27,7 @@ __all__ = ["Call", "OnNotification", "OnProgress", "Progress", "RoundTrips", "Se
 
 @attrs.frozen
 class Progress:
-    """How far a call is: ``progress`` only grows, ``total`` is in the same unit."""
+    """How far a call is: ``progress`` only grows, ``total`` is in the same unit, ``message`` is for people."""
 
     progress: float
     total: float | None = None

@@ -36,7 +36,8 @@ class CancelCause(StrEnum):
 
 @attrs.frozen
 class Cancellation:
-    """Why, in the words of whoever cancelled it (`None`: no words), and when (`trio.current_time`)."""
+    """Why: the ``cause``, the ``reason`` in the words of whoever cancelled it (`None`: no words), and when: ``at``, of
+    `trio.current_time`."""
 
     cause: CancelCause
     reason: str | None
