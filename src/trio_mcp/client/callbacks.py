@@ -33,7 +33,17 @@ class Callbacks:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Whether there is a callback for it. See `RequestHandler.wants`."""
+        """See `RequestHandler.wants`."""
+        change = change_in(event)
+        if change is not None and event.revision.changes == "listen":
+            # 2026-07-28 subscriptions, Receiving Notifications: one on no stream is of no subscription. It is still a
+            # reason to believe that something changed, for a cache (caching, Freshness Calculation).
+            self.seen(change)
+            return False
+        return self.take(event)
+
+    def take(self, event: NotificationReceived) -> bool:
+        """Tell the relay and the watchers; whether there is a callback for it."""
         if self.relay is not None:
             self.relay.told(event)
         change = change_in(event)

@@ -8,9 +8,10 @@ import attrs
 
 from ..spec.converters import structure
 from ..spec.notifications import ResourceUpdatedParams
+from ..spec.subscriptions import SubscriptionFilter
 from ..state.events import NotificationReceived
 
-__all__ = ["Change", "ChangeKind", "change_in"]
+__all__ = ["Change", "ChangeKind", "change_in", "kinds_in"]
 
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
 
@@ -35,3 +36,14 @@ def change_in(event: NotificationReceived) -> Change | None:
         except ValueError:
             return None
     return Change(cast("ChangeKind", name.split("/")[1])) if name.endswith("/list_changed") else None
+
+
+def kinds_in(asked: SubscriptionFilter) -> frozenset[ChangeKind]:
+    """The kinds of changes that a stream tells of for which ``asked`` was asked."""
+    kinds: dict[ChangeKind, object] = {
+        "tools": asked.tools_list_changed,
+        "prompts": asked.prompts_list_changed,
+        "resources": asked.resources_list_changed,
+        "resource": asked.resource_subscriptions,
+    }
+    return frozenset(kind for kind, wanted in kinds.items() if wanted)

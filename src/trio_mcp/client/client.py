@@ -209,7 +209,8 @@ class Client:
 
     async def subscribe(self, uri: str) -> None:
         """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream of
-        its own; a resource that the server cannot tell of is a `PeerError` in all."""
+        its own, and anew, after a while, when the server ends it: the callback is called then, too, since changes may
+        have been missed. A resource that the server cannot tell of is a `PeerError` in all revisions."""
         if self.revision.changes == "listen":
             await self.subscriptions.subscribe(uri)
         else:

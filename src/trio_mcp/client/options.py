@@ -116,7 +116,8 @@ class ClientSettings:
     order is kept among log messages; progress callbacks run beside them, in the tasks that called."""
     on_list_changed: Callable[[ChangedList], Any] | None = None
     """Called when the server's tools, resources or prompts changed. With a modern server this opens a stream of
-    ``subscriptions/listen`` for those of the three whose changes it declares."""
+    ``subscriptions/listen`` for those of the three whose changes it declares. A stream that the server ended is opened
+    anew, and what it is about counts as changed then."""
     on_resource_updated: Callable[[str], Any] | None = None
     """Called with the URI of a resource that changed, if `Client.subscribe` was called for it."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))

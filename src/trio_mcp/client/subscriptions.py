@@ -4,93 +4,28 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any, Final, TypeAlias
 
 import trio
 
-from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
-from ..runtime.calls import OnNotification
-from ..runtime.channel import ConnectionLost
+from ..jsonrpc.errors import PeerError, ProtocolViolation
 from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery, open_service_nursery
 from ..spec.capabilities import ServerCapabilities
-from ..spec.converters import structure
 from ..spec.revisions import LATEST_MODERN
-from ..spec.subscriptions import SubscriptionFilter, SubscriptionsAcknowledgedParams
+from ..spec.subscriptions import SubscriptionFilter
 from ..state.events import NotificationReceived
 from .call_limits import CallLimits
 from .callbacks import Callbacks
-from .changes import Change, change_in
-from .results import check_result_type
+from .changes import Change, change_in, kinds_in
+from .following import Following
+from .streams import LEFT, Ask, Stream
 
 __all__ = ["Changes", "Subscriptions"]
 
 logger = logging.getLogger("trio_mcp")
-
-Ask: TypeAlias = Callable[[SubscriptionFilter, OnNotification], Awaitable[Any]]
-"""Sends the request that opens a stream and returns at its end."""
-
-_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-_LEFT: Final = "the client listens no more"
-
-
-class Stream:
-    """One ``subscriptions/listen`` of ours."""
-
-    def __init__(self, asked: SubscriptionFilter) -> None:
-        self._asked = asked
-        self.acknowledged: SubscriptionFilter | None = None
-        """What the server agreed to tell of; `None` before."""
-        self._settled = trio.Event()
-        self._scope = trio.CancelScope()
-        self.failure: MCPError | None = None
-        """Why it ended, when it did not end in good order."""
-        self.over = trio.Event()
-
-    async def run(self, ask: Ask, tell: OnNotification) -> None:
-        """Hold it open until the server ends it, the connection does, or `leave`. ``tell`` gets what comes on it, but
-        for the acknowledgement."""
-        try:
-            with self._scope:
-                result = await ask(self._asked, partial(self._received, tell))
-                if result is not None:  # it was not cancelled by the server
-                    check_result_type("subscriptions/listen", result)
-        except MCPError as error:
-            # Its traceback knows this frame and so this stream, which is not to wait for the garbage collector.
-            self.failure = error.with_traceback(None)
-        finally:
-            self._settled.set()
-            self.over.set()
-
-    def leave(self) -> None:
-        """End it from our side: the server gets one cancel, unless it has ended it already."""
-        self._scope.cancel(reason=_LEFT)
-
-    @property
-    def was_left(self) -> bool:
-        """Whether it was we who ended it."""
-        return self._scope.cancelled_caught
-
-    def _received(self, tell: OnNotification, event: NotificationReceived, size: int) -> None:
-        if event.method.name != _ACKNOWLEDGED:
-            tell(event, size)
-        elif not self._settled.is_set():
-            try:
-                self.acknowledged = structure(event.params, SubscriptionsAcknowledgedParams).notifications
-            except ValueError as error:
-                self.failure = ProtocolViolation(f"the server's acknowledgement makes no sense: {error}")
-            self._settled.set()
-
-    async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for what the server agreed to tell of. Raises what ended it instead."""
-        await self._settled.wait()
-        if self.acknowledged is None:
-            raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")
-        return self.acknowledged
 
 
 class Changes(AsyncIterator[Change]):
@@ -111,12 +46,7 @@ class Changes(AsyncIterator[Change]):
         self.taker: Callable[[Change], bool] | None = None
         """Is offered each change the moment it was read, where none waits before it; says whether it took it."""
         self._uris = frozenset(asked.resource_subscriptions or ())
-        self._kinds = {
-            "tools": asked.tools_list_changed,
-            "prompts": asked.prompts_list_changed,
-            "resources": asked.resources_list_changed,
-            "resource": bool(self._uris),
-        }
+        self._kinds = kinds_in(asked)
         self._seen = seen
         self._limits = limits
         self._waiting: dict[Change, int] = {}
@@ -126,7 +56,7 @@ class Changes(AsyncIterator[Change]):
     def _told(self, event: NotificationReceived, size: int) -> None:
         change = change_in(event)
         # 2026-07-28 subscriptions: the server MUST NOT send what was not asked for.
-        if change is None or not self._kinds[change.kind]:
+        if change is None or change.kind not in self._kinds:
             return
         self._seen(change)
         if change in self._waiting or (not self._waiting and self.taker is not None and self.taker(change)):
@@ -177,13 +107,14 @@ class Subscriptions:
         self._limits = limits
         self._callbacks = callbacks
         self._ask = ask
-        self._streams: dict[str, Stream] = {}
+        self._followed: dict[str, Following] = {}
+        """By URI."""
 
     @asynccontextmanager
     async def listen(self, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
         """See `Client.listen`."""
         changes = Changes(asked, self._callbacks.seen, self._duplex.limits)
-        async with open_service_nursery(_LEFT) as nursery:
+        async with open_service_nursery(LEFT) as nursery:
             nursery.start_soon(changes.run, self._ask)
             with self._limits.around_call():
                 changes.acknowledged = await changes.stream.acknowledgement()
@@ -202,49 +133,53 @@ class Subscriptions:
         )
         if asked == SubscriptionFilter():
             return
-        stream = Stream(asked)
-        self.services.start_soon(self._follow, stream, "its lists")
+        following = Following("its lists", asked, self._told)
+        self.services.start_soon(following.run, self._ask)
         with trio.move_on_after(patience):
             try:
-                await stream.acknowledgement()
+                await following.acknowledgement()
             except (PeerError, ProtocolViolation) as error:
                 logger.warning("the server declares that it tells of changed lists, but does not: %s", error)
 
     async def subscribe(self, uri: str) -> None:
         """See `Client.subscribe`."""
-        if uri in self._streams:
+        if self._is_told_of(uri):
             return
-        stream = Stream(SubscriptionFilter(resource_subscriptions=[uri]))
-        self.services.start_soon(self._follow, stream, uri)
+        following = Following(uri, SubscriptionFilter(resource_subscriptions=[uri]), self._told)
+        self.services.start_soon(self._follow, uri, following)
         try:
             with self._limits.around_call():
-                honoured = await stream.acknowledgement()
+                honoured = await following.acknowledgement()
         except BaseException:
-            stream.leave()
+            following.leave()
             raise
         is_honoured = uri in (honoured.resource_subscriptions or ())
-        if is_honoured and uri not in self._streams and not stream.over.is_set():
-            self._streams[uri] = stream
+        if is_honoured and not self._is_told_of(uri):  # or another task was faster
+            interrupted = self._followed.get(uri)
+            if interrupted is not None:
+                interrupted.leave()
+            self._followed[uri] = following
             return
-        stream.leave()
+        following.leave()
         if not is_honoured:
             raise PeerError(LATEST_MODERN.resource_not_found, "Resource not found", {"uri": uri})
 
-    async def _follow(self, stream: Stream, what: str) -> None:
-        """Hold a stream for the callbacks open. They cannot be told of its end, so that is logged."""
-        await stream.run(self._ask, self._duplex.notified)
-        if self._streams.get(what) is stream:
-            del self._streams[what]
-        if stream.acknowledged is None or stream.was_left or isinstance(stream.failure, ConnectionLost):
-            return
-        level = logging.INFO if stream.failure is None else logging.WARNING
-        logger.log(
-            level, "the server tells no more of changes of %s: %s", what, stream.failure or "it ended the stream"
-        )
+    def _is_told_of(self, uri: str) -> bool:
+        following = self._followed.get(uri)
+        return following is not None and following.is_told
+
+    async def _follow(self, uri: str, following: Following) -> None:
+        await following.run(self._ask)
+        if self._followed.get(uri) is following:
+            del self._followed[uri]
+
+    def _told(self, event: NotificationReceived, size: int) -> None:
+        if self._callbacks.take(event):
+            self._duplex.notified(event, size)
 
     async def unsubscribe(self, uri: str) -> None:
         """See `Client.unsubscribe`. It waits until the cancel is on its way."""
-        stream = self._streams.pop(uri, None)
-        if stream is not None:
-            stream.leave()
-            await stream.over.wait()
+        following = self._followed.pop(uri, None)
+        if following is not None:
+            following.leave()
+            await following.over.wait()

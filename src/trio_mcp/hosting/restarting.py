@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
-__all__ = ["RestartPolicy"]
+from ..runtime.delays import growing_delay
 
-_LARGEST_EXPONENT: Final = 64
+__all__ = ["RestartPolicy"]
 
 
 def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
@@ -47,5 +47,6 @@ class RestartPolicy:
 
     def delay(self, attempt: int) -> float:
         """Seconds to wait before restart number ``attempt``, counted from 1."""
-        longest = min(self.first_delay * 2.0 ** min(attempt - 1, _LARGEST_EXPONENT), self.max_delay)
-        return longest * (1 - self.jitter * self.random())
+        return growing_delay(
+            attempt, first=self.first_delay, longest=self.max_delay, jitter=self.jitter, random=self.random
+        )

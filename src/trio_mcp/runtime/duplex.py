@@ -315,7 +315,8 @@ class DuplexChannel:
                 violation = ProtocolViolation(f"{event.request.method.name}: the answer cannot be read: {event.reason}")
                 event.request.waiter.settle(Settled(None, violation, self._notifications.received))
             case events.NotificationReceived():
-                self.notified(event, size)
+                if self._handler.wants(event):
+                    self.notified(event, size)
             case events.StreamReceived():
                 call: Call = event.request.waiter
                 if call.on_notification is not None:
@@ -333,9 +334,8 @@ class DuplexChannel:
             batch.settle(None)  # a member that is owed no reply
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """A notification, ``size`` bytes long, for the handler's `RequestHandler.notified`, if it wants it."""
-        if self._handler.wants(event):
-            self._notifications.put(event, size)
+        """A notification, ``size`` bytes long, for the handler's `RequestHandler.notified`."""
+        self._notifications.put(event, size)
 
     def _progressed(self, event: events.ProgressReceived, size: int) -> None:
         call: Call = event.request.waiter

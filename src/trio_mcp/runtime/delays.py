@@ -1,0 +1,23 @@
+"""Delays that grow, for what failed and is tried again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["growing_delay"]
+
+_LARGEST_EXPONENT: Final = 64
+
+
+def growing_delay(
+    attempt: int, *, first: float, longest: float, jitter: float, random: Callable[[], float] = random.random
+) -> float:
+    """Seconds to wait before ``attempt``, counted from 1: ``first``, then twice as long each time, up to ``longest``.
+
+    By up to ``jitter``, a share of itself, a delay is shorter, so that those who failed together do not come back
+    together. ``random`` gives numbers from 0 to 1.
+    """
+    delay = min(first * 2.0 ** min(attempt - 1, _LARGEST_EXPONENT), longest)
+    return delay * (1 - jitter * random())
