@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -39,6 +40,12 @@ ElicitationHandler: TypeAlias = Callable[
 ]
 UrlElicitationHandler: TypeAlias = Callable[[ElicitURLParams], Awaitable[ElicitResult] | ElicitResult]
 RootsHandler: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root]]
+
+
+@cache
+def _ourselves() -> Implementation:
+    """Once: it is looked for in the files of the distribution."""
+    return Implementation("trio-mcp", version("trio-mcp"))
 
 
 class ClientOptions(TypedDict, total=False):
@@ -91,7 +98,7 @@ class ClientSettings:
     it leaves the call that the server asked for.
     """
 
-    info: Implementation = attrs.field(factory=lambda: Implementation("trio-mcp", version("trio-mcp")))
+    info: Implementation = attrs.field(factory=_ourselves)
     """Name and version, shown to the server's people."""
     sampling: SamplingHandler | None = None
     """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no: a legacy server

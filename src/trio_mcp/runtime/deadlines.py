@@ -49,6 +49,10 @@ class Deadlines:
             self._due = [entry for entry in self._due if entry[1] in self._scopes]
             heapq.heapify(self._due)
 
+    def let_go(self) -> None:
+        """The connection is over: nothing expires any more."""
+        del self._expire
+
     async def _run(self) -> None:
         while True:
             while not self._due:

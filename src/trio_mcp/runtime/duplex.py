@@ -100,7 +100,7 @@ class DuplexChannel:
         self._channel = channel
         self._handler = handler
         self._notifications = NotificationQueue(
-            Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), handler.notified, self._callback_failed
+            Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), handler.notified, _callback_failed
         )
         tracer = None if tracing is None else tracing.tracer(channel.network)
         self.outbound = Outbound(state, self.outbox, self._notifications, limits, tracer, tell_deadlines=tell_deadlines)
@@ -152,7 +152,17 @@ class DuplexChannel:
             try:
                 await self._channel.aclose()
             finally:
+                self._let_go()
                 self._ended.set()
+
+    def _let_go(self) -> None:
+        """It is over: its parts know each other and their handler no more, so that none of them has to wait for the
+        garbage collector."""
+        self._inbound.let_go()
+        self._notifications.let_go()
+        self.wiring.late_progress.let_go()
+        self.outbox.let_go()
+        del self._handler
 
     async def _asleep(self) -> None:
         """Wait until `_wake`. When we are cancelled meanwhile, all requests learn why before any of them runs:
@@ -220,6 +230,8 @@ class DuplexChannel:
 
     def lose(self, error: ConnectionLost) -> None:
         """Both directions are gone: nobody will read an answer, so nothing goes on. Idempotent."""
+        # It is kept, and its traceback knows us; those who wait get one of their own.
+        error.__traceback__ = error.__context__ = None
         if self.lost is None:
             self.lost = error
             self._inbound.refuse_new(error.reason)
@@ -348,5 +360,6 @@ class DuplexChannel:
             return
         call.progressed(Progress(params.progress, params.total, params.message), size)
 
-    def _callback_failed(self, error: Exception) -> None:
-        logger.error("a notification callback failed", exc_info=error)
+
+def _callback_failed(error: Exception) -> None:
+    logger.error("a notification callback failed", exc_info=error)

@@ -167,6 +167,10 @@ class InFlight:
         finally:
             self._awaited -= 1
 
+    def let_go(self) -> None:
+        """The connection is over: nothing starts any more."""
+        del self._start
+
     @property
     def waiting(self) -> int:
         """How many wait for their turn."""

@@ -236,6 +236,13 @@ class Inbound:
         )
         self._in_flight.release_slot(scope)
 
+    def let_go(self) -> None:
+        """The connection is over, and so are all requests."""
+        self.nursery = None
+        for part in (self._in_flight, self.parking, self.deadlines, self.overruns):
+            part.let_go()
+        del self._handler
+
     async def idle(self) -> None:
         """Wait until none is left."""
         await self._in_flight.idle()
@@ -248,6 +255,9 @@ class Inbound:
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
     """What remains of ``group``, re-raising what must pass through: cancels from outside, Ctrl-C."""
     passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
-    if passing is not None:
-        raise passing
-    return rest
+    try:
+        if passing is not None:
+            raise passing
+        return rest
+    finally:
+        del passing, rest  # their tracebacks know this frame, as above

@@ -24,6 +24,10 @@ class LateProgress:
         self._waiting.append(reporter)
         self.task.wake(self._run)
 
+    def let_go(self) -> None:
+        """The connection is over: nothing is let out any more."""
+        self._waiting.clear()
+
     async def _run(self) -> None:
         """Let values out, in the order they were added: never early, and at most one interval late, since all
         intervals are the same."""

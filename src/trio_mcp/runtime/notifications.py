@@ -70,6 +70,10 @@ class NotificationQueue:
             self._over = True
             self._progressed.unpark_all()
 
+    def let_go(self) -> None:
+        """The connection is over: nothing is handled any more."""
+        del self._handle
+
     async def caught_up(self, count: int) -> None:
         """Wait until ``count`` of them are done with. Inside a callback it returns at once, since there the
         wait would be for the caller itself."""

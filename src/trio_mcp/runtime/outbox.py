@@ -188,6 +188,16 @@ class Outbox:
             self._watchers.unpark_all()
         return chunk
 
+    def let_go(self) -> None:
+        """Nobody writes any more: drop what still waits, and wake who waits for room."""
+        for segment in self._segments:
+            if segment.owner is not None:
+                segment.owner.segments.clear()
+        self._segments.clear()
+        self._tail = None
+        self.size = 0
+        self._producers.unpark_all()
+
     async def flushed(self) -> None:
         """Wait until all lines were taken and the writer came back for more."""
         while self.size or self._writing:

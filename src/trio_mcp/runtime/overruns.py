@@ -31,6 +31,10 @@ class Overruns:
         """It has ended. At once, since all that it was called with is kept alive as long as it is watched."""
         self._watched.pop(scope, None)
 
+    def let_go(self) -> None:
+        """The connection is over: nothing is reported any more."""
+        del self._report
+
     async def _run(self) -> None:
         while True:
             while not self._watched:

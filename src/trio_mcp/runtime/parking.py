@@ -122,6 +122,10 @@ class Parking:
             del self._places[handle]
             self._wiring.load.parked -= 1
 
+    def let_go(self) -> None:
+        """The connection is over, and nobody is parked any more."""
+        del self._cancel
+
     def _expire(self, scope: RequestScope, reason: str) -> None:
         self._wiring.load.expired += 1
         self._cancel(scope, CancelCause.EXPIRED, reason)

@@ -338,7 +338,7 @@ class RequestScope(Logged, Asking):
         """It is over: nothing is kept alive by it, and it by nothing (the task's context holds this scope)."""
         self.is_over = True
         self._end_rounds()
-        self.task = self.nursery = self.reply_scope = self.reporter = self.rounds = self.instead = None
+        self.task = self.nursery = self.reply_scope = self.reporter = self.rounds = self.instead = self._log = None
 
     def stack(self) -> Any:
         """Where the handler's task is, as `traceback.StackSummary` takes it; empty before it runs."""

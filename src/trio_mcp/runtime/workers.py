@@ -31,10 +31,14 @@ async def run_in_worker(call: Callable[[], T], limiter: trio.CapacityLimiter, gr
     its result (DESIGN ruling 8). A call that has not started by then never does.
     """
     async with trio.open_nursery() as nursery:
-        _nursery.set(nursery)
+        token = _nursery.set(nursery)
         end = await outcome.acapture(_run_in_thread, call, limiter, grace)
+        _nursery.reset(token)  # the nursery knows this task, and its context is not to know the nursery
         nursery.cancel_scope.cancel(reason="the thread has ended")
-    return end.unwrap()  # outside of the nursery, which would put an exception into a group
+    try:
+        return end.unwrap()  # outside of the nursery, which would put an exception into a group
+    finally:
+        del end  # the traceback of an exception knows this frame, and only the garbage collector could part them
 
 
 def await_in_worker(call: Callable[[], Awaitable[T]]) -> T:
@@ -52,8 +56,11 @@ def await_in_worker(call: Callable[[], Awaitable[T]]) -> T:
     async def run() -> None:
         end = await outcome.acapture(_awaiting, call)
         ends.put(end)
-        if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
-            end.unwrap()
+        try:
+            if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
+                end.unwrap()
+        finally:
+            del end
 
     trio.from_thread.check_cancelled()
     try:
@@ -62,9 +69,12 @@ def await_in_worker(call: Callable[[], Awaitable[T]]) -> T:
         trio.from_thread.check_cancelled()
         raise
     end = ends.get()
-    if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
-        trio.from_thread.check_cancelled()  # raises one of this thread's own
-    return end.unwrap()
+    try:
+        if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
+            trio.from_thread.check_cancelled()  # raises one of this thread's own
+        return end.unwrap()
+    finally:
+        del end
 
 
 async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
@@ -80,23 +90,29 @@ async def _run_in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter, g
     token = trio.lowlevel.current_trio_token()
     ended = trio.Event()
     started = given_up = False
+    ends: list[outcome.Outcome[T]] = []
+    """How the call ended. Not what ``body`` returns or raises: the traceback of an exception knows the frames of the
+    thread, and what they hold in their turn only the garbage collector could free."""
 
-    def body() -> T | None:
+    def body() -> None:
         nonlocal started
         # Each side raises its own flag before it looks at the other's, so one of them always sees.
         started = True
         if given_up:
-            return None
+            return
         try:
-            return call()
+            ends.append(outcome.capture(call))
+            if given_up:
+                ends.clear()
         finally:
             with contextlib.suppress(trio.RunFinishedError):  # abandoned, and nobody is left to tell
                 token.run_sync_soon(ended.set)
 
     try:
-        return await trio.to_thread.run_sync(body, limiter=limiter, abandon_on_cancel=True)  # type: ignore[return-value]
+        await trio.to_thread.run_sync(body, limiter=limiter, abandon_on_cancel=True)
     except trio.Cancelled:
         given_up = True
+        ends.clear()
         if started:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
                 await ended.wait()
@@ -105,3 +121,4 @@ async def _run_in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter, g
                 told = "a thread that did not end within %g s of its cancel is abandoned: %s"
                 logger.warning(told, grace, _name(call))
         raise
+    return ends.pop().unwrap()

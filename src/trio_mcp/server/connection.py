@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import trio
@@ -65,25 +65,6 @@ class ServerConnection:
         )
         self._stateless = running.stateless
         self._subscriptions = Subscriptions(server, self.duplex)
-        self._at_once: dict[str, Callable[[InboundRequest], Any]] = {
-            "ping": self._ping,
-            "initialize": self._initialize,
-            "server/discover": self._discover,
-            "logging/setLevel": self._set_level,
-            "resources/subscribe": self._subscriptions.subscribe,
-            "resources/unsubscribe": self._subscriptions.unsubscribe,
-        }
-        self._in_tasks: dict[str, Callable[[RequestScope], Awaitable[Any]]] = {
-            "tools/call": self._call_tool,
-            "tools/list": self._list_tools,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
-            "resources/read": self._read_resource,
-            "prompts/list": self._list_prompts,
-            "prompts/get": self._get_prompt,
-            "completion/complete": self._complete,
-            "subscriptions/listen": self._subscriptions.listen,
-        }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See `DuplexChannel.run`."""
@@ -102,7 +83,7 @@ class ServerConnection:
         """See `RequestHandler.answer_now`."""
         answer = self._at_once.get(request.method.name)
         if answer is not None:
-            return answer(request)
+            return answer(self, request)
         if request.method.may_ask and not request.revision.server_requests:
             return self._retries.read(request)
         return NOT_NOW
@@ -134,6 +115,12 @@ class ServerConnection:
         self.state.log_level = params.level.value
         return _DONE
 
+    def _subscribe(self, request: InboundRequest) -> EmptyResult:
+        return self._subscriptions.subscribe(request)
+
+    def _unsubscribe(self, request: InboundRequest) -> EmptyResult:
+        return self._subscriptions.unsubscribe(request)
+
     # What runs in a task of its own
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
@@ -142,7 +129,7 @@ class ServerConnection:
         answer = self._in_tasks.get(scope.request.method.name)
         if answer is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
-        return answer(scope)
+        return answer(self, scope)
 
     def _call_tool(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, CallToolParams)
@@ -176,6 +163,9 @@ class ServerConnection:
         params = structure_params(scope.request.params, CompleteParams)
         return self._server.completions.complete(scope, params, self._lifespan)
 
+    def _listen(self, scope: RequestScope) -> Awaitable[Any]:
+        return self._subscriptions.listen(scope)
+
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
@@ -184,6 +174,28 @@ class ServerConnection:
 
     async def notified(self, event: NotificationReceived) -> None:
         """See `RequestHandler.notified`."""
+
+    # Which method is whose
+
+    _at_once: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest], Any]]] = {
+        "ping": _ping,
+        "initialize": _initialize,
+        "server/discover": _discover,
+        "logging/setLevel": _set_level,
+        "resources/subscribe": _subscribe,
+        "resources/unsubscribe": _unsubscribe,
+    }
+    _in_tasks: ClassVar[dict[str, Callable[[ServerConnection, RequestScope], Awaitable[Any]]]] = {
+        "tools/call": _call_tool,
+        "tools/list": _list_tools,
+        "resources/list": _list_resources,
+        "resources/templates/list": _list_templates,
+        "resources/read": _read_resource,
+        "prompts/list": _list_prompts,
+        "prompts/get": _get_prompt,
+        "completion/complete": _complete,
+        "subscriptions/listen": _listen,
+    }
 
 
 def _cursor(scope: RequestScope) -> str | None:

@@ -15,8 +15,8 @@ def quieten_collector() -> None:
     """This process is the server, so it may be tuned for it: a short call takes at least a tenth less.
 
     What was imported stays as long as the process does, so the garbage collector need not look through it.
-    And requests leave no reference cycles behind (a test holds that), so looking for some after every few
-    hundred objects finds nothing; an application's own setting is left alone.
+    And neither requests nor connections leave reference cycles behind (tests hold that), so looking for some after
+    every few hundred objects finds nothing; an application's own setting is left alone.
     """
     gc.freeze()
     if gc.get_threshold()[0] == _PYTHONS_OWN_THRESHOLD:

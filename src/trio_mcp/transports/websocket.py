@@ -92,18 +92,19 @@ class WebSocketChannel(MessageChannel):
                 nursery.cancel_scope.cancel(reason="the connection was closed")
         except BaseExceptionGroup as group:
             # Faults of trio-websocket and wsproto end here: they are this connection's alone.
-            faults, rest = group.split(Exception)
-            if rest is not None:
+            if not _is_fault(group):
                 raise
-            error = _first(faults)
             if not started:
-                raise refusal(error) from None
-            logger.warning("the WebSocket connection failed: %r", error)
-            self._lost = self._lost or ConnectionLost(f"the WebSocket connection failed: {error}")
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
-                await self._stream.say_last(close_frame(1011, _REASONS[1011], masked=self._masked))
+                raise refusal(_first(group)) from None
+            await self._failed(_first(group))
         finally:
             await self._stream.end()
+
+    async def _failed(self, error: Exception) -> None:
+        logger.warning("the WebSocket connection failed: %r", error)
+        self._lost = self._lost or ConnectionLost(f"the WebSocket connection failed: {error}")
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
+            await self._stream.say_last(close_frame(1011, _REASONS[1011], masked=self._masked))
 
     @property
     def was_answered(self) -> bool:
@@ -195,7 +196,13 @@ class WebSocketChannel(MessageChannel):
             await self._stream.discard()
 
 
-def _first(group: BaseExceptionGroup[Any] | None) -> Exception:
+def _is_fault(group: BaseExceptionGroup[Any]) -> bool:
+    """Whether it holds no cancel, nor anything else that must pass. In a function of its own: the parts of a split
+    group know the frame that it left by, and that must not know them."""
+    return group.split(Exception)[1] is None
+
+
+def _first(group: BaseExceptionGroup[Any]) -> Exception:
     error: Any = group
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[Any]", error).exceptions[0]

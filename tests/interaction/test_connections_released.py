@@ -1,0 +1,219 @@
+"""A connection that has ended is freed at once, with all that it ever served: nothing of ours is left to the garbage
+collector, which a server seldom runs. What trio and the transports' libraries leave is theirs."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+import trio
+from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, masked_frame, port_of, serving
+
+from trio_mcp import (
+    Client,
+    CreateMessageResult,
+    Limits,
+    PeerError,
+    RequestContext,
+    Server,
+    TextContent,
+    open_memory,
+    open_tcp,
+    open_websocket,
+    serve_tcp,
+    serve_websocket,
+)
+
+Act = Callable[[Client], Awaitable[object]]
+
+
+def server() -> Server:
+    """Handlers that end in every way there is."""
+    server = Server("s", limits=Limits(drain_timeout=0, retry_timeout=0.2))
+
+    @server.tool
+    async def echo(ctx: RequestContext, text: str) -> str:
+        ctx.progress(1)
+        ctx.progress(2)  # kept for later
+        await ctx.log.error("said")
+        return text
+
+    @server.tool
+    async def hang() -> None:
+        await trio.sleep_forever()
+
+    @server.tool
+    async def fail() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hang)
+            raise ValueError("secret")
+
+    @server.tool
+    def plain(ctx: RequestContext, seconds: float) -> str:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            ctx.check_cancelled()
+            time.sleep(0.001)
+        if not seconds:
+            raise ValueError("secret")
+        return "done"
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        await ctx.sample("well?", max_tokens=5)
+
+    @server.tool
+    def plain_ask(ctx: RequestContext) -> None:
+        ctx.sample("well?", max_tokens=5)
+
+    return server
+
+
+async def open_nothing(client: Client) -> None:
+    """Nothing was called."""
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> None:
+    """The end of a call, whichever it is."""
+    with suppress(PeerError):
+        await client.call_tool(tool, arguments, on_progress=lambda _: None)
+
+
+async def give_up(client: Client, tool: str, **arguments: Any) -> None:
+    """Leave a call."""
+    with trio.move_on_after(0.02):
+        await call(client, tool, **arguments)
+
+
+async def fail_in_callback(client: Client) -> None:
+    with suppress(ZeroDivisionError):
+        await client.call_tool("echo", {"text": "x"}, on_progress=lambda _: 1 / 0)
+
+
+ACTS: dict[str, Act] = {
+    "nothing": open_nothing,
+    "an answer": partial(call, tool="echo", text="x"),
+    "a failure": partial(call, tool="fail"),
+    "an unknown tool": partial(call, tool="none"),
+    "a cancel": partial(give_up, tool="hang"),
+    "a question": partial(call, tool="ask"),
+    "a question that was left": partial(give_up, tool="ask"),
+    "a thread": partial(call, tool="plain", seconds=0.01),
+    "a thread that failed": partial(call, tool="plain", seconds=0),
+    "a thread that was cancelled": partial(give_up, tool="plain", seconds=100),
+    "a question of a thread": partial(call, tool="plain_ask"),
+    "a question of a thread that was left": partial(give_up, tool="plain_ask"),
+    "a callback that failed": fail_in_callback,
+    "a cancel from around": partial(call, tool="hang"),
+}
+LEFT_AFTER = {"a cancel from around": 0.2}
+"""Seconds after which all is left from around, the connection included."""
+
+
+async def sample(_: Any) -> CreateMessageResult:
+    await trio.sleep(0.01)
+    return CreateMessageResult("assistant", TextContent("hi"), "m")
+
+
+@asynccontextmanager
+async def opened(wire: str, **options: Any) -> AsyncIterator[Client]:
+    """A server and its only client."""
+    match wire:
+        case "memory":
+            async with open_memory(server(), **options) as client:
+                yield client
+        case "tcp":
+            async with (
+                serving(serve_tcp, server(), port=0) as listeners,
+                open_tcp("127.0.0.1", port_of(listeners), **options) as client,
+            ):
+                yield client
+        case _:
+            async with (
+                serving(serve_websocket, server(), port=0) as listeners,
+                open_websocket(f"ws://127.0.0.1:{port_of(listeners)}/mcp", **options) as client,
+            ):
+                yield client
+
+
+async def garbage_of(scenario: Callable[[], Awaitable[object]]) -> list[str]:
+    """What ``scenario`` leaves to the garbage collector of our objects, and of frames of our code."""
+    logging.disable(logging.CRITICAL)  # pytest keeps what is logged, tracebacks included
+    await scenario()  # what is made once and kept is made now
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        await scenario()
+        gc.collect()
+        return sorted(filter(None, map(_ours, gc.garbage)))
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        logging.disable(logging.NOTSET)
+
+
+def _ours(item: object) -> str:
+    if isinstance(item, FrameType):
+        module, name = item.f_globals.get("__name__", ""), f"frame of {item.f_code.co_qualname}"
+    else:
+        module, name = type(item).__module__ or "", type(item).__qualname__
+    return name if str(module).startswith("trio_mcp") else ""
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize(
+    ("wire", "era"), [("memory", "legacy"), ("memory", "modern"), ("tcp", "modern"), ("websocket", "legacy")]
+)
+async def test_a_connection_that_was_left_needs_no_collector(wire: str, act: str, era: str) -> None:
+    async def scenario() -> None:
+        with trio.move_on_after(LEFT_AFTER.get(act, PATIENCE)):
+            async with opened(wire, era=era, sampling=sample) as client:
+                await ACTS[act](client)
+
+    with trio.fail_after(PATIENCE):
+        assert await garbage_of(scenario) == []
+
+
+async def vanish(peer: RawPeer) -> None:
+    await peer.reset()
+
+
+async def say(peer: RawPeer, frames: bytes) -> None:
+    await peer.stream.send_all(frames)
+    await peer.closed()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        vanish,
+        partial(say, frames=masked_frame(8, b"")),
+        partial(say, frames=masked_frame(2, b"")),
+        partial(say, frames=masked_frame(1, b"\xff")),
+        partial(say, frames=b"\x81\xff" + bytes((1, *[0] * 11))),
+    ],
+    ids=["reset", "closed", "binary", "no utf-8", "too long"],
+)
+async def test_a_connection_that_broke_needs_no_collector(end: Callable[[RawPeer], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        async with (
+            serving(serve_websocket, server(), port=0) as listeners,
+            connected(port_of(listeners)) as peer,
+        ):
+            await peer.open_legacy()
+            await peer.ask(1, "tools/call", {"name": "hang"})
+            await peer.ask(2, "ping")
+            await peer.reply(2)
+            await end(peer)
+
+    with trio.fail_after(PATIENCE):
+        assert await garbage_of(scenario) == []
