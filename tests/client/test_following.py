@@ -1,0 +1,164 @@
+"""Streams for callbacks, which are opened anew when their server ends them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from tests.client.listening import UPDATED, Scripted, scripted
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import Client
+from trio_mcp.client.opening import open_client
+from trio_mcp.transports.memory import memory_channel_pair
+
+# Ends of streams that only callbacks use
+
+
+@asynccontextmanager
+async def followed(told: list[str], **options: Any) -> AsyncIterator[tuple[Client, Scripted]]:
+    """A client whose callbacks are told of ``note://a``, and the server that has acknowledged it."""
+    async with (
+        scripted(on_resource_updated=told.append, **options) as (client, server),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(server.acknowledge)
+        await client.subscribe("note://a")
+        yield client, server
+
+
+@pytest.mark.parametrize("end", [{"result": {}}, {"error": {"code": -31000, "message": "Shutting down"}}, "cancelled"])
+async def test_a_stream_for_callbacks_is_opened_anew_and_what_was_missed_is_told(
+    end: Any, autojump_clock: MockClock
+) -> None:
+    told: list[str] = []
+    async with followed(told) as (client, server):
+        first = server.seen[-1]["id"]
+        if end == "cancelled":
+            await server.send({"method": "notifications/cancelled", "params": {"requestId": first}})
+        else:
+            await server.send({"id": first, **end})
+        second = await server.acknowledge()
+        assert server.seen[-1]["params"]["notifications"] == {"resourceSubscriptions": ["note://a"]}
+        await wait_all_tasks_blocked()
+        assert told == ["note://a"]
+        await server.tell(second, UPDATED, uri="note://a")
+        await wait_all_tasks_blocked()
+        assert told == ["note://a"] * 2
+        await client.unsubscribe("note://a")
+        cancel = await server.receive("notifications/cancelled")
+        assert cancel["params"]["requestId"] == second
+
+
+async def test_what_is_kept_of_a_resource_is_asked_for_again_once_its_stream_was_opened_anew(
+    autojump_clock: MockClock,
+) -> None:
+    told: list[str] = []
+    async with followed(told) as (client, server), trio.open_nursery() as nursery:
+
+        async def read() -> None:
+            await client.read_resource("note://a")
+
+        async def answer() -> None:
+            request = await server.receive("resources/read")
+            await server.send({"id": request["id"], "result": {"contents": [], "ttlMs": 600_000}})
+
+        nursery.start_soon(answer)
+        await read()
+        await read()
+        await server.send({"id": server.seen[0]["id"] + 1, "result": {}})
+        await server.acknowledge()
+        await wait_all_tasks_blocked()
+        nursery.start_soon(answer)
+        await read()
+
+
+async def test_a_server_that_ends_each_stream_at_once_is_asked_at_growing_intervals(autojump_clock: MockClock) -> None:
+    async with followed([]) as (_, server):
+        ends = [trio.current_time()]
+        for _ in range(12):
+            await server.send({"id": server.seen[-1]["id"], "result": {}})
+            await server.acknowledge()
+            ends.append(trio.current_time())
+        pauses = [later - earlier for earlier, later in itertools.pairwise(ends)]
+        bounds = [min(2.0**number, 60) for number in range(12)]
+        assert all(bound / 2 <= pause <= bound for pause, bound in zip(pauses, bounds, strict=True))
+        await trio.sleep(60)
+        await server.send({"id": server.seen[-1]["id"], "result": {}})
+        before = trio.current_time()
+        await server.acknowledge()
+        assert trio.current_time() - before <= 1, "it had lasted"
+
+
+async def test_refusals_do_not_end_the_attempts_but_a_server_that_has_no_streams_any_more_does(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with followed([]) as (client, server):
+        await server.send({"id": server.seen[-1]["id"], "result": {}})
+        for code in (-31000, -32603, -32601):
+            request = await server.receive("subscriptions/listen")
+            await server.send({"id": request["id"], "error": {"code": code, "message": "no"}})
+        await trio.sleep(1000)
+        await client.unsubscribe("note://a")
+    assert [message["method"] for message in server.seen].count("subscriptions/listen") == 4
+    assert "tells no more of changes of note://a: the peer answered: no (-32601)" in caplog.text
+
+
+async def test_a_resource_that_the_server_cannot_tell_of_any_more_is_given_up(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    async with followed(told) as (_, server):
+        await server.send({"id": server.seen[-1]["id"], "result": {}})
+        await server.acknowledge(toolsListChanged=True)
+        await server.receive("notifications/cancelled")
+        await trio.sleep(1000)
+    assert (told, "tells no more of changes of note://a" in caplog.text) == ([], True)
+
+
+async def test_lists_are_followed_anew_too(autojump_clock: MockClock) -> None:
+    ours, theirs = memory_channel_pair()
+    server, told = Scripted(theirs), list[str]()
+
+    async def serve() -> None:
+        await server.discover(tools={"listChanged": True}, prompts={"listChanged": True})
+        await server.send({"id": await server.acknowledge(), "result": {}})
+        await server.acknowledge()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(ours, era="modern", on_list_changed=told.append):
+            await trio.sleep(10)
+    assert told == ["prompts", "tools"]
+
+
+async def test_a_subscription_made_again_while_its_stream_is_interrupted_is_opened_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    async with followed([]) as (client, server), trio.open_nursery() as nursery:
+        await server.send({"id": server.seen[-1]["id"], "result": {}})
+        await wait_all_tasks_blocked()
+        before = trio.current_time()
+        nursery.start_soon(server.acknowledge)
+        await client.subscribe("note://a")
+        assert trio.current_time() == before
+        await trio.sleep(1000)
+    assert [message["method"] for message in server.seen].count("subscriptions/listen") == 2, "the other was given up"
+
+
+async def test_callbacks_are_told_only_what_streams_of_theirs_were_asked_to_tell() -> None:
+    """2026-07-28 subscriptions: what is on no stream, or was not asked for on it, is of no subscription."""
+    told: list[str] = []
+    async with followed(told, on_list_changed=told.append) as (_, server):
+        stream = server.seen[-1]["id"]
+        await server.send({"method": UPDATED, "params": {"uri": "note://a"}})
+        await server.send({"method": "notifications/tools/list_changed"})
+        await server.tell(stream, "notifications/tools/list_changed")
+        await server.tell(stream + 1, UPDATED, uri="note://a")
+        await server.tell(stream, UPDATED, uri="note://a/part")
+        await wait_all_tasks_blocked()
+        assert told == ["note://a/part"]

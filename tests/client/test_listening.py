@@ -1,0 +1,368 @@
+"""Listening for changes of a modern server."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.client.listening import ACKNOWLEDGED, UPDATED, listening, noted, scripted
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    Change,
+    Client,
+    ConnectionLost,
+    Limits,
+    MethodUnavailable,
+    PeerError,
+    ProtocolViolation,
+    SubscriptionFilter,
+    open_memory,
+)
+from trio_mcp.client.opening import open_client
+from trio_mcp.server.connection import ServerConnection
+from trio_mcp.transports.memory import memory_channel_pair
+
+TOOLS, PROMPTS, RESOURCES = Change("tools"), Change("prompts"), Change("resources")
+
+
+# Listening
+
+
+async def test_the_block_is_entered_when_the_server_has_acknowledged() -> None:
+    asked = {"tools": True, "uris": ["note://a", "file:///nowhere"]}
+    async with open_memory(noted()) as client, client.listen(**cast("Any", asked)) as changes:
+        assert changes.acknowledged == SubscriptionFilter(tools_list_changed=True, resource_subscriptions=["note://a"])
+
+
+async def test_changes_come_typed_and_in_order() -> None:
+    server = noted()
+    async with (
+        open_memory(server) as client,
+        client.listen(tools=True, prompts=True, resources=True, uris=["note://a"]) as changes,
+    ):
+        server.resource_updated("note://a")
+        server.remove_prompt("greet")
+        server.remove_tool("spare")
+        server.remove_resource("note://{name}")
+        came = [await anext(changes) for _ in range(4)]
+    assert came == [Change("resource", "note://a"), PROMPTS, TOOLS, RESOURCES]
+
+
+async def test_several_streams_get_each_what_they_asked_for() -> None:
+    server = noted()
+    async with (
+        open_memory(server) as client,
+        client.listen(tools=True) as one,
+        client.listen(tools=True, prompts=True) as both,
+    ):
+        server.remove_prompt("greet")
+        server.remove_tool("spare")
+        assert [await anext(both), await anext(both)] == [PROMPTS, TOOLS]
+        assert await anext(one) == TOOLS
+
+
+async def test_leaving_the_block_ends_the_stream_in_the_server() -> None:
+    server = noted()
+    async with open_memory(server) as client:
+        async with client.listen(tools=True) as changes:
+            assert server.statistics().listening == 1
+        await client.ping()
+        await wait_all_tasks_blocked()
+        assert server.statistics().listening == 0
+        with pytest.raises(StopAsyncIteration):
+            await anext(changes)
+
+
+async def test_leaving_the_block_sends_one_cancel() -> None:
+    async with scripted() as (client, server):
+        async with listening(client, server, tools=True) as (_, stream):
+            pass
+        message = await server.receive("notifications/cancelled")
+        assert message["params"]["requestId"] == stream
+        with trio.move_on_after(0):
+            await wait_all_tasks_blocked()
+        assert len(server.seen) == 3
+
+
+async def test_a_wait_for_the_acknowledgement_can_be_left() -> None:
+    async with scripted() as (client, server):
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+
+                async def leave() -> None:
+                    await server.receive("subscriptions/listen")
+                    scope.cancel()
+
+                nursery.start_soon(leave)
+                async with client.listen(tools=True):
+                    pytest.fail("nothing was acknowledged")
+        assert scope.cancelled_caught
+        await server.receive("notifications/cancelled")
+
+
+async def test_exceptions_of_the_block_leave_as_they_are() -> None:
+    async with open_memory(noted()) as client:
+        with pytest.raises(KeyError):
+            async with client.listen(tools=True):
+                raise KeyError
+
+
+@pytest.mark.parametrize("era", ["legacy"])
+async def test_legacy_revisions_have_no_streams(era: Any) -> None:
+    async with open_memory(noted(), era=era) as client:
+        with pytest.raises(MethodUnavailable):
+            async with client.listen(tools=True):
+                pytest.fail("it was entered")
+
+
+async def test_one_uri_in_place_of_a_list_is_refused() -> None:
+    async with open_memory(noted()) as client:
+        with pytest.raises(TypeError, match="list of URIs"):
+            client.listen(uris="note://a")
+
+
+async def test_an_error_of_the_server_is_raised_on_entering() -> None:
+    server = noted()
+    server.limits = Limits(max_subscriptions=1)
+    async with open_memory(server) as client, client.listen(tools=True):
+        with pytest.raises(PeerError, match="Too busy"):
+            async with client.listen(tools=True):
+                pytest.fail("it was entered")
+
+
+async def test_a_stream_that_ends_unacknowledged_is_a_violation() -> None:
+    async with scripted() as (client, server), trio.open_nursery() as nursery:
+
+        async def end() -> None:
+            request = await server.receive("subscriptions/listen")
+            await server.send({"id": request["id"], "result": {"resultType": "complete"}})
+
+        nursery.start_soon(end)
+        with pytest.raises(ProtocolViolation, match="never acknowledged"):
+            async with client.listen(tools=True):
+                pytest.fail("it was entered")
+
+
+async def test_an_acknowledgement_without_sense_is_a_violation_and_the_stream_is_left() -> None:
+    async with scripted() as (client, server), trio.open_nursery() as nursery:
+
+        async def say() -> None:
+            request = await server.receive("subscriptions/listen")
+            await server.tell(request["id"], ACKNOWLEDGED, notifications="all")
+            await server.receive("notifications/cancelled")
+
+        nursery.start_soon(say)
+        with pytest.raises(ProtocolViolation, match="acknowledgement"):
+            async with client.listen(tools=True):
+                pytest.fail("it was entered")
+
+
+# The end of a stream
+
+
+@pytest.mark.parametrize("way", ["cancelled", "result"])
+async def test_the_iteration_ends_when_the_server_ends_the_stream_and_no_cancel_follows(way: str) -> None:
+    async with scripted() as (client, server):
+        async with listening(client, server, tools=True) as (changes, stream):
+            await server.tell(stream, "notifications/tools/list_changed")
+            if way == "cancelled":
+                await server.send({"method": "notifications/cancelled", "params": {"requestId": stream}})
+            await server.send({"id": stream, "result": {"resultType": "complete"}})
+            assert [change async for change in changes] == [TOOLS]
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(0) as nothing_more:
+            await server.channel.receive()
+        assert nothing_more.cancelled_caught
+
+
+async def test_a_shutdown_of_the_server_ends_the_iteration_after_the_last_change() -> None:
+    server = noted()
+    ours, theirs = memory_channel_pair()
+    async with server.running() as running, trio.open_nursery() as nursery:
+        connection = ServerConnection(running, theirs)
+        nursery.start_soon(connection.run)
+        async with open_client(ours) as client, client.listen(tools=True, uris=["note://a"]) as changes:
+            server.remove_tool("spare")
+            server.resource_updated("note://a")
+            connection.duplex.shut_down("over")
+            assert [change async for change in changes] == [TOOLS, Change("resource", "note://a")]
+
+
+async def test_the_loss_of_the_connection_is_raised_after_what_came_before_it() -> None:
+    async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
+        await server.tell(stream, "notifications/tools/list_changed")
+        await wait_all_tasks_blocked()
+        await server.channel.aclose()
+        assert await anext(changes) == TOOLS
+        for _ in range(2):
+            with pytest.raises(ConnectionLost):
+                await anext(changes)
+
+
+async def test_a_lost_connection_does_not_disturb_a_block_that_does_not_ask() -> None:
+    async with scripted() as (client, server), listening(client, server, tools=True):
+        await server.channel.aclose()
+        await wait_all_tasks_blocked()
+
+
+async def test_an_error_that_ends_the_stream_is_raised() -> None:
+    async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
+        await server.send({"id": stream, "error": {"code": -32603, "message": "broken"}})
+        with pytest.raises(PeerError, match="broken"):
+            await anext(changes)
+
+
+# What comes on it
+
+
+async def test_what_was_not_asked_for_is_passed_over() -> None:
+    async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
+        await server.tell(stream, UPDATED, uri="note://a")
+        await server.tell(stream, "notifications/prompts/list_changed")
+        await server.tell(stream, "notifications/message", level="info", data="x")
+        await server.tell(str(stream), "notifications/tools/list_changed")
+        await server.tell(stream + 1, "notifications/tools/list_changed")
+        await server.tell(stream, ACKNOWLEDGED, notifications={})
+        await server.send({"id": stream, "result": {}})
+        assert [change async for change in changes] == []
+        assert changes.acknowledged == SubscriptionFilter(tools_list_changed=True)
+
+
+async def test_an_update_without_a_uri_is_passed_over() -> None:
+    async with scripted() as (client, server), listening(client, server, uris=["note://a"]) as (changes, stream):
+        await server.tell(stream, UPDATED)
+        await server.tell(stream, UPDATED, uri=7)
+        await server.send({"id": stream, "result": {}})
+        assert [change async for change in changes] == []
+
+
+async def test_equal_changes_that_wait_are_one() -> None:
+    server = noted()
+    async with open_memory(server) as client, client.listen(tools=True, uris=["note://a"]) as changes:
+        for _ in range(1000):
+            server.resource_updated("note://a")
+        server.remove_tool("spare")
+        await client.ping()
+        assert [await anext(changes), await anext(changes)] == [Change("resource", "note://a"), TOOLS]
+        server.resource_updated("note://a")
+        assert await anext(changes) == Change("resource", "note://a")
+        with trio.move_on_after(0) as nothing_more:
+            await anext(changes)
+        assert nothing_more.cancelled_caught
+
+
+async def test_parts_of_a_resource_have_bounded_room_and_what_was_asked_for_always_has() -> None:
+    async with (
+        scripted(limits=Limits(max_pending_notifications=3)) as (client, server),
+        listening(client, server, tools=True, uris=["note://a"]) as (changes, stream),
+    ):
+        for number in range(10):
+            await server.tell(stream, UPDATED, uri=f"note://a/{number}")
+        await server.tell(stream, UPDATED, uri="note://a")
+        await server.tell(stream, "notifications/tools/list_changed")
+        await server.send({"id": stream, "result": {}})
+        came = [change async for change in changes]
+        assert changes.dropped == 7
+    assert came == [*(Change("resource", f"note://a/{n}") for n in range(3)), Change("resource", "note://a"), TOOLS]
+
+
+async def test_a_listener_that_does_not_look_holds_up_nobody(autojump_clock: MockClock) -> None:
+    server = noted()
+    async with open_memory(server) as client, client.listen(uris=["note://a"]):
+        with trio.fail_after(1):
+            for _ in range(100):
+                await client.call_tool("change", {"uri": "note://a"})
+
+
+async def test_a_cancelled_step_loses_nothing() -> None:
+    server = noted()
+    async with open_memory(server) as client, client.listen(tools=True) as changes:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await anext(changes)
+        assert scope.cancelled_caught
+        server.remove_tool("spare")
+        assert await anext(changes) == TOOLS
+
+
+async def test_watchers_see_what_listeners_get() -> None:
+    server, seen = noted(), list[Change]()
+    async with open_memory(server) as client, client.listen(tools=True) as changes:
+        client.callbacks.watchers.append(seen.append)
+        server.remove_tool("spare")
+        assert await anext(changes) == TOOLS
+    assert seen == [TOOLS]
+
+
+steps = st.lists(st.sampled_from(["tools", "prompts", "note://a", "note://b", "take"]), max_size=40)
+
+
+@given(steps)
+def test_whatever_the_pace_nothing_is_lost_but_repetition(steps: list[str]) -> None:
+    async def scenario() -> None:
+        waiting: list[Change] = []
+        async with (
+            scripted() as (client, server),
+            listening(client, server, tools=True, prompts=True, uris=["note://a"]) as (changes, stream),
+        ):
+            for step in steps:
+                if step == "take":
+                    if waiting:
+                        assert await anext(changes) == waiting.pop(0)
+                    continue
+                if step.startswith("note:"):
+                    change = Change("resource", step)
+                    await server.tell(stream, UPDATED, uri=step)
+                else:
+                    change = Change(cast("Any", step))
+                    await server.tell(stream, f"notifications/{step}/list_changed")
+                await wait_all_tasks_blocked()
+                if change not in waiting:
+                    waiting.append(change)
+            await server.send({"id": stream, "result": {}})
+            assert [change async for change in changes] == waiting
+
+    trio.run(scenario, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize("kind", ["input_required", "hologram", None])
+async def test_a_stream_that_ends_with_no_complete_result_has_failed(kind: Any) -> None:
+    """2026-07-28 basic, ResultType: MUST be considered invalid."""
+    async with scripted() as (client, server), trio.open_nursery() as nursery:
+        nursery.start_soon(server.acknowledge)
+        async with client.listen(tools=True) as changes:
+            await server.send({"id": server.seen[-1]["id"], "result": {"resultType": kind, "requestState": "x"}})
+            with pytest.raises(ProtocolViolation, match="subscriptions/listen"):
+                await anext(changes)
+
+
+async def test_a_server_that_never_acknowledges_is_given_up_after_the_limit_of_a_call(
+    autojump_clock: MockClock,
+) -> None:
+    async with scripted(call_timeout=5) as (client, server):
+        for listen in (client.subscribe("note://a"), _listen_for_tools(client)):
+            began = trio.current_time()
+            with pytest.raises(trio.TooSlowError), trio.fail_after(60):
+                await listen
+            assert trio.current_time() - began == 5
+            request = await server.receive("subscriptions/listen")
+            cancel = await server.receive("notifications/cancelled")
+            assert cancel["params"]["requestId"] == request["id"]
+
+
+async def test_the_limit_of_a_call_is_none_of_the_stream(autojump_clock: MockClock) -> None:
+    async with scripted(call_timeout=5) as (client, server), trio.open_nursery() as nursery:
+        nursery.start_soon(server.acknowledge)
+        async with client.listen(tools=True) as changes:
+            await trio.sleep(60)
+            await server.tell(server.seen[-1]["id"], "notifications/tools/list_changed")
+            assert await anext(changes) == TOOLS
+
+
+async def _listen_for_tools(client: Client) -> None:
+    async with client.listen(tools=True):
+        pass
