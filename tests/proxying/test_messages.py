@@ -171,6 +171,37 @@ async def test_a_question_has_an_id_of_the_connection_and_its_cancel_follows(aut
         await over.wait()
 
 
+async def test_a_question_does_not_overtake_what_was_told_before_it(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, TOOLS)
+        call = await server.expect_request("tools/call")
+        for number in range(20):
+            await server.log("warning", number)
+            await server.request(number, "roots/list")
+            await server.expect({"id": number, "result": {"roots": []}})
+        await server.answer_text(call, "done")
+
+    async with between(behind, LEGACY, {"roots": {}}) as client:
+        call = await client.call_tool("t")
+        for number in range(20):
+            await client.expect({"method": "notifications/message", "params": {"level": "warning", "data": number}})
+            await client.answer(await client.expect({"id": ..., "method": "roots/list"}), {"roots": []})
+        await client.expect_text(call, "done")
+
+
+async def test_discovery_tells_what_the_server_behind_has_now(autojump_clock: MockClock) -> None:
+    now = {"supportedVersions": ["2099-01-01", MODERN], "capabilities": {"tools": {}, "prompts": {}}, "x": 1}
+
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(MODERN, TOOLS)
+        await server.answer(await server.expect_request("server/discover"), {"resultType": "complete", **now})
+
+    async with between(behind, MODERN) as client:
+        got = await client.expect_result(await client.request("server/discover"))
+        assert (got["capabilities"], got["x"]) == (now["capabilities"], 1)
+        assert got["supportedVersions"] == [MODERN]
+
+
 async def test_the_error_of_a_question_reaches_the_server_as_it_is(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, TOOLS)
@@ -243,7 +274,7 @@ async def test_a_log_that_waits_for_room_is_not_told_once_its_call_is_cancelled(
         call = await client.call_tool("t", meta={"io.modelcontextprotocol/logLevel": "error"})
         await trio.testing.wait_all_tasks_blocked()
         await client.cancel(call)
-        mark = await client.request("server/discover")
+        mark = await client.request("no/such")
         await trio.testing.wait_all_tasks_blocked()
         before: list[int] = []
         while (message := await client.receive()).get("id") != mark:

@@ -37,6 +37,8 @@ from .upstream import Upstream
 __all__ = ["ProxyConnection"]
 
 _DONE: Final = EmptyResult()
+_VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
+"""What clients may speak to us, whatever the server behind speaks."""
 _LONGEST_URI: Final = 8192
 _UNNAMED: Final = Implementation("unknown", "0")
 """A modern server need not say its name, a legacy one has to."""
@@ -121,10 +123,14 @@ class ProxyConnection:
 
     def answer_now(self, request: InboundRequest) -> Any:
         """See `RequestHandler.answer_now`."""
-        if request.method.name == "ping" and not self._is_legacy_behind():
-            return _DONE
         upstream = self._upstream
-        if request.method.name == "server/discover" and upstream is not None:
+        if request.method.name == "ping" and not self._is_for(upstream, "ping"):
+            return _DONE
+        if (
+            request.method.name == "server/discover"
+            and upstream is not None
+            and not self._is_for(upstream, "server/discover")
+        ):
             self._adopt(upstream)
             return _discovered(upstream)
         self._turns.note(request)
@@ -132,10 +138,9 @@ class ProxyConnection:
             return self._retries.read(request)
         return NOT_NOW
 
-    def _is_legacy_behind(self) -> bool:
-        """Whether there is somebody behind who can be pinged: the answer is theirs then."""
-        upstream = self._upstream
-        return upstream is not None and "ping" in upstream.revision.methods and not self.duplex.wiring.ending.is_set()
+    def _is_for(self, upstream: Upstream | None, method: str) -> bool:
+        """Whether there is somebody behind who knows ``method``: the answer, a sign of their life, is theirs then."""
+        return upstream is not None and method in upstream.revision.methods and not self.duplex.wiring.ending.is_set()
 
     async def answer(self, scope: RequestScope) -> Any:
         """See `RequestHandler.answer`."""
@@ -168,8 +173,10 @@ class ProxyConnection:
         info = client.server_info or _UNNAMED
         return InitializeResult(scope.request.revision.name, client.server_capabilities, info, client.instructions)
 
-    async def _discover(self, scope: RequestScope, upstream: Upstream) -> DiscoverResult:
-        return _discovered(upstream)
+    async def _discover(self, scope: RequestScope, upstream: Upstream) -> Any:
+        if not self._is_for(upstream, "server/discover"):
+            return _discovered(upstream)
+        return {**await forward(scope, self._downstream, upstream), "supportedVersions": _VERSIONS}
 
     async def _set_level(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
         level = structure_params(scope.request.params, SetLevelParams).level.value
@@ -220,5 +227,4 @@ class ProxyConnection:
 
 def _discovered(upstream: Upstream) -> DiscoverResult:
     client = upstream.client
-    versions = [row.name for row in MODERN_REVISIONS]
-    return DiscoverResult(versions, client.server_capabilities, client.instructions)
+    return DiscoverResult(_VERSIONS, client.server_capabilities, client.instructions)

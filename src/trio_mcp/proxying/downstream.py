@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
@@ -37,8 +37,9 @@ _OVER = "Internal error: the call in which this was asked is over"
 class ForwardedCall:
     """A request of a client that was handed on and is not answered yet."""
 
-    def __init__(self, scope: RequestScope) -> None:
+    def __init__(self, scope: RequestScope, downstream: Downstream) -> None:
         self.scope = scope
+        self._downstream = downstream
         self._questions: set[trio.CancelScope] = set()
 
     @property
@@ -59,6 +60,7 @@ class ForwardedCall:
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """The client's answer, plain data. The end of the call is the end of the question. Raises `CodedError`,
         and as `DuplexChannel.request`."""
+        await self._downstream.caught_up()
         if self.revision.server_requests:
             return await self.scope.ask(method, params, self.revision, on_progress)
         if not self.may_ask:
@@ -118,9 +120,10 @@ class Downstream:
         """Whether it has a call in flight."""
         return any(not call.scope.is_cancelled for call in self.calls.values())
 
-    def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Awaitable[Any]:
+    async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """The client's answer to a question outside of any call. Raises as `DuplexChannel.request`."""
-        return self.duplex.request(method, params or None, self.revision, on_progress=on_progress)
+        await self.caught_up()
+        return await self.duplex.request(method, params or None, self.revision, on_progress=on_progress)
 
     def start_in(self, nursery: trio.Nursery) -> None:
         """Where what it is told is let out."""
@@ -129,7 +132,7 @@ class Downstream:
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[ForwardedCall]:
         """Inside, the request of ``scope`` is with the server behind."""
-        call = self.calls[scope] = ForwardedCall(scope)
+        call = self.calls[scope] = ForwardedCall(scope, self)
         try:
             yield call
         finally:
