@@ -13,15 +13,20 @@ import trio.testing
 from trio_mcp import Server
 from trio_mcp.runtime.channel import MessageChannel
 from trio_mcp.runtime.peer import Peer
-from trio_mcp.server.connection import ServerConnection
+from trio_mcp.server.served import Servable, connection_to
 from trio_mcp.transports.memory import memory_channel_pair
 
 from .conversation import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Conversation
 
-__all__ = ["LATEST_LEGACY", "LEGACY", "MODERN", "REVISIONS", "MemoryPeer", "connected", "connected_twice"]
+__all__ = ["LATEST_LEGACY", "LEGACY", "MODERN", "REVISIONS", "MemoryPeer", "connected", "connected_twice", "put_before"]
 
 NEVER = 100.0
 """Virtual seconds after which what has not come never will."""
+
+
+def put_before(server: Server) -> Servable:
+    """What stands before a server: nothing. Tests that hold for a proxy, too, replace this."""
+    return server
 
 
 class MemoryPeer(Conversation):
@@ -167,12 +172,13 @@ async def connected(
 async def connected_twice(
     server: Server, *, stateless: bool = False, principals: tuple[str | None, str | None] = (None, None)
 ) -> AsyncIterator[tuple[MemoryPeer, MemoryPeer]]:
-    """Two connections to one running server, neither opened."""
-    async with server.running(stateless=stateless) as running, trio.open_nursery() as nursery:
+    """Two connections to one running server, neither opened; or to what is `put_before` it."""
+    served = server if stateless else put_before(server)  # no proxy is stateless
+    async with served.running(stateless=stateless) as running, trio.open_nursery() as nursery:
         peers: list[MemoryPeer] = []
         for principal in principals:
             ours, theirs = memory_channel_pair()
-            await nursery.start(ServerConnection(running, theirs, Peer(principal=principal)).run)
+            await nursery.start(connection_to(running, theirs, Peer(principal=principal)).run)
             peers.append(MemoryPeer(ours))
         yield peers[0], peers[1]
         nursery.cancel_scope.cancel()
