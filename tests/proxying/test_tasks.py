@@ -1,0 +1,100 @@
+"""Tasks, the experiment of 2025-11-25, through a proxy: they pass as they are, in both directions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import trio
+from tests.proxying.test_messages import LEGACY, between
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import proxy
+from trio_mcp.testing import ScriptedServer, open_scripted_client, open_scripted_server
+
+THEIRS: dict[str, Any] = {"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+OURS: dict[str, Any] = {
+    "sampling": {},
+    "tasks": {"list": {}, "cancel": {}, "requests": {"sampling": {"createMessage": {}}}},
+}
+TASK: dict[str, Any] = {
+    "taskId": "t-1",
+    "status": "working",
+    "createdAt": "2026-01-01T00:00:00Z",
+    "lastUpdatedAt": "2026-01-01T00:00:00Z",
+    "ttl": 60000,
+    "pollInterval": 500,
+    "com.example": [1, None],
+}
+RELATED = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
+
+
+async def test_both_sides_learn_what_the_other_declares(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        opening = await server.accept(LEGACY, THEIRS)
+        assert opening["params"]["capabilities"] == OURS
+
+    async with open_scripted_client(proxy(partial(open_scripted_server, behind)), None) as client:
+        params = {"protocolVersion": LEGACY, "capabilities": OURS, "clientInfo": {"name": "c", "version": "1"}}
+        opened = await client.expect_result(await client.request("initialize", params))
+        assert opened["capabilities"] == THEIRS
+
+
+async def test_a_call_becomes_a_task_and_the_task_is_looked_after(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, THEIRS)
+        call = await server.expect_request("tools/call")
+        assert call["params"] == {"name": "t", "arguments": {}, "task": {"ttl": 60000, "new": 1}}
+        await server.answer(call, {"task": TASK})
+        await wait_all_tasks_blocked()
+        await server.notify("notifications/tasks/status", TASK)
+        for method, result in (
+            ("tasks/get", TASK),
+            ("tasks/result", {"content": [], "_meta": RELATED}),
+            ("tasks/cancel", {**TASK, "status": "cancelled"}),
+        ):
+            request = await server.expect_request(method)
+            assert request["params"] == {"taskId": "t-1"}
+            await server.answer(request, result)
+        request = await server.expect_request("tasks/list")
+        assert request["params"] == {"cursor": "c"}
+        await server.answer(request, {"tasks": [TASK], "nextCursor": "d"})
+
+    async with between(behind, LEGACY, OURS) as client:
+        params = {"name": "t", "arguments": {}, "task": {"ttl": 60000, "new": 1}}
+        assert await client.expect_result(await client.request("tools/call", params)) == {"task": TASK}
+        await client.expect({"method": "notifications/tasks/status", "params": TASK})
+        of_task = {"taskId": "t-1"}
+        assert await client.expect_result(await client.request("tasks/get", of_task)) == TASK
+        result = await client.expect_result(await client.request("tasks/result", of_task))
+        assert result == {"content": [], "_meta": RELATED}
+        cancelled = await client.expect_result(await client.request("tasks/cancel", of_task))
+        assert cancelled == {**TASK, "status": "cancelled"}
+        listed = await client.expect_result(await client.request("tasks/list", {"cursor": "c"}))
+        assert listed == {"tasks": [TASK], "nextCursor": "d"}
+
+
+async def test_the_clients_own_tasks_are_reached_from_the_server_behind(autojump_clock: MockClock) -> None:
+    asked = {"messages": [], "maxTokens": 5, "task": {"ttl": 1}, "_meta": RELATED}
+    over = trio.Event()
+
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, THEIRS)
+        call = await server.expect_request("tools/call")
+        await server.request("q", "sampling/createMessage", asked)
+        await server.expect({"id": "q", "result": {"task": TASK}})
+        await server.expect({"method": "notifications/tasks/status", "params": TASK})
+        await server.request("g", "tasks/get", {"taskId": "t-1"})
+        await server.expect({"id": "g", "result": TASK})
+        await server.answer_text(call, "done")
+        over.set()
+
+    async with between(behind, LEGACY, OURS) as client:
+        call = await client.call_tool("t")
+        question = await client.expect({"id": ..., "method": "sampling/createMessage", "params": asked})
+        await client.answer(question, {"task": TASK})
+        await wait_all_tasks_blocked()
+        await client.notify("notifications/tasks/status", TASK)
+        await client.answer(await client.expect({"id": ..., "method": "tasks/get", "params": {"taskId": "t-1"}}), TASK)
+        await client.expect_text(call, "done")
+        await over.wait()
