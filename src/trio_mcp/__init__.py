@@ -49,7 +49,7 @@ from .spec.content import (
 )
 from .spec.converters import NotExpressible
 from .spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
-from .spec.errors import BadAnswer, CapabilityMissing, NoWayBack
+from .spec.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
 from .spec.input_required import InputRequest
 from .spec.lifecycle import Icon, Implementation
 from .spec.log_levels import LogLevel
@@ -69,7 +69,6 @@ from .spec.sampling import (
 from .spec.subscriptions import SubscriptionFilter
 from .spec.tools import CallToolResult, Tool, ToolAnnotations
 from .spec.trace_context import TraceContext
-from .state.connection_state import MethodUnavailable
 
 if TYPE_CHECKING:
     from .client.cache import CachePartition, ResponseCache

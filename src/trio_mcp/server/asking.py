@@ -9,13 +9,12 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation
 from ..spec.content import TextContent
 from ..spec.converters import NotExpressible, structure, unstructure
 from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
-from ..spec.errors import BadAnswer, CapabilityMissing
+from ..spec.errors import BadAnswer, CapabilityMissing, MethodUnavailable
 from ..spec.fields import JSONObject
 from ..spec.input_required import ASKABLE
 from ..spec.meta import check_meta_keys
 from ..spec.roots import ListRootsResult, Root
 from ..spec.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
-from ..state.connection_state import MethodUnavailable
 from .context import RequestContext
 from .elicit_answer import ElicitAnswer
 from .forms import form_schema

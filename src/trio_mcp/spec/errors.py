@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, ProtocolViolation
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, ProtocolViolation
 from ..jsonrpc.values import value
 from .capabilities import ClientCapabilities
 from .elicitation import ElicitURLParams
@@ -20,6 +20,7 @@ __all__ = [
     "URL_ELICITATION_REQUIRED",
     "BadAnswer",
     "CapabilityMissing",
+    "MethodUnavailable",
     "MissingCapabilityData",
     "NoWayBack",
     "URLElicitationRequiredData",
@@ -93,3 +94,10 @@ class NoWayBack(CodedError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(INTERNAL_ERROR, reason)
+
+
+class MethodUnavailable(CodedError):
+    """We wanted to send what the revision of this connection does not have. Nothing was sent."""
+
+    def __init__(self, method: str, revision: Revision) -> None:
+        super().__init__(METHOD_NOT_FOUND, f"{method} cannot be sent in revision {revision}")

@@ -1,11 +1,8 @@
-"""ConnectionState: what is legal, who is in flight, and under which revision.
+"""ConnectionState: what is legal on one connection, and under which revision.
 
 The sans-IO law: no trio, no clock, no bytes. A message goes in (`receive`), an event comes out, and the
-tables have changed; or a verb is called (`open_request`, `finish`, `abandon`) and says whether it may.
-Nothing in this file waits and nothing in it can be cancelled, so its tables never disagree with each other.
-
-Inbound and outbound ids are two separate tables (DESIGN ruling 6). An id is in flight from `receive` until
-`finish` or its cancel, whichever comes first, and free again at once.
+tables have changed; or a verb of `RequestTables` is called and says whether it may. Nothing in this floor
+waits and nothing in it can be cancelled, so its tables never disagree with each other.
 
 ========== =================================== ======================================================
 before     what arrives                        after
@@ -21,7 +18,7 @@ legacy     a request with modern ``_meta``     legacy: served under its own revi
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError
 from ..jsonrpc.messages import (
@@ -65,23 +62,15 @@ from .events import (
 )
 from .per_request_fields import PerRequestFields
 from .requests import InboundRequest, OutboundRequest
+from .tables import RequestTables, Role
 
-__all__ = ["ConnectionState", "MethodUnavailable"]
-
-Role = Literal["client", "server"]
+__all__ = ["ConnectionState"]
 
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _NO_CAPABILITIES: Final = ClientCapabilities()
 
 
-class MethodUnavailable(CodedError):
-    """We wanted to send what the revision of this connection does not have. Nothing was sent."""
-
-    def __init__(self, method: str, revision: Revision) -> None:
-        super().__init__(METHOD_NOT_FOUND, f"{method} cannot be sent in revision {revision}")
-
-
-class ConnectionState:
+class ConnectionState(RequestTables):
     """One connection, seen from ``role``.
 
     ``require_initialized``: as a server, refuse legacy requests until ``notifications/initialized`` came
@@ -89,7 +78,7 @@ class ConnectionState:
     """
 
     def __init__(self, role: Role, *, require_initialized: bool = False) -> None:
-        self.role: Final[Role] = role
+        super().__init__(role)
         self.peer: Final[Role] = "client" if role == "server" else "server"
         self.require_initialized = require_initialized
         self.revision: Revision | None = None
@@ -99,10 +88,6 @@ class ConnectionState:
         self.client_info: Implementation | None = None
         self.log_level: str = DEFAULT_LOG_LEVEL.value
         self.subscriptions: set[str] = set()
-        self._inbound: dict[RequestId, InboundRequest] = {}
-        self._parked: dict[RequestId, InboundRequest] = {}
-        self._outbound: dict[RequestId, OutboundRequest] = {}
-        self._next_id = 1
         self._fields = PerRequestFields()
 
     # What came in
@@ -315,68 +300,6 @@ class ConnectionState:
         token = params.get("progressToken")
         call = self._outbound.get(token) if is_request_id(token) else None
         return Ignored("progress for no request in flight") if call is None else ProgressReceived(call, params)
-
-    # What goes out
-
-    def open_request(self, method: str, revision: Revision) -> OutboundRequest:
-        """Enter a request of ours into the table under a fresh id.
-
-        The id differs from every id in flight in either direction. Raises `MethodUnavailable` when
-        ``revision`` does not let our role send it.
-        """
-        row = requests_of(self.role, revision).get(method)
-        if row is None:
-            raise MethodUnavailable(method, revision)
-        request_id = self._next_id
-        while request_id in self._inbound:
-            request_id += 1
-        self._next_id = request_id + 1
-        call = OutboundRequest(request_id, row, revision)
-        self._outbound[request_id] = call
-        return call
-
-    def abandon(self, request: OutboundRequest) -> bool:
-        """Give up on a request of ours. True when it was still open: the peer is then owed a cancel,
-        except for ``initialize``, which must not be cancelled. Idempotent."""
-        if self._outbound.get(request.id) is not request:
-            return False
-        del self._outbound[request.id]
-        return request.method.name != "initialize"
-
-    def abandon_all(self) -> list[OutboundRequest]:
-        """The connection is gone: empty the outbound table and return who was in it, each exactly once."""
-        calls = list(self._outbound.values())
-        self._outbound.clear()
-        return calls
-
-    def finish(self, request: InboundRequest) -> bool:
-        """Take an inbound request out of the table. True when it is to be answered now.
-
-        Guarded by identity: a request that was cancelled is never answered, and a late end of it cannot
-        touch a newer request under the same id (DESIGN rulings 1 and 6). Idempotent.
-        """
-        if self._parked.get(request.id) is request:
-            del self._parked[request.id]
-        if self._inbound.get(request.id) is not request:
-            return False
-        del self._inbound[request.id]
-        return True
-
-    def park(self, request: InboundRequest) -> None:
-        """An inbound request is answered with questions. Its id is free, but until it is taken again, or
-        `finish` is called, a cancel that names it is for the handler that waits for the answers."""
-        if self.finish(request):
-            self._parked[request.id] = request
-
-    @property
-    def inbound(self) -> tuple[InboundRequest, ...]:
-        """Requests of the peer in flight, oldest first."""
-        return tuple(self._inbound.values())
-
-    @property
-    def outbound(self) -> tuple[OutboundRequest, ...]:
-        """Requests of ours in flight, oldest first."""
-        return tuple(self._outbound.values())
 
 
 class _NotOurs(Exception):
