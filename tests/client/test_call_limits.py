@@ -56,7 +56,7 @@ async def test_a_call_without_a_limit_of_its_own_gets_that_of_the_client(autojum
 
     async with scripted(script) as (channel, peer), open_client(channel, call_timeout=5) as client:
         begun = trio.current_time()
-        with pytest.raises(trio.TooSlowError):
+        with pytest.raises(trio.TooSlowError, match=r"no answer within 5 s \(call_timeout\)"):
             await client.call_tool("sleep")
         assert trio.current_time() == pytest.approx(begun + 5)
         assert text_of(await client.call_tool("any")) == "done"

@@ -7,6 +7,8 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import trio
+
 from ..runtime.time_limits import TimeLimit, call_limits, fail_after_work
 
 __all__ = ["CallLimits"]
@@ -36,8 +38,15 @@ class CallLimits:
 
     @contextmanager
     def _limited(self) -> Generator[None]:
-        with fail_after_work(self._seconds), self._known(call_limits()):
-            yield
+        limit: trio.CancelScope | None = None
+        try:
+            with fail_after_work(self._seconds) as limit, self._known(call_limits()):
+                yield
+        except trio.TooSlowError:
+            if limit is None or not limit.cancelled_caught:
+                raise  # not by this limit
+            # Who called set none, so say where it comes from.
+            raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout)") from None
 
     @contextmanager
     def _known(self, limits: tuple[TimeLimit, ...]) -> Generator[None]:

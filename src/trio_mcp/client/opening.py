@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Final, Unpack, cast
 
 import attrs
@@ -22,7 +22,7 @@ from .client import Client
 from .options import ClientOptions, ClientSettings
 from .results import check_result_type, structured
 
-__all__ = ["open_client", "open_over"]
+__all__ = ["connecting", "open_client", "open_over"]
 
 _CLOSE_DEADLINE: Final = 1.0
 
@@ -36,16 +36,24 @@ def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> Ab
     return open_over(channel, ClientSettings(**options), trio.current_time())
 
 
+@contextmanager
+def connecting(settings: ClientSettings, begun: float) -> Generator[None]:
+    """Connect inside, or do a part of it. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``."""
+    with trio.CancelScope(deadline=begun + settings.connect_timeout) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise trio.TooSlowError(f"the server was not ready within {settings.connect_timeout:g} s (connect_timeout)")
+
+
 @asynccontextmanager
 async def open_over(channel: MessageChannel, settings: ClientSettings, begun: float) -> AsyncGenerator[Client]:
     """As `open_client`, for those who have connected ``channel``, and began to at ``begun``, on trio's clock."""
     client = Client(channel, settings)
-    ready_by = begun + settings.connect_timeout
     async with open_service_nursery("the client was closed") as nursery:
         client.subscriptions.services = nursery
         await nursery.start(client.duplex.run)
         try:
-            with trio.fail_at(ready_by):
+            with connecting(settings, begun):
                 await _negotiate(client)
                 if client.revision.changes == "listen" and settings.on_list_changed is not None:
                     await client.subscriptions.follow_lists(client.server_capabilities, settings.probe_timeout)

@@ -11,7 +11,7 @@ from typing import Unpack
 import trio
 
 from ..client.client import Client
-from ..client.opening import open_over
+from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
 from ..transports.lines import LineChannel
@@ -38,7 +38,7 @@ async def _open_lines(
     where: str, connect: Callable[[], Awaitable[trio.SocketStream]], options: ClientOptions
 ) -> AsyncGenerator[Client]:
     begun, settings = trio.current_time(), ClientSettings(**options)
-    with trio.fail_after(settings.connect_timeout):
+    with connecting(settings, begun):
         try:
             stream = await connect()
         except OSError as error:

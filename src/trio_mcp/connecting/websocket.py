@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..client.client import Client
-from ..client.opening import open_over
+from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
 from ..runtime.nurseries import open_service_nursery
@@ -43,7 +43,7 @@ async def open_websocket(
     limits = settings.limits
     extra = [(name.encode("ascii"), value.encode("latin-1")) for name, value in (headers or {}).items()]
     async with open_service_nursery("the connection was closed") as nursery:
-        with trio.fail_after(settings.connect_timeout):
+        with connecting(settings, begun):
             channel = WebSocketChannel(
                 await where.connect(ssl_context),
                 limits.max_message_bytes,

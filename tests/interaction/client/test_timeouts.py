@@ -179,7 +179,7 @@ async def test_tmo_06_what_came_before_the_opening_counts(autojump_clock: object
     ours, _ = memory_channel_pair()
     begun = trio.current_time()
     await trio.sleep(3)
-    with pytest.raises(trio.TooSlowError):
+    with pytest.raises(trio.TooSlowError, match=r"the server was not ready within 5 s \(connect_timeout\)"):
         async with open_over(ours, ClientSettings(connect_timeout=5), begun):
             pytest.fail("nobody answered")
     assert trio.current_time() == pytest.approx(begun + 5)

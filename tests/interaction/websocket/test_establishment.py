@@ -107,7 +107,7 @@ async def test_a_server_that_never_answers_the_handshake_takes_connect_timeout()
         await trio.sleep_forever()
 
     async with serving(trio.serve_tcp, say_nothing, 0, host="127.0.0.1") as listeners:
-        with pytest.raises(trio.TooSlowError):
+        with pytest.raises(trio.TooSlowError, match=r"the server was not ready within 0\.05 s \(connect_timeout\)"):
             async with open_websocket(f"ws://127.0.0.1:{port_of(listeners)}/mcp", connect_timeout=0.05):
                 pytest.fail("nobody answered")
 
