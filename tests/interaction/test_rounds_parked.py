@@ -389,7 +389,9 @@ async def test_a_plain_handler_asks_from_its_thread() -> None:
             assert text(await peer.retry(first, result)) == "hi, Ada"
 
 
-async def test_a_time_limit_of_the_tool_goes_on_while_it_is_parked(autojump_clock: MockClock) -> None:
+async def test_a_time_limit_of_the_tool_goes_on_while_something_else_than_its_user_is_asked(
+    autojump_clock: MockClock,
+) -> None:
     server = Server("s")
 
     @server.tool(timeout=30)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from trio_mcp import (
     CallToolResult,
     CancelCause,
     Cancellation,
+    CreateMessageResult,
     PeerError,
     RequestContext,
     Server,
@@ -42,6 +44,77 @@ async def test_a_tool_past_its_time_limit_is_cancelled_and_the_model_is_told(aut
     assert "3 seconds" in text_of(result)
     assert seen[0] is not None
     assert seen[0].cause is CancelCause.DEADLINE
+
+
+ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_time_of_the_user_does_not_count(era: Literal["legacy", "modern"], autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(timeout=3)
+    async def order(ctx: RequestContext) -> str:
+        await trio.sleep(1)
+        for _ in range(2):
+            await ctx.elicit("Really?", {"type": "object", "properties": {}})
+        await trio.sleep(1)
+        assert not ctx.is_cancelled
+        return "ordered"
+
+    async def think(_: Any) -> dict[str, Any]:
+        await trio.sleep(100)
+        return {}
+
+    async with open_memory(server, era=era, elicitation=think) as client:
+        assert text_of(await client.call_tool("order")) == "ordered"
+        assert trio.current_time() == 202
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_is_left_of_the_limit_counts_once_the_user_has_answered(
+    era: Literal["legacy", "modern"], autojump_clock: MockClock
+) -> None:
+    server, events = Server("s"), list[threading.Event]()
+
+    @server.tool(timeout=3)
+    async def order(ctx: RequestContext) -> None:
+        events.append(ctx.cancelled)
+        await trio.sleep(1)
+        async with trio.open_nursery() as nursery:
+            for message in ("Really?", "And the other?"):
+                nursery.start_soon(ctx.elicit, message, {"type": "object", "properties": {}})
+        assert not ctx.cancelled.is_set()
+        await trio.sleep_forever()
+
+    async def think(question: Any) -> dict[str, Any]:
+        await trio.sleep(50 if question.message == "Really?" else 100)
+        return {}
+
+    async with open_memory(server, era=era, elicitation=think) as client:
+        result = await client.call_tool("order")
+    assert trio.current_time() == 103
+    assert result.is_error
+    assert "3 seconds" in text_of(result)
+    assert events[0].is_set()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_time_of_the_model_counts(era: Literal["legacy", "modern"], autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(timeout=3)
+    async def ask(ctx: RequestContext) -> None:
+        await ctx.sample("hi", max_tokens=1)
+
+    async with open_memory(server, era=era, sampling=ponder) as client:
+        result = await client.call_tool("ask")
+    assert result.is_error
+
+
+async def ponder(_: Any) -> CreateMessageResult:
+    await trio.sleep(10)
+    return CreateMessageResult("assistant", TextContent("hm"), "m")
 
 
 async def test_a_tool_in_time_is_not_touched_by_its_limit(autojump_clock: MockClock) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -20,6 +20,7 @@ from ..state.requests import InboundRequest
 from .batches import BatchReplies
 from .calls import OnProgress
 from .cancellation import DEADLINE_PASSED, CancelCause, Cancellation
+from .handler_limit import HandlerLimit
 from .logs import Logged, RequestLog
 from .progress import ProgressReporter
 from .remaining import due_of
@@ -27,6 +28,8 @@ from .rounds import Asking, Question, Rounds
 from .wiring import Wiring
 
 __all__ = ["NEVER_LOGGED", "RequestScope", "current_request"]
+
+T = TypeVar("T")
 
 NEVER_LOGGED = 8
 """A minimum above every rank."""
@@ -63,7 +66,6 @@ class RequestScope(Logged, Asking):
 
     __slots__ = (
         "_cancellation",
-        "_deadline",
         "_event",
         "_log",
         "_overdue",
@@ -76,6 +78,7 @@ class RequestScope(Logged, Asking):
         "holds_slot",
         "instead",
         "is_over",
+        "limit",
         "nursery",
         "reply_scope",
         "reporter",
@@ -123,7 +126,8 @@ class RequestScope(Logged, Asking):
         """By anybody but its own side."""
         self._overdue: Cancellation | None = None
         """By its own time limit, or because it is to run again: it is answered."""
-        self._deadline: trio.CancelScope | None = None
+        self.limit: HandlerLimit | None = None
+        """Of the handler's time, where there is one."""
         self._event: threading.Event | None = None
         self._log: RequestLog | None = None
 
@@ -149,37 +153,47 @@ class RequestScope(Logged, Asking):
     @property
     def cancellation(self) -> Cancellation | None:
         """Why it was cancelled; `None` while it is not. May be read from any thread."""
-        known, deadline = self._cancellation or self._overdue, self._deadline
+        known, limit = self._cancellation or self._overdue, self.limit
         # Only trio's own thread can look at the clock; the others are told by `_watch` and `Deadlines`.
         if known is not None or not trio.lowlevel.in_trio_run():
             return known
-        if deadline is not None and deadline.cancel_called:
-            self._passed(deadline)
+        if limit is not None and limit.scope.cancel_called:
+            self._passed(limit)
             return self._overdue
         if self.due <= trio.current_time():
             return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
         return None
 
     @contextmanager
-    def until(self, deadline: trio.CancelScope) -> Generator[None]:
-        """Inside, ``deadline`` is the time limit of the handler: `cancellation` and `event` tell of it."""
+    def move_on_after(self, seconds: float) -> Generator[None]:
+        """As `trio.move_on_after`, for the handler: `cancellation` and `event` tell of it, and the time in which the
+        user of the client is asked does not count."""
         assert self.nursery is not None, "a handler runs inside the nursery"
-        self._deadline = deadline
-        watching = trio.CancelScope()
-        self.nursery.start_soon(self._watch, deadline, watching)
+        watching, limit = trio.CancelScope(), HandlerLimit(seconds)
+        self.limit = limit
+        self.nursery.start_soon(self._watch, limit, watching)
         try:
-            yield
+            with limit.scope:
+                yield
         finally:
-            watching.cancel(reason="the handler was in time")
-            self._deadline = None
+            if limit.scope.cancel_called:  # the handler may be woken, and leave, before the one who watches is
+                self._passed(limit)
+            watching.cancel(reason="the handler has ended")
+            self.limit = None
 
-    async def _watch(self, deadline: trio.CancelScope, watching: trio.CancelScope) -> None:
+    async def _watch(self, limit: HandlerLimit, watching: trio.CancelScope) -> None:
         with watching:
-            await trio.sleep_until(deadline.deadline)
-            self._passed(deadline)
+            await limit.passed()
+            self._passed(limit)
 
-    def _passed(self, deadline: trio.CancelScope) -> None:
-        self._overdue = Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", deadline.deadline)
+    async def standing_still(self, asking: Awaitable[T]) -> T:
+        """Wait for the user of the client; the time limit of the handler stands still meanwhile."""
+        assert self.limit is not None, "it has a limit"
+        with self.limit.standing_still():
+            return await asking
+
+    def _passed(self, limit: HandlerLimit) -> None:
+        self._overdue = Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", limit.deadline)
         if self._event is not None:
             self._event.set()
 

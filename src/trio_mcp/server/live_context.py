@@ -132,7 +132,8 @@ class LiveContext(AskingContext):
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         scope = self._scope
         revision = scope.request.revision
-        return scope.ask(method, params, revision) if revision.server_requests else scope.require_input(method, params)
+        ask = scope.ask(method, params, revision) if revision.server_requests else scope.require_input(method, params)
+        return scope.standing_still(ask) if method == "elicitation/create" and scope.limit is not None else ask
 
     def _check_way_back(self) -> None:
         scope = self._scope

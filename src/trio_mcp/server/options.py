@@ -57,7 +57,8 @@ class ToolOptions(PromptOptions, total=False):
     validate_output: bool
     """A result that does not fit the output schema is an error (-32603)."""
     timeout: float | None
-    """Seconds after which the handler is cancelled and the model is told. They count from when it begins."""
+    """Seconds after which the handler is cancelled and the model is told. They count from when it begins, but for the
+    time in which the user is asked (`RequestContext.elicit`), in either era; with ``replay``, each run counts anew."""
     max_concurrency: int | None
     """How many calls run at the same time; further ones wait."""
     requires: Sequence[str]

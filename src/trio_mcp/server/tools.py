@@ -158,7 +158,7 @@ class Tools:
         async with entry.slots or _Unlimited():
             if entry.timeout is None:
                 return await call()
-            with trio.move_on_after(entry.timeout) as deadline, scope.until(deadline):
+            with scope.move_on_after(entry.timeout):
                 return await call()
         raise ToolError(f"{entry.tool.name} took longer than its limit of {entry.timeout:g} seconds")
 
