@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -13,14 +13,18 @@ from tests.interaction.client.raw import RawPeer, cancels_in, scripted, text_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
+    CreateMessageParams,
+    CreateMessageResult,
     ElicitFormParams,
     RequestContext,
     Server,
+    TextContent,
     fail_after_silence,
     fail_after_work,
     open_memory,
 )
 from trio_mcp.client.opening import open_client
+from trio_mcp.client.options import ClientOptions
 
 
 def slow_server() -> Server:
@@ -34,6 +38,12 @@ def slow_server() -> Server:
     @server.tool
     async def ask_then_work(seconds: float, ctx: RequestContext) -> str:
         await ctx.elicit("Go on?", {"type": "object", "properties": {}})
+        await trio.sleep(seconds)
+        return "worked"
+
+    @server.tool
+    async def sample_then_work(seconds: float, ctx: RequestContext) -> str:
+        await ctx.sample("Go on?", max_tokens=5)
         await trio.sleep(seconds)
         return "worked"
 
@@ -114,6 +124,21 @@ async def test_a_limit_of_work_that_is_no_time_is_a_value_error(seconds: float, 
 async def test_the_time_of_the_user_does_not_count(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(600)) as client:
         assert (await client.call_tool("ask_then_work", {"seconds": 4})).text == "worked"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("asks_user", [True, False])
+async def test_the_time_of_sampling_does_not_count_where_it_asks_the_user(
+    era: Any, asks_user: bool, autojump_clock: MockClock
+) -> None:
+    async def approve(_: CreateMessageParams) -> CreateMessageResult:
+        await trio.sleep(300)
+        return CreateMessageResult("assistant", TextContent("yes"), "m")
+
+    options: ClientOptions = {"sampling": approve, "sampling_asks_user": asks_user, "call_timeout": 5}
+    async with open_memory(slow_server(), era=era, **options) as client:
+        with nullcontext() if asks_user else pytest.raises(trio.TooSlowError):
+            assert (await client.call_tool("sample_then_work", {"seconds": 4})).text == "worked"
 
 
 async def test_what_is_left_of_the_limit_counts_from_the_answer_on(autojump_clock: MockClock) -> None:

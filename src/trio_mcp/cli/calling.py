@@ -123,6 +123,7 @@ class _Calling:
             options["elicitation"] = self._questions.form
             options["elicitation_url"] = self._questions.url
             options["sampling"] = self._questions.sample
+            options["sampling_asks_user"] = True
         return options
 
     async def _want_logs(self, client: Client) -> None:

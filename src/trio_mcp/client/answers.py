@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -79,10 +79,16 @@ class Answers:
         ask = self.relay.ask
 
         async def forward() -> Any:
-            with self._limits.user_is_asked() if method == "elicitation/create" else nullcontext():
+            with self._time_of_user(method):
                 return await ask(method, params or {})
 
         return forward
+
+    def _time_of_user(self, method: str) -> AbstractContextManager[None]:
+        asks = method == "elicitation/create" or (
+            method == "sampling/createMessage" and self._settings.sampling_asks_user
+        )
+        return self._limits.user_is_asked() if asks else nullcontext()
 
     def _sampling(self, handler: Callable[..., Any], params: CreateMessageParams) -> Answer:
         if not self._settings.sampling_tools and (params.tools is not None or params.tool_choice is not None):
@@ -90,7 +96,9 @@ class Answers:
             raise CodedError(INVALID_PARAMS, "Invalid params: sampling with tools was not declared")
 
         async def sample() -> CreateMessageResult:
-            return _expect(CreateMessageResult, await self._run(handler, params), "a sampling handler")
+            with self._time_of_user("sampling/createMessage"):
+                answer = await self._run(handler, params)
+            return _expect(CreateMessageResult, answer, "a sampling handler")
 
         return sample
 
@@ -105,7 +113,7 @@ class Answers:
             )
 
         async def elicit() -> ElicitResult:
-            with self._limits.user_is_asked():
+            with self._time_of_user("elicitation/create"):
                 answer = await self._run(cast("Callable[..., Any]", handler), params)
             if not isinstance(params, ElicitFormParams):
                 return _expect(ElicitResult, answer, "a handler of URL elicitations")

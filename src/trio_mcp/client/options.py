@@ -55,6 +55,7 @@ class ClientOptions(TypedDict, total=False):
     sampling: SamplingHandler
     sampling_tools: bool
     sampling_context: bool
+    sampling_asks_user: bool
     elicitation: ElicitationHandler
     elicitation_url: UrlElicitationHandler
     roots: Sequence[Root] | RootsHandler
@@ -108,6 +109,9 @@ class ClientSettings:
     """The sampling handler knows tools."""
     sampling_context: bool = False
     """The sampling handler can include the context of servers."""
+    sampling_asks_user: bool = False
+    """The sampling handler waits for the user (2025-11-25 sampling: there SHOULD always be a human in the loop). Time
+    limits stand still while it runs then, as they do for elicitation: see `fail_after_work`."""
     elicitation: ElicitationHandler | None = None
     """Asks the user to fill in a form. A plain dict is an accepted form. Fields left out of an accepted form get
     the defaults of its schema."""

@@ -102,10 +102,11 @@ def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.Canc
 def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
     """A time limit that stands still while our user is asked in the course of the calls inside.
 
-    Like `trio.fail_after`, but the time that elicitation handlers take for these calls does not count. Legacy
-    servers do not say for which call they ask; there the limits of all calls in flight on that connection stand
-    still. The default limit of a client, ``call_timeout``, is one of these, and calls inside of this one or of
-    `fail_after_silence` stand under it instead. Limits nest.
+    Like `trio.fail_after`, but the time that elicitation handlers take for these calls does not count, nor that of
+    sampling handlers which ask the user (`ClientSettings.sampling_asks_user`). Legacy servers do not say for which call
+    they ask; there the limits of all calls in flight on that connection stand still. The default limit of a client,
+    ``call_timeout``, is one of these, and calls inside of this one or of `fail_after_silence` stand under it instead.
+    Limits nest.
 
     Raises `trio.TooSlowError` when the time is over, and `ValueError` for what is no time.
     """

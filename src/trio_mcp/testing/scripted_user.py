@@ -34,6 +34,7 @@ class UserOptions(TypedDict, total=False):
     sampling: SamplingHandler
     sampling_tools: bool
     sampling_context: bool
+    sampling_asks_user: bool
     elicitation: ElicitationHandler
     elicitation_url: UrlElicitationHandler
     roots: Sequence[Root] | RootsHandler
