@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from trio_mcp import (
     TextContent,
     ToolError,
     open_memory,
+    proxy,
 )
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -362,3 +365,36 @@ async def test_a_hundred_calls_at_once_get_what_is_theirs(
     ):
         for n in range(1, 101):
             nursery.start_soon(call, n)
+
+
+async def test_a_deadline_reaches_the_server_behind_two_proxies_as_it_was_told(
+    autojump_clock: MockClock, front: Any, proxied: Proxied
+) -> None:
+    server, left = Server("s"), list[float]()
+
+    @server.tool
+    async def hang() -> None:
+        left.append(trio.current_effective_deadline() - trio.current_time())
+        await trio.sleep_forever()
+
+    async with proxied(server) as first, open_memory(proxy(partial(open_memory, first)), era=front) as client:
+        with trio.move_on_after(10):
+            await client.call_tool("hang")
+        assert left == [10 + 1], "the grace is that of the last hop alone"
+        await wait_all_tasks_blocked()
+        assert server.statistics().in_flight == 0
+
+
+@pytest.mark.parametrize("told", [-1, 1.5, "10", None, True, 10**15, [1]])
+async def test_what_is_no_duration_is_no_deadline_behind_a_proxy_either(
+    autojump_clock: MockClock, front: Any, proxied: Proxied, told: Any
+) -> None:
+    server, left = Server("s"), list[float]()
+
+    @server.tool
+    async def look() -> None:
+        left.append(trio.current_effective_deadline())
+
+    async with proxied(server) as shown, open_memory(shown, era=front) as client:
+        await client.call_tool("look", meta={"trio-mcp/remainingMs": told})
+    assert left == [math.inf]
