@@ -17,7 +17,7 @@ SERVER = """
     import trio
     from trio_mcp import Limits, Server
 
-    server = Server("sleeper", limits=Limits(drain_timeout=0.5))
+    server = Server("sleeper", limits=Limits(drain_timeout=2))
 
     @server.tool
     async def sleep(milliseconds: int) -> str:

@@ -119,6 +119,20 @@ async def sleep(ms: float, ctx: RequestContext) -> str:
     return f"slept {ms:g}"
 
 
+async def made(file: str) -> None:
+    """Wait until there is such a file. A test can make one when nothing more can be said over the wire."""
+    while not os.path.exists(file):  # noqa: ASYNC110, ASYNC240 - files cannot be waited for, only looked at
+        await trio.sleep(0.005)
+
+
+@server.tool
+async def hold(file: str, ctx: RequestContext) -> str:
+    """Go on until there is such a file."""
+    with journal(ctx, "hold"):
+        await made(file)
+    return "let go"
+
+
 @server.tool
 async def stubborn(ms: float, ctx: RequestContext, then: Literal["return", "raise"] = "return") -> str:
     """Swallow the cancel, then return or raise."""
@@ -133,8 +147,9 @@ async def stubborn(ms: float, ctx: RequestContext, then: Literal["return", "rais
 
 
 @server.tool
-async def cleanup(ms: float, ctx: RequestContext, child: bool = False) -> str:
-    """Wait for ever; clean up for ``ms`` in a shielded scope. ``child``: own a process (event ``child``)."""
+async def cleanup(ctx: RequestContext, ms: float = 0, until: str | None = None, child: bool = False) -> str:
+    """Wait for ever; clean up for ``ms``, or until there is a file ``until``, in a shielded scope. ``child``: own a
+    process (event ``child``)."""
     process = None
     with journal(ctx, "cleanup"):
         if child:
@@ -145,7 +160,10 @@ async def cleanup(ms: float, ctx: RequestContext, child: bool = False) -> str:
         finally:
             with trio.CancelScope(shield=True):
                 note(call_of(ctx), "cleanup", "cleaning")
-                await trio.sleep(ms / 1000)
+                if until is None:
+                    await trio.sleep(ms / 1000)
+                else:
+                    await made(until)
                 if process is not None:
                     process.kill()
                     await process.wait()

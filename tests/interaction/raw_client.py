@@ -117,6 +117,19 @@ class RawClient(Conversation):
         self.journal.wait_for("start", call=request_id)
         return request_id
 
+    @property
+    def gate(self) -> str:
+        """The file that `let_go` makes."""
+        return f"{self.journal.path}.gate"
+
+    def held(self, **options: Any) -> Any:
+        """Send a tool call that goes on until `let_go`, and wait until it has started; its id."""
+        return self.started("hold", {"file": self.gate}, **options)
+
+    def let_go(self) -> None:
+        """End what is held."""
+        Path(self.gate).touch()
+
     def notify(self, method: str, params: Any = None) -> None:
         """Send a notification."""
         self.send({"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})})

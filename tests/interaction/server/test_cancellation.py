@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.interaction.harness import is_alive, threads_of, wait_until
 from tests.interaction.raw_client import LATEST_LEGACY, LEGACY, RawClient, Start, across, serving
+from tests.patience import PATIENCE
 
 
 def test_can_01_cancel_stops_the_handler_and_is_not_answered(client: RawClient) -> None:
@@ -100,7 +101,7 @@ CANCELS: dict[str, Any] = {
 
 def test_can_05_cancels_that_make_no_sense_are_ignored(client: RawClient) -> None:
     assert client.text(client.call("echo", {"text": "x"}, id="done")) == "x"
-    survivor = client.started("sleep", {"ms": 200}, id=1)
+    survivor = client.held(id=1)
     before = len(client.messages)
     for params in CANCELS.values():
         client.notify("notifications/cancelled", params)
@@ -108,7 +109,8 @@ def test_can_05_cancels_that_make_no_sense_are_ignored(client: RawClient) -> Non
     client.write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4711},"more":true}\n')
     client.ping()
     assert len(client.messages) == before + 1
-    assert client.text(survivor) == "slept 200"
+    client.let_go()
+    assert client.text(survivor) == "let go"
     assert client.finish() == 0
     assert client.stderr() == ""
 
@@ -132,32 +134,33 @@ def test_can_09_cancel_of_initialize_is_ignored(start: Start, revision: str) -> 
         assert client.echo("works") == "works"
 
 
-def test_can_14_cleanup_runs_beside_other_calls_and_once(client: RawClient) -> None:
-    client.started("cleanup", {"ms": 600, "child": True}, id=1)
-    (child,) = client.journal.wait_for("child", call=1)
-    client.silent_about(1)
-    client.cancel(1)
-    client.journal.wait_for("cleaning", call=1)
-    client.cancel(1, "again")
-    assert client.echo("meanwhile") == "meanwhile"
-    assert "finally" not in client.journal.events(1), "the other call had to wait for the cleanup"
-    client.journal.wait_for("finally", call=1)
-    client.cancel(1, "and again")
-    assert not is_alive(child["pid"])
-    assert client.finish() == 0
-    assert client.journal.events(1) == ["start", "child", "cleaning", "cancelled", "finally"]
-    assert client.replies(1) == []
-    assert client.stderr() == ""
+def test_can_14_cleanup_runs_beside_other_calls_and_once(start: Start, era: str) -> None:
+    with start(revision=era, limits={"cleanup_grace": PATIENCE}) as client:
+        client.started("cleanup", {"until": client.gate, "child": True}, id=1)
+        (child,) = client.journal.wait_for("child", call=1)
+        client.silent_about(1)
+        client.cancel(1)
+        client.journal.wait_for("cleaning", call=1)
+        client.cancel(1, "again")
+        assert client.echo("meanwhile") == "meanwhile", "without waiting for the cleanup"
+        client.let_go()
+        client.journal.wait_for("finally", call=1)
+        client.cancel(1, "and again")
+        assert not is_alive(child["pid"])
+        assert client.finish() == 0
+        assert client.journal.events(1) == ["start", "child", "cleaning", "cancelled", "finally"]
+        assert client.replies(1) == []
+        assert client.stderr() == ""
 
 
 def test_can_14_cleanup_past_its_grace_is_reported_and_blocks_nothing(start: Start) -> None:
     with start(limits={"cleanup_grace": 0.1, "max_in_flight": 1}, revision=LATEST_LEGACY) as client:
-        client.started("cleanup", {"ms": 1000}, id=1)
+        client.started("cleanup", {"until": client.gate}, id=1)
         client.cancel(1)
         assert client.echo("in its place") == "in its place"  # the only slot was given to this one
-        assert "finally" not in client.journal.events(1)
         assert "still runs" in client.stderr()
         assert "fixture_server.py" in client.stderr(), "the report names the line where the handler is"
+        client.let_go()
         client.journal.wait_for("finally", call=1)
         assert client.finish() == 0
 

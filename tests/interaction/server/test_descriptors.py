@@ -77,7 +77,8 @@ KINDS: dict[str, Callable[[], Any]] = {
 def on_ends(tmp_path: Path, ends: Ends) -> AbstractContextManager[RawClient]:
     """The fixture server on these ends, opened."""
     their_in, their_out, wire = ends
-    return serving(tmp_path, stdio=(their_in, their_out), wire=wire, revision=LATEST_LEGACY)
+    limits = {"drain_timeout": PATIENCE}
+    return serving(tmp_path, stdio=(their_in, their_out), wire=wire, revision=LATEST_LEGACY, limits=limits)
 
 
 def is_blocking(*fds: int) -> list[bool]:

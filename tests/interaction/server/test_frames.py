@@ -64,10 +64,11 @@ def test_rpc_02_end_of_the_old_request_does_not_free_the_id_of_the_new_one(clien
 
 
 def test_rpc_02_id_in_flight_is_refused_and_the_first_is_untouched(client: RawClient) -> None:
-    client.started("sleep", {"ms": 500}, id=7)
+    client.held(id=7)
     assert client.error(client.call("echo", {"text": "again"}, id=7))["code"] == -32600
     assert client.text(client.call("echo", {"text": "another type"}, id="7")) == "another type"
-    assert client.text(7) == "slept 500"
+    client.let_go()
+    assert client.text(7) == "let go"
 
 
 def test_rpc_03_ids_come_back_with_their_type_and_value(client: RawClient) -> None:

@@ -84,15 +84,16 @@ def test_api_03_modern_requests_need_no_handshake_and_both_eras_share_a_connecti
 
 @pytest.mark.parametrize(("transport", "revision"), across(ERAS))
 def test_shd_01_sigterm_refuses_new_work_finishes_short_work_and_cancels_long_work(start: Start, revision: str) -> None:
-    with start(revision=revision) as client:
-        short = [client.started("sleep", {"ms": 200}) for _ in range(3)]
+    with start(revision=revision, limits={"drain_timeout": 3}) as client:
+        short = [client.held() for _ in range(3)]
         client.started("sleep", {"ms": 60_000}, id="long")
         client.silent_about("long")
         os.kill(client.pid, signal.SIGTERM)
         refused = wait_until(lambda: client.reply(client.call("echo", {"text": "new"})).get("error"))
         assert refused["code"] == -31000
         client.ping()  # still answered, so that nobody takes us for dead
-        assert [client.text(request_id) for request_id in short] == ["slept 200"] * 3
+        client.let_go()
+        assert [client.text(request_id) for request_id in short] == ["let go"] * 3
         client.drain()
         assert client.wait() == 0
         (cancelled,) = client.journal.entries("cancelled", call="long")

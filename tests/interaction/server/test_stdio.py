@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.interaction.harness import cpu_seconds, is_alive, resident_bytes, wait_until
 from tests.interaction.raw_client import FIXTURE, LATEST_LEGACY, MODERN, RawClient, serving
+from tests.patience import PATIENCE
 
 ERAS = (LATEST_LEGACY, MODERN)
 MIB = 2**20
@@ -40,17 +41,19 @@ def test_std_01_server_that_was_never_spoken_to_exits_too(tmp_path: Path) -> Non
         assert client.stderr() == ""
 
 
-def test_std_01_accepted_work_is_finished_after_the_end_of_input(client: RawClient) -> None:
+@pytest.mark.parametrize("era", ERAS)
+def test_std_01_accepted_work_is_finished_after_the_end_of_input(tmp_path: Path, era: str) -> None:
     """DESIGN ruling 14: what was accepted is answered, up to the drain bound; then it is cancelled."""
-    client.started("sleep", {"ms": 200}, id=1)
-    client.started("sleep", {"ms": 60_000}, id=2)
-    client.silent_about(2)
-    assert client.finish() == 0
-    assert client.text(1) == "slept 200"
-    (cancelled,) = client.journal.entries("cancelled", call=2)
-    assert cancelled["cause"] == "shutdown"
-    assert client.journal.events(2) == ["start", "cancelled", "finally"]
-    assert client.journal.entries("end", tool="lifespan"), "the lifespan is left after the last request"
+    with serving(tmp_path, revision=era, limits={"drain_timeout": 3}) as client:
+        client.started("sleep", {"ms": 200}, id=1)
+        client.started("sleep", {"ms": 60_000}, id=2)
+        client.silent_about(2)
+        assert client.finish() == 0
+        assert client.text(1) == "slept 200"
+        (cancelled,) = client.journal.entries("cancelled", call=2)
+        assert cancelled["cause"] == "shutdown"
+        assert client.journal.events(2) == ["start", "cancelled", "finally"]
+        assert client.journal.entries("end", tool="lifespan"), "the lifespan is left after the last request"
 
 
 def test_std_01_process_leaves_nothing_behind_but_what_it_was_told_to(client: RawClient) -> None:
@@ -214,15 +217,20 @@ def test_std_11_stray_output_and_children_stay_off_the_wire(client: RawClient) -
 # STD-15: signals
 
 
+@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_std_15_signal_drains_closes_the_lifespan_and_exits(client: RawClient, number: signal.Signals) -> None:
-    client.started("sleep", {"ms": 300}, id=1)
-    os.kill(client.pid, number)
-    assert client.text(1) == "slept 300"
-    client.drain()
-    assert client.wait() == 0
-    assert client.stderr() == ""
-    assert [entry["event"] for entry in client.journal.entries(tool="lifespan")] == ["start", "end"]
+def test_std_15_signal_drains_closes_the_lifespan_and_exits(tmp_path: Path, era: str, number: signal.Signals) -> None:
+    with serving(tmp_path, revision=era, limits={"drain_timeout": PATIENCE}) as client:
+        client.held(id=1)
+        os.kill(client.pid, number)
+        # It has been taken when new work is refused.
+        wait_until(lambda: "error" in client.reply(client.call("echo", {"text": "new"})))
+        client.let_go()
+        assert client.text(1) == "let go"
+        client.drain()
+        assert client.wait() == 0
+        assert client.stderr() == ""
+        assert [entry["event"] for entry in client.journal.entries(tool="lifespan")] == ["start", "end"]
 
 
 def test_std_15_second_signal_shortens_the_wait(tmp_path: Path) -> None:

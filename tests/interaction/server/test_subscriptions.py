@@ -118,8 +118,10 @@ def test_mod_02_streams_end_while_accepted_work_goes_on(start: Start) -> None:
     with start(revision=MODERN, limits={"drain_timeout": 30.0}) as client:
         listen(client, "s", toolsListChanged=True)
         acknowledged(client, "s")
-        slow = client.started("sleep", {"ms": 300})
+        slow = client.held()
         os.kill(client.pid, signal.SIGTERM)
+        client.take(lambda m: is_of(m, "s") and "result" in m, "the end of the stream")
+        client.let_go()
         client.drain()
         assert client.wait() == 0
         order = [said(m) if is_of(m, "s") else m.get("id") for m in client.messages if "result" in m or is_of(m, "s")]
