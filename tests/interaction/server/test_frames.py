@@ -209,6 +209,7 @@ def test_rpc_05_members_of_a_batch_stand_on_their_own(start: Start, revision: st
             {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}},
         ])  # fmt: skip
         client.journal.wait_for("cancelled", call="victim")
+        client.reply(3)  # and with it all others
         client.ping()
         (batch,) = client.batches
         codes = sorted((str(m["id"]), m.get("error", {}).get("code", 0)) for m in batch)
