@@ -191,7 +191,7 @@ class World:
 
         try:
             result = await client.call_tool("work", {"number": number, "padding": padding}, on_progress=on_progress)
-        except (ConnectionLost, PeerError) as error:
+        except (ConnectionLost, PeerError, ProtocolViolation) as error:
             return type(error).__name__
         if result.is_error:
             return "failed"

@@ -147,10 +147,11 @@ def test_std_05_half_a_message_at_the_end_is_answered_as_unreadable(client: RawC
 
 
 def test_std_07_line_that_is_not_utf_8_costs_one_error(client: RawClient) -> None:
-    for garbage in (b"\xff\xfe", b'{"jsonrpc":"2.0","id":1,"method":"\xff"}', b"\xed\xa0\x80", b"\x00"):
+    named = b'{"jsonrpc":"2.0","id":1,"method":"\xff"}'
+    for garbage, request_id in ((b"\xff\xfe", None), (named, 1), (b"\xed\xa0\x80", None), (b"\x00", None)):
         client.write(garbage + b"\n")
         error = client.take(lambda m: "error" in m, "the error")
-        assert (error["id"], error["error"]["code"]) == (None, -32700)
+        assert (error["id"], error["error"]["code"]) == (request_id, -32700)
         client.ping()
     assert client.finish() == 0
     assert sum("error" in m for m in client.messages) == 4
