@@ -334,7 +334,7 @@ class DuplexChannel:
                 if call.on_notification is not None:
                     call.on_notification(event.notification, size)
             case events.StreamCancelled():
-                logger.debug("the peer ended stream %r: %.200r", event.request.id, event.reason)
+                logger.debug("the peer ended stream %.100r: %.200r", event.request.id, event.reason)
                 event.request.waiter.settle(Settled(None, None, self._notifications.received))
             case events.ProgressReceived():
                 self._progressed(event, size)

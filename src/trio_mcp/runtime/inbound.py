@@ -13,6 +13,7 @@ from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..spec.errors import TOO_BUSY
 from .batches import BatchReplies
 from .cancellation import DEADLINE_PASSED, CancelCause
+from .channel import ConnectionLost
 from .deadlines import Deadlines
 from .handler import NOT_NOW
 from .in_flight import InFlight
@@ -22,6 +23,7 @@ from .parking import Parking
 from .replies import Replies
 from .request_scope import Ask, RequestScope, current_request
 from .retry import Retry
+from .together import only_member
 
 if TYPE_CHECKING:
     from ..state.events import CancelReceived
@@ -175,11 +177,15 @@ class Inbound:
         request = scope.request
         if scope.finished:
             if failure is not None:
-                logger.debug("request %r failed after its cancel: %r", request.id, failure)
+                logger.debug("request %.100r failed after its cancel: %r", request.id, failure)
             return None
         if scope.instead is not None:
             return self._replies.result(request, scope.instead)
         if failure is not None:
+            if self._wiring.ending.is_set() and isinstance(only_member(failure), ConnectionLost):
+                # It asked a peer that is gone, which is nobody's fault: no traceback for each that hangs up.
+                logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
+                return self._replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
             return self._replies.failure(request, failure)
         if scope.cancelled_inside:
             own = CodedError(INTERNAL_ERROR, "The request was cancelled by its own handler")
@@ -192,7 +198,7 @@ class Inbound:
         """The peer gave up on one. Acted on at once, ahead of every queue."""
         scope = self._in_flight.find(event.request) or self.parking.find(event.request)
         if scope is not None:
-            logger.debug("request %r cancelled by the peer: %.200r", event.request.id, event.reason)
+            logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)
             self._cancel(scope, CancelCause.PEER, event.reason)
 
     def _expire(self, scope: RequestScope) -> None:
@@ -228,7 +234,7 @@ class Inbound:
         self._wiring.load.overrun += 1
         stack = "".join(traceback.StackSummary.extract(scope.stack()).format())
         logger.warning(
-            "%s (request %r) still runs %g s after its cancel; it no longer counts as in flight. It is at:\n%s",
+            "%s (request %.100r) still runs %g s after its cancel; it no longer counts as in flight. It is at:\n%s",
             scope.request.method.name,
             scope.request.id,
             self._wiring.limits.cleanup_grace,

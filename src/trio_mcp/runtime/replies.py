@@ -49,7 +49,7 @@ class Replies:
             return self.failure(request, error)
 
     def _unsendable(self, request: InboundRequest, reason: str, told: str) -> bytes:
-        logger.error("%s (request %r) gave what cannot be sent: %s", request.method.name, request.id, reason)
+        logger.error("%s (request %.100r) gave what cannot be sent: %s", request.method.name, request.id, reason)
         return self.error(request, CodedError(INTERNAL_ERROR, told))
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
@@ -65,7 +65,7 @@ class Replies:
         single = only_member(failure)
         if isinstance(single, CodedError):
             return self.error(request, single)
-        logger.error("%s (request %r) failed", request.method.name, request.id, exc_info=failure)
+        logger.error("%s (request %.100r) failed", request.method.name, request.id, exc_info=failure)
         return self.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
 
 
@@ -74,7 +74,7 @@ def _look_at_keys(request: InboundRequest, meta: Any) -> None:
     try:
         check_meta_keys(meta)
     except ValueError as error:
-        logger.warning("the result of %s (request %r): %s", request.method.name, request.id, error)
+        logger.warning("the result of %s (request %.100r): %s", request.method.name, request.id, error)
 
 
 def error_line(reply: ErrorResponse) -> bytes:

@@ -108,7 +108,7 @@ class ConnectionState(RequestTables):
                 call = None if message.id is None else self._outbound.pop(message.id, None)
                 if call is None:
                     return Ignored(
-                        f"an error for no request in flight: {message.message}", noteworthy=message.id is None
+                        f"an error for no request in flight: {message.message[:200]!r}", noteworthy=message.id is None
                     )
                 return ErrorReceived(call, message)
             case Unreadable():
@@ -155,7 +155,7 @@ class ConnectionState(RequestTables):
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests.
             return Ignored(f"a request of the server in a modern revision: {message.method[:200]}", noteworthy=True)
         if request_id in self._inbound:
-            return _refuse(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r} is already in flight")
+            return _refuse(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r:.100} is already in flight")
         params: dict[str, Any] = message.params if message.params is not None else {}
         if type(params) is not dict:
             return _refuse(request_id, INVALID_PARAMS, "Invalid params: the parameters are an object")

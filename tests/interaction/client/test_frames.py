@@ -139,7 +139,7 @@ async def test_std_08_a_line_beyond_the_limit_is_skipped_without_being_kept(tmp_
         handshake()
         call = until("tools/call")
         chunk = b"x" * (1 << 20)
-        for _ in range(200):
+        for _ in range(1024):
             write(chunk)
         write(b"\n")
         text(call, "after the flood")
