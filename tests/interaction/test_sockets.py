@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import signal
 import socket
 import stat
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from tests.interaction.websocket.servers import watched_server
 from tests.patience import PATIENCE
 
 from trio_mcp import CancelCause, Client, ConnectionLost, Limits, open_tcp, open_unix, serve_tcp, serve_unix
+from trio_mcp.transports.sockets import unix_listener
 
 
 async def test_clients_call_a_server_over_tcp() -> None:
@@ -56,14 +60,16 @@ async def test_a_tcp_client_that_stops_sending_still_gets_its_answers() -> None:
     assert b'"slept"' in received
 
 
-async def test_a_web_page_cannot_talk_to_the_port_through_a_form() -> None:
+@pytest.mark.parametrize("address", ["/", "/" + "x" * 70_000], ids=["short", "longer than a message may be"])
+async def test_a_web_page_cannot_talk_to_the_port_through_a_form(address: str) -> None:
     watched = watched_server()
+    limits = Limits(max_message_bytes=65536)
     with trio.fail_after(PATIENCE):
-        async with serving(serve_tcp, watched.server, port=0) as listeners:
+        async with serving(serve_tcp, watched.server, port=0, limits=limits) as listeners:
             stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
             async with stream:
                 body = f"{initialize()}\n{call(1, 'tools/call', {'name': 'hang'})}\n"
-                await stream.send_all(f"POST / HTTP/1.1\r\nHost: x\r\n\r\n{body}".encode())
+                await stream.send_all(f"POST {address} HTTP/1.1\r\nHost: x\r\n\r\n{body}".encode())
                 assert b"".join([data async for data in stream]) == b""
     assert not watched.started.is_set()
 
@@ -130,6 +136,93 @@ async def test_the_socket_of_a_live_server_is_left_alone(tmp_path: Path) -> None
                 await serve_unix(watched_server().server, path)
             async with open_unix(path) as client:
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_of_servers_that_start_together_one_gets_the_socket_of_a_dead_one(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+        dead.listen()
+    ready, settled = threading.Barrier(8), threading.Barrier(8)
+
+    async def listen() -> bool:
+        ready.wait(PATIENCE)
+        try:
+            with unix_listener(path):
+                settled.wait(PATIENCE)  # nobody goes before all have tried
+            return True
+        except OSError as error:
+            settled.wait(PATIENCE)
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+
+    async def start() -> None:
+        listening.append(await trio.to_thread.run_sync(trio.run, listen))
+
+    listening: list[bool] = []
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(start)
+    assert listening.count(True) == 1
+    assert not path.exists()
+
+
+async def test_a_server_does_not_look_at_sockets_while_another_one_does(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.sock"
+    other = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with socket.socket(socket.AF_UNIX) as starting:
+            starting.bind(str(path))  # and does not listen yet
+            with pytest.raises(OSError, match="locked"):
+                await serve_unix(watched_server().server, path)
+        assert path.exists()
+    finally:
+        os.close(other)
+
+
+async def test_a_mask_that_lets_everybody_in_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.sock"
+    mask = os.umask(0)
+    try:
+        async with serving(serve_unix, watched_server().server, path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    finally:
+        os.umask(mask)
+
+
+async def test_a_link_to_nothing_is_left_alone_and_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.sock"
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="a link to nothing"):
+        await serve_unix(watched_server().server, path)
+    assert path.is_symlink()
+
+
+async def test_a_link_to_a_file_is_left_alone_and_so_is_the_file(tmp_path: Path) -> None:
+    precious, path = tmp_path / "precious", tmp_path / "mcp.sock"
+    precious.write_text("data")
+    path.symlink_to(precious)
+    with pytest.raises(OSError, match="no socket"):
+        await serve_unix(watched_server().server, path)
+    assert path.is_symlink()
+    assert precious.read_text() == "data"
+
+
+async def test_a_path_that_no_socket_can_have_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="too long"):
+        await serve_unix(watched_server().server, tmp_path / ("x" * 200))
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_socket_that_was_removed_meanwhile_hurts_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.sock"
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_unix, watched_server().server, path), open_unix(path) as client:
+            path.unlink()
+            assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
 async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:

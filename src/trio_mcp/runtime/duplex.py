@@ -51,7 +51,8 @@ logger = logging.getLogger("trio_mcp")
 
 _READING_MARKS: Final = 64
 _NOTICES_KEPT: Final = 10_000
-_LEAST_FLUSH: Final = 0.5
+_LEAST_FLUSH: Final = 0.4
+"""With the half second that a transport waits for the peer's own end, less than the second that leaving may take."""
 
 
 class DuplexChannel:

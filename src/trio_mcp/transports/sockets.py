@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import socket
 import stat
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 import trio
 
-from ..runtime.channel import ConnectionLost
+from ..runtime.channel import ConnectionLost, UnreadableFrame
 from .lines import LineChannel
 
 __all__ = ["SocketLineChannel", "unix_listener"]
 
 _HTTP: Final = re.compile(rb"[A-Z]{3,20} \S+ HTTP/\d")
+_TOO_LONG_HTTP: Final = re.compile(rb"[A-Z]{3,20} ")
+"""All that is known of a request whose address is longer than a message may be. No message begins like this."""
 _LINGER: Final = 0.5
 _BACKLOG: Final = 128
+_LOCK_TRIES: Final = 100
+_LOCK_WAIT: Final = 0.01
 
 
 class SocketLineChannel(LineChannel):
@@ -37,9 +43,14 @@ class SocketLineChannel(LineChannel):
 
     async def receive(self) -> bytes | bytearray:
         """See `MessageChannel.receive`."""
-        line = await super().receive()
+        try:
+            line = await super().receive()
+        except UnreadableFrame as error:
+            if _TOO_LONG_HTTP.match(error.head):
+                raise _speaks_http() from None
+            raise
         if _HTTP.match(line):
-            raise ConnectionLost("the peer speaks HTTP; this is a stream of lines")
+            raise _speaks_http()
         return line
 
     async def aclose(self) -> None:
@@ -62,18 +73,23 @@ class SocketLineChannel(LineChannel):
             await trio.aclose_forcefully(stream)
 
 
+def _speaks_http() -> ConnectionLost:
+    return ConnectionLost("the peer speaks HTTP; this is a stream of lines")
+
+
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
     """Listen on the Unix socket ``path``, mode 0600, and remove it afterwards. Raises `OSError`: see `serve_unix`."""
     name = os.fspath(path)
-    _remove_stale(name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
-        bound.bind(name)
-        ours = os.stat(name)
-        try:
+        with _alone_in(os.path.dirname(name) or os.curdir):
+            _remove_stale(name)
+            bound.bind(name)
             # Nobody can connect before it listens, so the mode is in force from the start.
             os.chmod(name, 0o600)
             bound.listen(_BACKLOG)
+        ours = os.stat(name)
+        try:
             yield trio.SocketListener(trio.socket.from_stdlib_socket(bound))
         finally:
             with suppress(FileNotFoundError):
@@ -81,10 +97,34 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
                     os.unlink(name)
 
 
+@contextmanager
+def _alone_in(directory: str) -> Generator[None]:
+    """Inside, no other server looks for stale sockets in ``directory``: one that was bound a moment ago, and does not
+    listen yet, would be taken for that."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _lock(fd, directory)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int, directory: str) -> None:
+    # It is held for as long as a few system calls take, so an event for it would be no gain.
+    for _ in range(_LOCK_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOCK_WAIT)
+    raise OSError(errno.EAGAIN, "somebody keeps this directory locked", directory)
+
+
 def _remove_stale(name: str) -> None:
     try:
         mode = os.stat(name).st_mode
     except FileNotFoundError:
+        if os.path.islink(name):
+            raise OSError(errno.EEXIST, "this is a link to nothing, so it is left alone", name) from None
         return
     if not stat.S_ISSOCK(mode):
         raise OSError(errno.EEXIST, "this is no socket, so it is left alone", name)

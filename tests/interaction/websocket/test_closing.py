@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import os
 import signal
 from contextlib import AsyncExitStack
@@ -10,15 +12,18 @@ from functools import partial
 
 import pytest
 import trio
-from tests.interaction.websocket.raw_peer import connected, masked_frame, port_of, serving
+from tests.interaction.websocket.raw_peer import RawPeer, connected, masked_frame, port_of, serving
 from tests.interaction.websocket.servers import Watched, watched_server
 from tests.patience import LONG, PATIENCE
-from trio.testing import MockClock
-from wsproto.events import CloseConnection
+from trio.testing import MockClock, lockstep_stream_pair
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, CloseConnection
 
 from trio_mcp import CancelCause, ConnectionLost, Limits, LogLevel, LogParams, open_websocket, serve_websocket
+from trio_mcp.client.opening import open_client
 from trio_mcp.transports.coalescing import CoalescingStream
 from trio_mcp.transports.frames import CLOSE_FRAME
+from trio_mcp.transports.websocket import WebSocketChannel
 
 served = partial(serving, serve_websocket)
 
@@ -111,6 +116,29 @@ async def test_a_client_leaves_with_messages_unread() -> None:
                     await flooded.wait()
                     nursery.cancel_scope.cancel()
             await watched.ended.wait()
+
+
+async def test_a_client_leaves_a_server_that_reads_no_more_within_a_second(autojump_clock: MockClock) -> None:
+    ours, theirs = lockstep_stream_pair()
+    deaf = RawPeer(theirs, WSConnection(ConnectionType.SERVER))
+
+    async def open_and_read_no_more() -> None:
+        await deaf.next()
+        await deaf.send(AcceptConnection(subprotocol="mcp"))
+        version, info = "2025-11-25", {"name": "deaf", "version": "1"}
+        result = {"protocolVersion": version, "capabilities": {}, "serverInfo": info}
+        await deaf.say(json.dumps({"jsonrpc": "2.0", "id": (await deaf.message())["id"], "result": result}))
+        await deaf.message()
+
+    channel = WebSocketChannel(ours, 65536, ping_interval=math.inf, ping_timeout=math.inf, close_code=1000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(open_and_read_no_more)
+        await nursery.start(channel.connect, "deaf", "/mcp", [])
+        async with open_client(channel, era="legacy") as client:
+            with trio.move_on_after(1):
+                await client.ping()
+            left = trio.current_time()
+        assert trio.current_time() - left < 1
 
 
 async def test_the_client_sees_why_the_server_closed() -> None:
