@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import trio
 
+from ..state.requests import InboundRequest
 from .limits import Limits
 from .load import Load
 from .request_scope import RequestScope
@@ -48,22 +49,22 @@ class InFlight:
         limits = self._limits
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
-        return self._is_within(size, kept, parked=parked)
+        return self._is_within(size, kept, 0 if parked else 1)
 
-    def _is_within(self, size: int, kept: int, *, parked: bool = False) -> bool:
+    def _is_within(self, size: int, kept: int, more: int) -> bool:
         limits, others = self._limits, self._bytes - kept
         if others and others + size > limits.max_inbound_bytes:
             return False
-        return self._load.has_room(size, limits, kept=kept, more=0 if parked else 1)
+        return self._load.has_room(size, limits, kept, more)
 
     def admit(self, scope: RequestScope) -> bool:
         """Start it, or let it wait for its turn. False when a bound is reached: it never runs then."""
-        size = scope.request.size
-        if scope.request.method.streams:
-            return self._is_within(size, 0) and self._admit_stream(scope)
-        if not self.has_room(size, scope.size):
+        request = scope.request
+        if request.method.streams:
+            return self._is_within(request.size, 0, 1) and self._admit_stream(scope)
+        if not self.has_room(request.size, scope.size):
             return False
-        self._keep(scope)
+        self._keep(scope, request)
         if self._slots < self._limits.max_in_flight:
             self._run(scope)
         else:
@@ -76,14 +77,14 @@ class InFlight:
             return False
         self._streams += 1
         self._load.listening += 1
-        self._keep(scope)
+        self._keep(scope, scope.request)
         self._start(scope)
         return True
 
-    def _keep(self, scope: RequestScope) -> None:
-        self._scopes[scope.request] = scope
-        more = scope.request.size - scope.size  # the next round says again what the one before it said
-        scope.size += more
+    def _keep(self, scope: RequestScope, request: InboundRequest) -> None:
+        self._scopes[request] = scope
+        more = request.size - scope.size  # the next round says again what the one before it said
+        scope.size = request.size
         self._bytes += more
         self._load.inbound_bytes += more
 
@@ -135,9 +136,9 @@ class InFlight:
 
     def ended(self, scope: RequestScope) -> None:
         """It is over, and so is all that was kept for it. Idempotent."""
-        self._bytes -= scope.size
-        self._load.inbound_bytes -= scope.size
-        scope.size = 0
+        size, scope.size = scope.size, 0
+        self._bytes -= size
+        self._load.inbound_bytes -= size
         self._remove(scope)
 
     def _remove(self, scope: RequestScope) -> None:

@@ -169,7 +169,8 @@ class Inbound:
             elif line is not None and answered:
                 self._outbox.put(line)
             self.overruns.forget(scope)
-            self.deadlines.forget(scope)
+            if scope.due != math.inf:
+                self.deadlines.forget(scope)
             self._in_flight.ended(scope)
 
     def _reply_line(self, scope: RequestScope, result: Any, failure: BaseException | None) -> bytes | None:

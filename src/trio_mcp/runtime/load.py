@@ -48,7 +48,7 @@ class Load:
     overrun: int = 0
     dropped_logs: int = 0
 
-    def has_room(self, size: int, limits: Limits, *, kept: int = 0, more: int = 1) -> bool:
+    def has_room(self, size: int, limits: Limits, kept: int, more: int) -> bool:
         """Whether ``more`` requests, and ``size`` bytes in the place of ``kept`` ones, are within the bounds of the
         whole server."""
         if self.in_flight + self.queued + self.listening + self.parked + more > limits.max_server_requests:
