@@ -66,7 +66,8 @@ class InFlight:
             return False
         self._keep(scope, request)
         if self._slots < self._limits.max_in_flight:
-            self._run(scope)
+            self._take_slot(scope)
+            self._start(scope)
         else:
             self._waiting.append(scope)
             self._load.queued += 1
@@ -87,10 +88,6 @@ class InFlight:
         scope.size = request.size
         self._bytes += more
         self._load.inbound_bytes += more
-
-    def _run(self, scope: RequestScope) -> None:
-        self._take_slot(scope)
-        self._start(scope)
 
     def _take_slot(self, scope: RequestScope) -> None:
         scope.holds_slot = True
@@ -132,7 +129,9 @@ class InFlight:
         self._load.in_flight -= 1
         while self._waiting and self._slots < self._limits.max_in_flight:
             self._load.queued -= 1
-            self._run(self._waiting.popleft())
+            scope = self._waiting.popleft()
+            self._take_slot(scope)
+            self._start(scope)
 
     def ended(self, scope: RequestScope) -> None:
         """It is over, and so is all that was kept for it. Idempotent."""

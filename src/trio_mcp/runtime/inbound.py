@@ -159,7 +159,8 @@ class Inbound:
                     await self._outbox.room(REQUEST_MARKS)
         finally:
             del failure  # its traceback knows this frame, so that only the garbage collector could part them
-            scope.close()
+            if not scope.finished:
+                scope.close()
             scope.let_go()
             if span is not None:
                 span.end(result)

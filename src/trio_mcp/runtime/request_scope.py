@@ -233,7 +233,8 @@ class RequestScope(Logged, Asking):
             self.nursery.cancel_scope.cancel(reason=words)
         if self.reply_scope is not None:
             self.reply_scope.cancel(reason=words)
-        self._end_rounds()
+        if self.rounds is not None:  # after the cancel of the nursery, so that its tasks learn of that instead
+            self.rounds.end()
         return True
 
     @property
@@ -328,10 +329,6 @@ class RequestScope(Logged, Asking):
         if self._event is not None:
             self._event.set()
         self.nursery.cancel_scope.cancel(reason=reason)
-        self._end_rounds()
-
-    def _end_rounds(self) -> None:
-        """After the cancel of the nursery, so that its tasks learn of that instead."""
         if self.rounds is not None:
             self.rounds.end()
 
@@ -340,7 +337,8 @@ class RequestScope(Logged, Asking):
         assert self.nursery is not None, "it has run"
         self.cancelled_inside = self.nursery.cancel_scope.cancelled_caught
         self.nursery = None
-        self._end_rounds()
+        if self.rounds is not None:
+            self.rounds.end()
 
     def close(self) -> None:
         """The handler is done: let the latest progress out, and nothing after it."""
@@ -351,7 +349,8 @@ class RequestScope(Logged, Asking):
     def let_go(self) -> None:
         """It is over: nothing is kept alive by it, and it by nothing (the task's context holds this scope)."""
         self.is_over = True
-        self._end_rounds()
+        if self.rounds is not None:
+            self.rounds.end()
         self.task = self.nursery = self.reply_scope = self.reporter = self.rounds = self.instead = self._log = None
 
     def stack(self) -> Any:
