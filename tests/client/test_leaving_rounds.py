@@ -323,7 +323,7 @@ async def test_plain_def_handlers_run_in_the_threads_of_the_connection() -> None
     busy: list[int] = []
 
     def count(_: object) -> dict[str, Any]:
-        busy.append(client.duplex.wiring.workers.borrowed_tokens)
+        busy.append(client.duplex.wiring.workers.running.borrowed_tokens)
         return {}
 
     async def script(peer: RoundsPeer) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, Literal
 
 import pytest
 import trio
+import trio.testing
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
@@ -13,9 +15,11 @@ from trio_mcp import (
     CancelCause,
     CreateMessageResult,
     Limits,
+    PeerError,
     Progress,
     RequestContext,
     Server,
+    TextContent,
     WorkerContext,
     open_memory,
 )
@@ -163,6 +167,136 @@ async def test_a_thread_waiting_for_its_turn_never_starts_once_cancelled() -> No
         await client.ping()  # the cancel has arrived before this
         release.set()
     assert ran == [1]
+
+
+ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_handlers_in_threads_that_wait_for_users_keep_no_other_from_running(
+    era: Literal["legacy", "modern"],
+) -> None:
+    server = Server("s", limits=Limits(worker_threads=2, max_asking_threads=4))
+    asked, answer = trio.Event(), trio.Event()
+    waiting = 0
+
+    @server.tool
+    def order(ctx: WorkerContext) -> str:
+        return ctx.elicit("Really?", {"type": "object", "properties": {}}).action
+
+    @server.tool
+    def echo(text: str) -> str:
+        return text
+
+    async def think(_: Any) -> dict[str, Any]:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 4:
+            asked.set()
+        await answer.wait()
+        return {}
+
+    results: list[str] = []
+    async with open_memory(server, era=era, elicitation=think) as client, trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            results.append((await client.call_tool("order")).text)
+
+        for _ in range(4):
+            nursery.start_soon(call)
+        with trio.fail_after(PATIENCE):
+            await asked.wait()
+            assert (await client.call_tool("echo", {"text": "still here"})).text == "still here"
+            with pytest.raises(PeerError, match="too many handlers in threads wait for answers") as caught:
+                await client.call_tool("order")
+            assert caught.value.code == -31000
+            answer.set()
+    assert results == ["accept"] * 4
+
+
+async def test_a_thread_that_has_its_answer_waits_for_its_turn_to_go_on() -> None:
+    server = Server("s", limits=Limits(worker_threads=1))
+    asked, answer, going_on = trio.Event(), trio.Event(), threading.Event()
+    busy, release = trio.Event(), threading.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    @server.tool
+    def order(ctx: WorkerContext) -> None:
+        ctx.elicit("Really?", {"type": "object", "properties": {}})
+        going_on.set()
+
+    @server.tool
+    def work() -> bool:
+        token.run_sync_soon(busy.set)
+        release.wait(PATIENCE)
+        return going_on.is_set()
+
+    async def think(_: Any) -> dict[str, Any]:
+        asked.set()
+        await answer.wait()
+        return {}
+
+    async with open_memory(server, era="legacy", elicitation=think) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "order")
+        await asked.wait()
+
+        async def call() -> None:
+            assert (await client.call_tool("work")).text == "false"
+
+        nursery.start_soon(call)
+        await busy.wait()
+        answer.set()
+        await client.ping()
+        await trio.testing.wait_all_tasks_blocked()
+        release.set()
+    assert going_on.is_set()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_thread_that_is_cancelled_while_it_asks_gives_its_place_back_when_it_ends(
+    era: Literal["legacy", "modern"],
+) -> None:
+    server = Server("s", limits=Limits(worker_threads=1, max_asking_threads=1))
+
+    @server.tool
+    def order(ctx: WorkerContext) -> None:
+        ctx.elicit("Really?", {"type": "object", "properties": {}})
+
+    @server.tool
+    def echo(text: str) -> str:
+        return text
+
+    async def think(_: Any) -> dict[str, Any]:
+        asked.set()
+        return await trio.sleep_forever()
+
+    async with open_memory(server, era=era, elicitation=think) as client:
+        for _ in range(3):
+            asked = trio.Event()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "order")
+                await asked.wait()
+                nursery.cancel_scope.cancel()
+            with trio.fail_after(PATIENCE):
+                assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+                while server.statistics().in_flight or server.statistics().parked:
+                    await client.ping()
+
+
+async def test_raw_questions_can_be_asked_from_threads() -> None:
+    server = Server("s")
+
+    @server.tool
+    def ask(ctx: WorkerContext) -> list[Any]:
+        form = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+        say = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 1}
+        return [ctx.list_roots_raw()["roots"], ctx.elicit_raw(form)["action"], ctx.sample_raw(say)["model"]]
+
+    def model(_: Any) -> CreateMessageResult:
+        return CreateMessageResult("assistant", TextContent("ho"), "m")
+
+    async with open_memory(server, roots=[], elicitation=lambda _: {}, sampling=model) as client:
+        assert (await client.call_tool("ask")).structured_content == {"result": [[], "accept", "m"]}
 
 
 def test_a_passive_context_asks_nobody() -> None:

@@ -8,10 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
-import trio
-
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
-from ..runtime.workers import run_in_worker
+from ..runtime.workers import Workers, run_in_worker
 from ..spec.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
 from ..spec.converters import structure_params
 from ..spec.elicitation import ElicitFormParams, ElicitParams, ElicitResult, with_defaults
@@ -33,7 +31,7 @@ class Answers:
     """The handlers a client was opened with. Plain ``def`` ones run in threads that ``workers`` bounds; ``limits``
     of calls stand still while the user is asked."""
 
-    def __init__(self, settings: ClientSettings, workers: trio.CapacityLimiter, limits: CallLimits) -> None:
+    def __init__(self, settings: ClientSettings, workers: Workers, limits: CallLimits) -> None:
         self._settings = settings
         self._workers = workers
         self._limits = limits

@@ -11,6 +11,7 @@ import trio
 from ..runtime.calls import OnProgress
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
+from ..runtime.workers import Workers
 from ..spec.capabilities import ClientCapabilities, ServerCapabilities
 from ..spec.completion import (
     CompleteParams,
@@ -67,7 +68,7 @@ class Client:
 
     def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
         self._settings = settings
-        workers = trio.CapacityLimiter(settings.limits.worker_threads)
+        workers = Workers(settings.limits.worker_threads, settings.limits.max_asking_threads)
         self._limits = CallLimits(settings.call_timeout)
         self._answers = Answers(settings, workers, self._limits)
         self.callbacks = Callbacks(settings)

@@ -44,6 +44,7 @@ from .replies import Replies, error_line
 from .retry import Seal
 from .tracing import Tracing
 from .wiring import Wiring
+from .workers import Workers
 
 __all__ = ["DuplexChannel"]
 
@@ -72,7 +73,7 @@ class DuplexChannel:
         *,
         may_log: bool = False,
         server_info: dict[Revision, Any] | None = None,
-        workers: trio.CapacityLimiter | None = None,
+        workers: Workers | None = None,
         load: Load | None = None,
         peer: Peer = NOBODY_KNOWN,
         stateless: bool = False,
@@ -88,7 +89,7 @@ class DuplexChannel:
             limits,
             self.outbox,
             LateProgress(),
-            workers or trio.CapacityLimiter(limits.worker_threads),
+            workers or Workers(limits.worker_threads, limits.max_asking_threads),
             may_log,
             trio.lowlevel.current_trio_token(),
             load or Load(),

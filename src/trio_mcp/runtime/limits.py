@@ -66,8 +66,10 @@ class Limits:
     max_server_bytes: int = _bound(512 * 1024 * 1024)
     """Bytes on the wire of all those requests. Beyond it as ``max_inbound_bytes``."""
     worker_threads: int = _bound(40)
-    """Threads for plain ``def`` handlers, for the whole server. Further calls wait for a free one. A handler that asks
-    its client keeps its thread while it waits, up to ``retry_timeout``: let those that ask be ``async def``."""
+    """Threads in which plain ``def`` handlers work, for the whole server. Further calls wait for a free one."""
+    max_asking_threads: int = _bound(200)
+    """Threads beside them, in which plain ``def`` handlers wait for an answer of their client, for the whole server.
+    Asking one question more fails with error -31000. Where many users are asked, let handlers be ``async def``."""
     progress_interval: float = _seconds(0.1)
     """Least time between two progress notifications of one request."""
     cleanup_grace: float = _seconds(5.0)

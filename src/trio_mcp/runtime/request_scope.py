@@ -26,6 +26,7 @@ from .progress import ProgressReporter
 from .remaining import due_of
 from .rounds import Asking, Question, Rounds
 from .wiring import Wiring
+from .workers import Workers
 
 __all__ = ["NEVER_LOGGED", "RequestScope", "current_request"]
 
@@ -207,7 +208,7 @@ class RequestScope(Logged, Asking):
         return self._event
 
     @property
-    def workers(self) -> trio.CapacityLimiter:
+    def workers(self) -> Workers:
         """Bounds the threads of plain ``def`` handlers."""
         return self.wiring.workers
 

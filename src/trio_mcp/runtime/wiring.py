@@ -12,6 +12,7 @@ from .load import Load
 from .outbox import Outbox
 from .peer import Peer
 from .retry import Seal
+from .workers import Workers
 
 __all__ = ["Wiring"]
 
@@ -24,7 +25,7 @@ class Wiring:
     limits: Limits
     outbox: Outbox
     late_progress: LateProgress
-    workers: trio.CapacityLimiter
+    workers: Workers
     """Bounds the threads of plain ``def`` handlers, across connections where it is shared."""
     may_log: bool
     """Handlers' log messages may go out."""

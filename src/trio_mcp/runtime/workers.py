@@ -8,32 +8,86 @@ import queue
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import outcome
 import trio
 
-__all__ = ["await_in_worker", "run_in_worker"]
+from ..jsonrpc.errors import CodedError
+from ..spec.errors import TOO_BUSY
+
+__all__ = ["Workers", "await_in_worker", "run_in_worker"]
 
 T = TypeVar("T")
 
 logger = logging.getLogger("trio_mcp")
 
-_nursery: ContextVar[trio.Nursery] = ContextVar("trio_mcp.worker_nursery")
-"""Where what a worker thread waits for runs, so that it is cancelled with the thread's call."""
+
+class Workers:
+    """The threads of plain handlers: up to ``running`` that work, and up to ``asking`` more that wait for an answer of
+    their peer. So nobody who waits for a thread waits for somebody's user."""
+
+    def __init__(self, running: int, asking: int) -> None:
+        self.running = trio.CapacityLimiter(running)
+        self.asking = 0
+        """How many wait for an answer now."""
+        self._most_asking = asking
+
+    def admit_asking(self) -> None:
+        """One more waits for an answer. Raises `CodedError` when it is one too many."""
+        if self.asking >= self._most_asking:
+            raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
+        self.asking += 1
 
 
-async def run_in_worker(call: Callable[[], T], limiter: trio.CapacityLimiter, grace: float) -> T:
-    """Run ``call`` in a thread under ``limiter`` and return what it returns.
+class _Place:
+    """That of one thread, from its start to its end, whoever has given it up meanwhile. It takes the limiter's place in
+    `trio.to_thread.run_sync`."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._asks = False
+
+    async def acquire_on_behalf_of(self, _: object) -> None:
+        await self._workers.running.acquire_on_behalf_of(self)
+
+    def release_on_behalf_of(self, _: object) -> None:
+        if self._asks:
+            self._workers.asking -= 1
+        else:
+            self._workers.running.release_on_behalf_of(self)
+
+    async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Let somebody else run until ``call`` has ended. When that is cancelled, the thread is to end, and does not
+        wait for its turn."""
+        workers = self._workers
+        workers.admit_asking()
+        self._asks = True
+        workers.running.release_on_behalf_of(self)
+        try:
+            return await call()
+        finally:
+            await workers.running.acquire_on_behalf_of(self)
+            self._asks = False
+            workers.asking -= 1
+
+
+_here: ContextVar[tuple[trio.Nursery, _Place]] = ContextVar("trio_mcp.worker")
+"""Where what a worker thread waits for runs, so that it is cancelled with the thread's call; and its place."""
+
+
+async def run_in_worker(call: Callable[[], T], workers: Workers, grace: float) -> T:
+    """Run ``call`` in one of the threads of ``workers`` and return what it returns.
 
     Cancelled, the thread learns it at its next `trio.from_thread.check_cancelled` or `await_in_worker` and has
-    ``grace`` seconds to end; then it is abandoned: it runs on, keeps its place in ``limiter``, and nobody looks at
+    ``grace`` seconds to end; then it is abandoned: it runs on, keeps its place in ``workers``, and nobody looks at
     its result (DESIGN ruling 8). A call that has not started by then never does.
     """
+    place = _Place(workers)
     async with trio.open_nursery() as nursery:
-        token = _nursery.set(nursery)
-        end = await outcome.acapture(_run_in_thread, call, limiter, grace)
-        _nursery.reset(token)  # the nursery knows this task, and its context is not to know the nursery
+        token = _here.set((nursery, place))
+        end = await outcome.acapture(_run_in_thread, call, place, grace)
+        _here.reset(token)  # the nursery knows this task, and its context is not to know the nursery
         nursery.cancel_scope.cancel(reason="the thread has ended")
     try:
         return end.unwrap()  # outside of the nursery, which would put an exception into a group
@@ -41,20 +95,23 @@ async def run_in_worker(call: Callable[[], T], limiter: trio.CapacityLimiter, gr
         del end  # the traceback of an exception knows this frame, and only the garbage collector could part them
 
 
-def await_in_worker(call: Callable[[], Awaitable[T]]) -> T:
+def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
     """From a thread that `run_in_worker` started: run ``call`` in trio and return what it returns.
 
-    Raises what it raises, and `trio.Cancelled` when the thread's call is cancelled meanwhile or was before.
+    ``asks``: it waits for the peer, so somebody else may run meanwhile. Raises what ``call`` raises, `trio.Cancelled`
+    when the thread's call is cancelled meanwhile or was before, and `CodedError` when too many ask.
     In any other thread of trio's it is `trio.from_thread.run`.
     """
-    nursery = _nursery.get(None)
-    if nursery is None:
+    here = _here.get(None)
+    if here is None:
         return trio.from_thread.run(_awaiting, call)
+    nursery, place = here
+    wait = place.while_asking if asks else _awaiting
     # trio would run it in a system task, which nothing cancels, since the thread may be abandoned.
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def run() -> None:
-        end = await outcome.acapture(_awaiting, call)
+        end = await outcome.acapture(wait, call)
         ends.put(end)
         try:
             if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
@@ -86,7 +143,7 @@ def _name(call: Callable[[], object]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-async def _run_in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter, grace: float) -> T:
+async def _run_in_thread(call: Callable[[], T], place: _Place, grace: float) -> T:
     token = trio.lowlevel.current_trio_token()
     ended = trio.Event()
     started = given_up = False
@@ -109,7 +166,7 @@ async def _run_in_thread(call: Callable[[], T], limiter: trio.CapacityLimiter, g
                 token.run_sync_soon(ended.set)
 
     try:
-        await trio.to_thread.run_sync(body, limiter=limiter, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(body, limiter=cast("Any", place), abandon_on_cancel=True)
     except trio.Cancelled:
         given_up = True
         ends.clear()

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar, Unpack, overload
 
 import attrs
-import trio
 
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
 from ..runtime.tracing import Tracing
+from ..runtime.workers import Workers
 from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..spec.lifecycle import Icon, Implementation
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
@@ -201,7 +201,7 @@ class Server:
         ``stateless``: nothing is kept between requests, so handlers cannot ask their client, and there is no
         ``resources/subscribe``. ``subscriptions/listen`` is one request, and is served."""
         limits = limits or self.limits
-        workers = trio.CapacityLimiter(limits.worker_threads)
+        workers = Workers(limits.worker_threads, limits.max_asking_threads)
         async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
             yield RunningServer(self, value, limits, workers, stateless)
 
@@ -219,7 +219,7 @@ class RunningServer:
     lifespan: Any
     """What the lifespan yielded."""
     limits: Limits
-    workers: trio.CapacityLimiter
+    workers: Workers
     """Bounds the threads of all its connections together."""
     stateless: bool = False
     """Nothing is kept between requests."""

@@ -26,6 +26,10 @@ def _wait_for(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T
     return await_in_worker(partial(call, *args, **kwargs))
 
 
+def _ask(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+    return await_in_worker(partial(call, *args, **kwargs), asks=True)
+
+
 class WorkerLog:
     """`RequestLog` for threads: the same methods, and they block until there is room."""
 
@@ -69,7 +73,8 @@ class WorkerContext:
     """The members of `RequestContext`, from a worker thread: what is async there blocks here.
 
     A thread cannot be interrupted, so long work asks `check_cancelled` often. Each blocking method also
-    raises `trio.Cancelled` once the request was cancelled; let it propagate.
+    raises `trio.Cancelled` once the request was cancelled; let it propagate. While it waits for an answer of the
+    client, another handler may have the thread's place; see `Limits.max_asking_threads`.
     """
 
     def __init__(self, context: RequestContext) -> None:
@@ -97,24 +102,36 @@ class WorkerContext:
 
     def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
         """As `RequestContext.send_request`."""
-        return _wait_for(self._context.send_request, method, params, result_type)
+        return _ask(self._context.send_request, method, params, result_type)
 
     def sample(
         self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
     ) -> CreateMessageResult:
         """As `RequestContext.sample`."""
-        return _wait_for(self._context.sample, messages, max_tokens=max_tokens, **options)
+        return _ask(self._context.sample, messages, max_tokens=max_tokens, **options)
 
     def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
         """As `RequestContext.elicit`."""
-        return _wait_for(self._context.elicit, message, form, meta=meta)
+        return _ask(self._context.elicit, message, form, meta=meta)
 
     def elicit_url(
         self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
     ) -> ElicitAnswer:
         """As `RequestContext.elicit_url`."""
-        return _wait_for(self._context.elicit_url, message, url, elicitation_id, meta=meta)
+        return _ask(self._context.elicit_url, message, url, elicitation_id, meta=meta)
 
     def list_roots(self) -> list[Root]:
         """As `RequestContext.list_roots`."""
-        return _wait_for(self._context.list_roots)
+        return _ask(self._context.list_roots)
+
+    def sample_raw(self, params: JSONObject) -> JSONObject:
+        """As `RequestContext.sample_raw`."""
+        return _ask(self._context.sample_raw, params)
+
+    def elicit_raw(self, params: JSONObject) -> JSONObject:
+        """As `RequestContext.elicit_raw`."""
+        return _ask(self._context.elicit_raw, params)
+
+    def list_roots_raw(self) -> JSONObject:
+        """As `RequestContext.list_roots_raw`."""
+        return _ask(self._context.list_roots_raw)

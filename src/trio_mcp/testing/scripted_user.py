@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
-import trio
-
 from ..client.answers import Answers
 from ..client.call_limits import CallLimits
 from ..client.options import (
@@ -19,6 +17,7 @@ from ..client.options import (
     UrlElicitationHandler,
 )
 from ..jsonrpc.errors import CodedError, PeerError
+from ..runtime.workers import Workers
 from ..spec.capabilities import ClientCapabilities
 from ..spec.converters import unstructure
 from ..spec.fields import JSONObject
@@ -48,7 +47,7 @@ class ScriptedUser:
         handlers: dict[str, Any] = {
             name: _in_this_task(option) if callable(option) else option for name, option in options.items()
         }
-        self._answers = Answers(ClientSettings(**handlers), trio.CapacityLimiter(1), CallLimits(math.inf))
+        self._answers = Answers(ClientSettings(**handlers), Workers(1, 1), CallLimits(math.inf))
 
     @property
     def capabilities(self) -> ClientCapabilities:
