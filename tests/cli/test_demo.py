@@ -47,7 +47,7 @@ async def test_demo_over_websocket_has_two_clients_of_which_one_gives_up():
 async def test_demo_says_why_its_server_could_not_be_called():
     code = """if True:
         import sys
-        from trio_mcp.cli import demo
+        from trio_mcp.cli.demo import over_stdio as demo
         demo.SERVER = [sys.executable, "-c", "import sys; sys.exit('no luck')"]
         sys.exit(demo.run_demo())
     """

@@ -11,7 +11,7 @@ from tests.cli.terminals import in_terminal
 
 import trio_mcp.cli
 
-DEMO_SERVER = Path(trio_mcp.cli.__file__).with_name("demo_server.py")
+DEMO_SERVER = Path(trio_mcp.cli.__file__).with_name("demo") / "server.py"
 
 
 async def test_version_is_that_of_the_distribution():
@@ -47,7 +47,7 @@ async def test_importing_the_package_imports_nothing_of_the_extra():
 
 async def test_a_command_loads_only_what_it_needs():
     heavy = {"rich", "jsonschema_rs", "trio_mcp.client.client", "trio_mcp.connecting.targets", "trio_mcp.hosting.group"}
-    code = f"import sys, trio_mcp.cli.commands; print({heavy} & set(sys.modules))"
+    code = f"import sys, trio_mcp.cli.commands.all; print({heavy} & set(sys.modules))"
     assert (await run([sys.executable, "-c", code])).stdout == "set()\n"
 
 

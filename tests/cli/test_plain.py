@@ -2,7 +2,7 @@
 
 import pytest
 
-from trio_mcp.cli.plain import on_one_line, printable
+from trio_mcp.cli.terminal.plain import on_one_line, printable
 
 
 @pytest.mark.parametrize(

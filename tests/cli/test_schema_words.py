@@ -2,7 +2,7 @@
 
 import pytest
 
-from trio_mcp.cli.schema_words import resolved, type_names, type_words
+from trio_mcp.cli.terminal.schema_words import resolved, type_names, type_words
 
 ROOT = {"$defs": {"Size": {"type": "integer"}, "Round": {"$ref": "#/$defs/Round"}, "a/b": {"type": "boolean"}}}
 

@@ -1,1 +1,4 @@
-"""The command line, one command per module of that name. It needs the extra ``trio-mcp[cli]``."""
+"""The command line: `commands` can be typed, and the modules here say what each does.
+
+It needs the extra ``trio-mcp[cli]``.
+"""

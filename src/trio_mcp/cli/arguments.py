@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn, cast
 
 from ..spec.fields import JSONObject
-from .plain import on_one_line
-from .schema_words import type_names, type_words
+from .terminal.plain import on_one_line
+from .terminal.schema_words import type_names, type_words
 
 __all__ = ["BadArgument", "arguments_typed", "object_typed"]
 

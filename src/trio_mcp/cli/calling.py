@@ -22,11 +22,11 @@ from ..spec.fields import JSONObject
 from ..spec.tools import CallToolResult, Tool
 from .arguments import arguments_typed
 from .endings import WITH_SERVER, say, say_error
-from .plain import on_one_line
-from .questions import Questions
 from .statuses import ENDED_WELL, INTERRUPTED, TOOL_FAILED
-from .terminal import Terminal
-from .tool_results import show_result
+from .terminal.plain import on_one_line
+from .terminal.questions import Questions
+from .terminal.terminal import Terminal
+from .terminal.tool_results import show_result
 from .urls_required import say_urls
 
 __all__ = ["Call", "NoSuchTool", "call_tool"]

@@ -9,8 +9,8 @@ import trio
 
 from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
-from .plain import printable
 from .statuses import NO_CONNECTION, OUT_OF_TIME, SERVER_ERROR, USAGE
+from .terminal.plain import printable
 
 __all__ = ["WITH_SERVER", "say", "say_error"]
 

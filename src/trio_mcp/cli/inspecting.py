@@ -18,11 +18,11 @@ from ..spec.fields import JSONObject
 from ..spec.prompts import Prompt
 from ..spec.tools import Tool
 from .endings import WITH_SERVER, say_error
-from .interrupts import run_until_interrupted
 from .offers import Offers, ask_for_offers
-from .plain import on_one_line, printable
-from .schema_words import type_words
 from .statuses import ENDED_WELL
+from .terminal.interrupts import run_until_interrupted
+from .terminal.plain import on_one_line, printable
+from .terminal.schema_words import type_words
 
 __all__ = ["inspect_server"]
 

@@ -13,13 +13,13 @@ import trio
 from ..connecting.command import Command
 from ..spec.fields import JSONObject
 from .endings import WITH_SERVER, say, say_error
-from .hosts import Host
-from .interrupts import run_until_interrupted
-from .json_text import NotEditable, parse_object, with_value
-from .kept_file import CannotChange, KeptFile
+from .host_files.hosts import Host
+from .host_files.json_text import NotEditable, parse_object, with_value
+from .host_files.kept_file import CannotChange, KeptFile
 from .offers import Offers, ask_for_offers
-from .plain import on_one_line
 from .statuses import ENDED_WELL, NOT_WRITTEN
+from .terminal.interrupts import run_until_interrupted
+from .terminal.plain import on_one_line
 
 __all__ = ["Installation", "install_server"]
 

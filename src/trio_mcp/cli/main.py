@@ -21,7 +21,7 @@ def main() -> NoReturn:
 
     import click
 
-    from .commands import trio_mcp
+    from .commands.all import trio_mcp
 
     try:
         sys.exit(trio_mcp.main(prog_name="trio-mcp", standalone_mode=False))

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..connecting.command import Command
 from ..connecting.targets import Address, Target
 from ..transports.last_lines import TextSink
-from .configured import BadConfiguration, configured_target
+from .host_files.configured import BadConfiguration, configured_target
 
 __all__ = ["NoTarget", "command_of_file", "is_address", "is_file", "target_typed"]
 

@@ -6,9 +6,9 @@ from typing import Any, Final, cast
 
 import attrs
 
-from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from ..server.schemas import SchemaValidator
-from ..spec.fields import JSONObject
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...server.schemas import SchemaValidator
+from ...spec.fields import JSONObject
 from .plain import on_one_line
 
 __all__ = ["FormField", "form_fields"]

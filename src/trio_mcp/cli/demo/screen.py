@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import ElicitFormParams, ElicitResult, LogParams, Progress, Tool
-from ..runtime.calls import OnProgress
-from .bars import progress_bar, progress_words
-from .keyboard import read_line
+from ... import ElicitFormParams, ElicitResult, LogParams, Progress, Tool
+from ...runtime.calls import OnProgress
+from ..terminal.bars import progress_bar, progress_words
+from ..terminal.keyboard import read_line
 
 __all__ = ["Screen"]
 

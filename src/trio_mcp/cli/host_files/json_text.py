@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 
 import attrs
 
-from ..hosting.json_comments import without_comments, without_trailing_commas
-from ..spec.fields import JSONObject
+from ...hosting.json_comments import without_comments, without_trailing_commas
+from ...spec.fields import JSONObject
 
 __all__ = ["NotEditable", "parse_object", "with_value"]
 

@@ -63,9 +63,9 @@ def bridge(
     Exit status: 0; 2 for what cannot be meant, and 3 when TARGET could not be reached, or was lost, while there was
     one client on standard input and output.
     """
-    from .addresses import Addresses
-    from .bridging import run_bridge
-    from .targets import NoTarget, target_typed
+    from ..addresses import Addresses
+    from ..bridging import run_bridge
+    from ..targets import NoTarget, target_typed
 
     try:
         where = target_typed(words_after_dashes(target), config, sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from ..spec.fields import JSONObject
+from ...spec.fields import JSONObject
 
 __all__ = ["resolved", "type_names", "type_words"]
 

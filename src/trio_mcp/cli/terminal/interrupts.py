@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import trio
 
-from ..runtime.nurseries import open_service_nursery
+from ...runtime.nurseries import open_service_nursery
 
 __all__ = ["run_until_interrupted"]
 

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from ..spec.content import AudioContent, ContentBlock, ImageContent, ResourceLink, TextContent, TextResourceContents
-from ..spec.converters import unstructure
-from ..spec.revisions import Revision
-from ..spec.tools import CallToolResult
+from ...spec.content import AudioContent, ContentBlock, ImageContent, ResourceLink, TextContent, TextResourceContents
+from ...spec.converters import unstructure
+from ...spec.revisions import Revision
+from ...spec.tools import CallToolResult
 from .plain import printable
 
 __all__ = ["show_result"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import attrs
 
-from ..connecting.command import Command
-from ..connecting.targets import Target
-from ..hosting.config_files import Config, ConfigError, read_config
-from ..transports.last_lines import TextSink
+from ...connecting.command import Command
+from ...connecting.targets import Target
+from ...hosting.config_files import Config, ConfigError, read_config
+from ...transports.last_lines import TextSink
 from .hosts import well_known_files
 
 __all__ = ["BadConfiguration", "configured_names", "configured_target"]

@@ -1,6 +1,6 @@
 """The server that ``trio-mcp demo`` calls: it packs archives, asks questions, and cleans up after itself.
 
-It is an ordinary server, and a fair example of one: ``trio-mcp run demo_server.py`` serves it to any client.
+It is an ordinary server, and a fair example of one: ``trio-mcp run server.py`` serves it to any client.
 """
 
 import os

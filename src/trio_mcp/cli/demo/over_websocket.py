@@ -14,10 +14,10 @@ from typing import Final
 
 import trio
 
-from ..client.client import Client
-from ..connecting.websocket import open_websocket
-from ..runtime.nurseries import open_service_nursery
-from .demo import PATIENCE, Disappointed, label, pack, pack_again, watch
+from ...client.client import Client
+from ...connecting.websocket import open_websocket
+from ...runtime.nurseries import open_service_nursery
+from .over_stdio import PATIENCE, Disappointed, label, pack, pack_again, watch
 from .screen import Screen
 
 __all__ = ["tell_story"]
@@ -74,7 +74,7 @@ async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
 @asynccontextmanager
 async def _server() -> AsyncGenerator[tuple[trio.Process, str]]:
     """The server in a process of its own, and where it listens. It is gone afterwards."""
-    spec = find_spec("trio_mcp.cli.demo_server")
+    spec = find_spec("trio_mcp.cli.demo.server")
     assert spec is not None
     assert spec.origin is not None
     # -P: what lies in the current directory is none of the demo's business.

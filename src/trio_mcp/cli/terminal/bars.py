@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from ..runtime.calls import Progress
+from ...runtime.calls import Progress
 from .plain import on_one_line
 
 __all__ = ["Bar", "progress_bar", "progress_words"]

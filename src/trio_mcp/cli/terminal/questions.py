@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import trio
 
-from ..jsonrpc.errors import CodedError
-from ..spec.content import TextContent
-from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
-from ..spec.sampling import CreateMessageParams, CreateMessageResult
+from ...jsonrpc.errors import CodedError
+from ...spec.content import TextContent
+from ...spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
+from ...spec.sampling import CreateMessageParams, CreateMessageResult
 from .form_fields import FormField, form_fields
 from .terminal import Terminal
 

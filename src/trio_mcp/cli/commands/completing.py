@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from ..connecting.targets import Address
+    from ...connecting.targets import Address
 
 __all__ = ["TARGET", "TOOL"]
 
@@ -26,7 +26,7 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """See `click.ParamType.shell_complete`."""
-        from .configured import BadConfiguration, configured_names
+        from ..host_files.configured import BadConfiguration, configured_names
 
         try:
             names = configured_names(cast("Path | None", ctx.params.get("config")))
@@ -43,8 +43,8 @@ class _Tool(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - cl
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """See `click.ParamType.shell_complete`."""
-        from ..connecting.targets import Address
-        from .targets import NoTarget, target_typed
+        from ...connecting.targets import Address
+        from ..targets import NoTarget, target_typed
 
         try:
             target = target_typed(cast("str", ctx.params.get("target") or ""), ctx.params.get("config"))
@@ -59,7 +59,7 @@ class _Tool(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - cl
 def _tools(address: Address) -> list[str]:
     import trio
 
-    from .endings import WITH_SERVER
+    from ..endings import WITH_SERVER
 
     async def ask() -> list[str]:
         with trio.fail_after(_PATIENCE):

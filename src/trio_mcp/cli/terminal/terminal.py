@@ -11,9 +11,9 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from ..runtime.calls import OnProgress, Progress
-from ..spec.log_levels import should_log
-from ..spec.notifications import LogParams
+from ...runtime.calls import OnProgress, Progress
+from ...spec.log_levels import should_log
+from ...spec.notifications import LogParams
 from .bars import Bar, progress_bar, progress_words
 from .keyboard import forget_typed, read_line
 from .plain import printable

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import trio
 
-from .. import CallToolResult, Client, MCPError, Progress, TextContent, open_stdio
-from .interrupts import run_until_interrupted
+from ... import CallToolResult, Client, MCPError, Progress, TextContent, open_stdio
+from ..statuses import INTERRUPTED
+from ..terminal.interrupts import run_until_interrupted
 from .screen import Screen
-from .statuses import INTERRUPTED
 
 __all__ = ["PATIENCE", "Disappointed", "label", "pack", "pack_again", "run_demo", "watch"]
 
 # -P: what lies in the current directory is none of the demo's business.
-SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo_server"]
+SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo.server"]
 PATIENCE: Final = 0.5
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .hosts import HOSTS
+from ..host_files.hosts import HOSTS
 
 __all__ = ["install"]
 
@@ -54,8 +54,8 @@ def install(
     Exit status: 0; 1 when the file was left as it is; 2 when called wrongly; 3 to 5 when the server did not answer,
     as `trio-mcp inspect` says.
     """
-    from .installing import Installation, install_server
-    from .targets import command_of_file, is_file
+    from ..installing import Installation, install_server
+    from ..targets import command_of_file, is_file
 
     if not is_file(file):
         raise click.UsageError(f"there is no Python file {file!r}")

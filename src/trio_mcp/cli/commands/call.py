@@ -59,9 +59,9 @@ def call(
     Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument cannot be meant; 3 when there is no
     connection, or no more; 4 when the server answers with an error; 5 when the time is over; 130 after Ctrl-C.
     """
-    from .arguments import BadArgument, object_typed
-    from .calling import Call, NoSuchTool, call_tool
-    from .targets import NoTarget, target_typed
+    from ..arguments import BadArgument, object_typed
+    from ..calling import Call, NoSuchTool, call_tool
+    from ..targets import NoTarget, target_typed
 
     try:
         return call_tool(

@@ -1,0 +1,33 @@
+"""trio_mcp: all commands under one name, and what its help says."""
+
+from __future__ import annotations
+
+import click
+
+from .bridge import bridge
+from .call import call
+from .demo import demo
+from .inspect import inspect
+from .install import install
+from .run import run
+
+__all__ = ["trio_mcp"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="trio-mcp")
+def trio_mcp() -> None:
+    """Serve and call the Model Context Protocol, with cancel scopes that cross the process boundary.
+
+    \b
+    See what it does:        trio-mcp demo
+    Serve a server of yours: trio-mcp run server.py
+    See what a server has:   trio-mcp inspect server.py
+    Call one of its tools:   trio-mcp call server.py TOOL key=value
+    Serve one elsewhere:     trio-mcp bridge --websocket 8765 -- npx -y some-server
+    Give it to a host:       trio-mcp install server.py --client cursor
+    """
+
+
+for _command in (inspect, call, install, bridge, demo, run):
+    trio_mcp.add_command(_command)

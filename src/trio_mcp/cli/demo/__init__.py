@@ -1,0 +1,1 @@
+"""``trio-mcp demo``: the server, and what is done with it."""

@@ -1,0 +1,1 @@
+"""The files in which programs that start servers keep which ones."""

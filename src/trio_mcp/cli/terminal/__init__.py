@@ -1,0 +1,1 @@
+"""What is shown in a terminal, and what is typed there."""
