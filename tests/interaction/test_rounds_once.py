@@ -168,6 +168,20 @@ async def test_a_handler_whose_client_does_not_come_back_is_cancelled_and_cleans
     assert shop.charged == ["tea"]
 
 
+@pytest.mark.parametrize("then", [0.0, 10.0**10], ids=["back", "ahead"])
+async def test_a_clock_that_is_set_meanwhile_keeps_nobody_from_going_on(
+    then: float, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(Limits(retry_timeout=30))
+    async with connected(shop.server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "order")
+        late, other = await ask(peer, "order")
+        monkeypatch.setattr("time.time", lambda: then)
+        assert text(await peer.retry(first, result)) == "tea to file:///a"
+        await trio.sleep(31)
+        await refused(peer, late, other, "expired")
+
+
 async def test_each_round_has_its_own_time(autojump_clock: MockClock) -> None:
     shop = Shop(Limits(retry_timeout=30))
     async with connected(shop.server, MODERN, ALL) as peer:
