@@ -51,7 +51,12 @@ class Weather(TypedDict):
 @pytest.fixture
 def server() -> Server:
     server = Server(
-        "rows", "1.0.0", title="Rows", icons=[Icon("https://example.org/i.png")], website_url="https://example.org/"
+        "rows",
+        "1.0.0",
+        title="Rows",
+        description="One of each",
+        icons=[Icon("https://example.org/i.png")],
+        website_url="https://example.org/",
     )
 
     @server.tool(
@@ -306,7 +311,7 @@ async def test_sv_01_server_introduces_itself_as_its_revision_can(
         opened = await peer.open(revision)
         info = {"name", "version"}
         info |= {"title"} if revision >= "2025-06-18" else set()
-        info |= {"icons", "websiteUrl"} if revision >= "2025-11-25" else set()
+        info |= {"icons", "websiteUrl", "description"} if revision >= "2025-11-25" else set()
         assert set(opened["serverInfo"]) == info
         assert ("completions" in opened["capabilities"]) is (revision >= "2025-03-26")
 

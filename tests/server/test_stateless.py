@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from trio_mcp import CreateMessageResult, NoWayBack, PeerError, RequestContext, Server, TextContent, open_memory
@@ -40,3 +42,32 @@ async def test_nobody_can_subscribe_and_nobody_is_told_so() -> None:
         with pytest.raises(PeerError) as caught:
             await client.subscribe("r://a")
     assert caught.value.code == -32601
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_sv_10_it_is_chosen_where_a_server_is_served_and_not_in_its_handlers(
+    era: Literal["legacy", "modern"],
+) -> None:
+    made = Server("s")
+
+    @made.tool
+    async def ask(ctx: RequestContext) -> str:
+        return (await ctx.sample("hi", max_tokens=1)).model
+
+    @made.tool
+    async def plain() -> str:
+        return "plain"
+
+    def model(_: object) -> CreateMessageResult:
+        return CreateMessageResult("assistant", TextContent("ho"), "m")
+
+    async with (
+        open_memory(made, era=era, sampling=model) as stateful,
+        open_memory(made, stateless=True, era=era, sampling=model) as stateless,
+    ):
+        for client in (stateful, stateless):
+            assert (await client.call_tool("plain")).text == "plain"
+        assert (await stateful.call_tool("ask")).text == "m"
+        with pytest.raises(PeerError, match="stateless") as caught:
+            await stateless.call_tool("ask")
+        assert caught.value.code == -32603

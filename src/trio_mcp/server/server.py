@@ -33,9 +33,10 @@ Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 class Server:
     """Tools, resources and prompts under one name. It holds nothing of any connection, so it may serve many.
 
-    ``name``, ``version``, ``title``, ``icons`` and ``website_url`` are shown to people; ``instructions`` to the
-    model. ``lifespan`` takes the server and gives an async context manager, entered once before the first
-    request and left after the last; what it yields is ``ctx.lifespan``. ``limits`` bound each connection.
+    ``name``, ``version``, ``title``, ``description``, ``icons`` and ``website_url`` are shown to people;
+    ``instructions`` to the model. ``lifespan`` takes the server and gives an async context manager, entered once
+    before the first request and left after the last; what it yields is ``ctx.lifespan``. ``limits`` bound each
+    connection.
     ``page_size`` is how many things a listing gives at once, `None` for all. ``logging=False``: no handler's
     log ever leaves. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
     ``tracing``: who is told of requests, `trio_mcp.otel.OpenTelemetry` for example.
@@ -51,6 +52,7 @@ class Server:
         version: str = "0.0.0",
         *,
         title: str | None = None,
+        description: str | None = None,
         instructions: str | None = None,
         icons: Sequence[Icon] | None = None,
         website_url: str | None = None,
@@ -66,7 +68,7 @@ class Server:
     ) -> None:
         if page_size is not None and page_size < 1:
             raise ValueError(f"page_size must be at least 1, not {page_size}")
-        self.info = Implementation(name, version, title, icons=list(icons) if icons else None, website_url=website_url)
+        self.info = Implementation(name, version, title, description, list(icons) if icons else None, website_url)
         self.instructions = instructions
         self.limits = limits
         self.logging = logging

@@ -268,7 +268,7 @@ def test_rpc_06_methods_of_the_other_era_are_unknown(start: Start) -> None:
         assert set(client.result(client.request("server/discover"))["supportedVersions"]) == {MODERN}
 
 
-def test_rpc_06_modern_requests_name_a_version_that_is_spoken(start: Start) -> None:
+def test_rpc_06_sv_04_modern_requests_name_a_version_that_is_spoken(start: Start) -> None:
     with start(revision=MODERN) as client:
         key = "io.modelcontextprotocol/protocolVersion"
         for version in ("2099-01-01", "", LATEST_LEGACY):
