@@ -2,9 +2,9 @@
 
 Two tasks, some on demand, and one task per request of the peer::
 
-    reader   channel.receive -> decode -> ConnectionState.receive -> act     never waits for a handler
-    writer   Outbox.take -> channel.send                                     the only one that writes
-    notices  NotificationQueue: our callbacks, one after another               on demand
+    reader   channel.receive -> decode -> ConnectionState.receive -> Dispatch   never waits for a handler
+    writer   Outbox.take -> channel.send                                        the only one that writes
+    notices  NotificationQueue: our callbacks, one after another                on demand
     answer   one per request of the peer, in a nursery of its own (Inbound, RequestScope)
 
 All state of what is in flight changes in `ConnectionState`, synchronously; the tasks here only carry it out.
@@ -19,28 +19,26 @@ from typing import Any, Final
 
 import trio
 
-from ..jsonrpc.codec import decode, frame_notification, skipped
-from ..jsonrpc.errors import PeerError, ProtocolViolation
-from ..spec.converters import structure
-from ..spec.notifications import ProgressParams
+from ..jsonrpc.codec import decode, skipped
 from ..spec.revisions import Revision
 from ..state import events
 from ..state.connection_state import ConnectionState
 from .backlog import Backlog
-from .batches import BatchReplies
-from .calls import Call, OnProgress, Progress, Settled
+from .calls import OnProgress
 from .cancellation import CancelCause
 from .channel import ConnectionLost, MessageChannel, UnreadableFrame
+from .dispatch import Dispatch
 from .handler import RequestHandler
 from .inbound import Inbound
 from .late_progress import LateProgress
 from .limits import Limits
 from .load import Load
+from .notices import Notices
 from .notifications import NotificationQueue
 from .outbound import Outbound
-from .outbox import Outbox, Segment
+from .outbox import Outbox
 from .peer import NOBODY_KNOWN, Peer
-from .replies import Replies, error_line
+from .replies import Replies
 from .retry import Seal
 from .tracing import Tracing
 from .wiring import Wiring
@@ -51,7 +49,6 @@ __all__ = ["DuplexChannel"]
 logger = logging.getLogger("trio_mcp")
 
 _READING_MARKS: Final = 64
-_NOTICES_KEPT: Final = 10_000
 _LEAST_FLUSH: Final = 0.4
 """With the half second that a transport waits for the peer's own end, less than the second that leaving may take."""
 
@@ -100,7 +97,6 @@ class DuplexChannel:
         self.lost: ConnectionLost | None = None
         """Why nothing we write reaches the peer any more; `None` while it does."""
         self._channel = channel
-        self._handler = handler
         self._notifications = NotificationQueue(
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), handler.notified, _callback_failed
         )
@@ -110,7 +106,8 @@ class DuplexChannel:
         self._inbound = Inbound(
             self.wiring, handler, Replies({} if server_info is None else server_info), self.outbound.request, tracer
         )
-        self._notices: dict[bytes, Segment] = {}
+        self._notices = Notices(self.outbox)
+        self._dispatch = Dispatch(self._inbound, self._notifications, handler)
         self._drain_timeout = limits.drain_timeout
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
@@ -164,7 +161,7 @@ class DuplexChannel:
         self._notifications.let_go()
         self.wiring.late_progress.let_go()
         self.outbox.let_go()
-        del self._handler
+        del self._dispatch
 
     async def _asleep(self) -> None:
         """Wait until `_wake`. When we are cancelled meanwhile, all requests learn why before any of them runs:
@@ -251,17 +248,8 @@ class DuplexChannel:
             self.lose(error)
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification that belongs to no request. Synchronous; raises `NotSerializable`.
-
-        One that is still waiting to be written is not sent twice: it would tell nothing new.
-        """
-        line = frame_notification(method, params) + b"\n"
-        waiting = self._notices.get(line)
-        if waiting is not None and not waiting.taken:
-            return
-        if len(self._notices) >= _NOTICES_KEPT:
-            self._notices = {key: segment for key, segment in self._notices.items() if not segment.taken}
-        self._notices[line] = self.outbox.put_sealed(line)
+        """Send a notification that belongs to no request: see `Notices.put`."""
+        self._notices.put(method, params)
 
     def request(
         self,
@@ -285,7 +273,7 @@ class DuplexChannel:
     # Reading
 
     async def _read(self) -> None:
-        receive, state, act, max_batch = self._channel.receive, self.state, self._act, self.limits.max_batch
+        receive, state, act, max_batch = self._channel.receive, self.state, self._dispatch.act, self.limits.max_batch
         outbox = self.outbox
         try:
             while True:
@@ -307,60 +295,9 @@ class DuplexChannel:
         except ConnectionLost as error:
             self.lose(error)
 
-    def _act(self, event: events.Event, size: int, batch: BatchReplies | None = None) -> None:
-        match event:  # the frequent ones first
-            case events.ResultReceived():
-                event.request.waiter.settle(Settled(event.result, None, self._notifications.received))
-            case events.RequestReceived():
-                self._inbound.accept(event.request, batch)
-                return
-            case events.Refused():
-                self._inbound.reply_now(error_line(event.reply), batch)
-                return
-            case events.BatchReceived():
-                replies = BatchReplies(len(event.events), self._inbound.put_batch)
-                for member in event.events:
-                    self._act(member, size // len(event.events), replies)
-                return
-            case events.ErrorReceived():
-                error = PeerError(event.error.code, event.error.message, event.error.data)
-                event.request.waiter.settle(Settled(None, error, self._notifications.received))
-            case events.ReplyUnreadable():
-                violation = ProtocolViolation(f"{event.request.method.name}: the answer cannot be read: {event.reason}")
-                event.request.waiter.settle(Settled(None, violation, self._notifications.received))
-            case events.NotificationReceived():
-                if self._handler.wants(event):
-                    self.notified(event, size)
-            case events.StreamReceived():
-                call: Call = event.request.waiter
-                if call.on_notification is not None:
-                    call.on_notification(event.notification, size)
-            case events.StreamCancelled():
-                logger.debug("the peer ended stream %.100r: %.200r", event.request.id, event.reason)
-                event.request.waiter.settle(Settled(None, None, self._notifications.received))
-            case events.ProgressReceived():
-                self._progressed(event, size)
-            case events.CancelReceived():
-                self._inbound.cancel_received(event)
-            case events.Ignored():
-                logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
-        if batch is not None:
-            batch.settle(None)  # a member that is owed no reply
-
     def notified(self, event: events.NotificationReceived, size: int) -> None:
         """A notification, ``size`` bytes long, for the handler's `RequestHandler.notified`."""
         self._notifications.put(event, size)
-
-    def _progressed(self, event: events.ProgressReceived, size: int) -> None:
-        call: Call = event.request.waiter
-        if not call.wants_progress:
-            return
-        try:
-            params = structure(event.params, ProgressParams)
-        except ValueError as error:
-            logger.debug("ignored: progress that makes no sense: %s", error)
-            return
-        call.progressed(Progress(params.progress, params.total, params.message), size)
 
 
 def _callback_failed(error: Exception) -> None:

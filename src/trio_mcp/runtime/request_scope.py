@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Awaitable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import trio
 
@@ -17,9 +16,10 @@ from ..spec.meta import ProgressToken
 from ..spec.revisions import Revision
 from ..spec.trace_context import TraceContext
 from ..state.requests import InboundRequest
+from .abort_signal import Abortable
 from .batches import BatchReplies
 from .calls import OnProgress
-from .cancellation import DEADLINE_PASSED, CancelCause, Cancellation
+from .cancellation import CancelCause, Cancellation
 from .handler_limit import HandlerLimit
 from .logs import Logged, RequestLog
 from .progress import ProgressReporter
@@ -29,8 +29,6 @@ from .wiring import Wiring
 from .workers import Workers
 
 __all__ = ["NEVER_LOGGED", "RequestScope", "current_request"]
-
-T = TypeVar("T")
 
 NEVER_LOGGED = 8
 """A minimum above every rank."""
@@ -57,7 +55,7 @@ class Park(Protocol):
         ...
 
 
-class RequestScope(Logged, Asking):
+class RequestScope(Logged, Asking, Abortable):
     """One inbound request from its acceptance to its end, all its rounds included.
 
     Its nursery's cancel scope is the abort signal: `cancel` stops the handler, the tasks it started in the
@@ -145,67 +143,6 @@ class RequestScope(Logged, Asking):
             wiring.late_progress.add,
             with_message=self.request.revision.progress_message,
         )
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether it was cancelled, by whom ever. May be read from any thread; never raises."""
-        return self.cancellation is not None
-
-    @property
-    def cancellation(self) -> Cancellation | None:
-        """Why it was cancelled; `None` while it is not. May be read from any thread."""
-        known, limit = self._cancellation or self._overdue, self.limit
-        # Only trio's own thread can look at the clock; the others are told by `_watch` and `Deadlines`.
-        if known is not None or not trio.lowlevel.in_trio_run():
-            return known
-        if limit is not None and limit.scope.cancel_called:
-            self._passed(limit)
-            return self._overdue
-        if self.due <= trio.current_time():
-            return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
-        return None
-
-    @contextmanager
-    def move_on_after(self, seconds: float) -> Generator[None]:
-        """As `trio.move_on_after`, for the handler: `cancellation` and `event` tell of it, and the time in which the
-        user of the client is asked does not count."""
-        assert self.nursery is not None, "a handler runs inside the nursery"
-        watching, limit = trio.CancelScope(), HandlerLimit(seconds)
-        self.limit = limit
-        self.nursery.start_soon(self._watch, limit, watching)
-        try:
-            with limit.scope:
-                yield
-        finally:
-            if limit.scope.cancel_called:  # the handler may be woken, and leave, before the one who watches is
-                self._passed(limit)
-            watching.cancel(reason="the handler has ended")
-            self.limit = None
-
-    async def _watch(self, limit: HandlerLimit, watching: trio.CancelScope) -> None:
-        with watching:
-            await limit.passed()
-            self._passed(limit)
-
-    async def standing_still(self, asking: Awaitable[T]) -> T:
-        """Wait for the user of the client; the time limit of the handler stands still meanwhile."""
-        assert self.limit is not None, "it has a limit"
-        with self.limit.standing_still():
-            return await asking
-
-    def _passed(self, limit: HandlerLimit) -> None:
-        self._overdue = Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", limit.deadline)
-        if self._event is not None:
-            self._event.set()
-
-    @property
-    def event(self) -> threading.Event:
-        """Set when it is cancelled, for foreign code and threads that can wait for nothing else."""
-        if self._event is None:
-            self._event = threading.Event()
-            if self.cancellation is not None:
-                self._event.set()
-        return self._event
 
     @property
     def workers(self) -> Workers:

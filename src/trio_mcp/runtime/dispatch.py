@@ -1,0 +1,85 @@
+"""Dispatch: what each event of the connection's state sets going. Synchronous: the reader never waits for it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ..jsonrpc.errors import PeerError, ProtocolViolation
+from ..spec.converters import structure
+from ..spec.notifications import ProgressParams
+from ..state import events
+from .batches import BatchReplies
+from .calls import Call, Progress, Settled
+from .replies import error_line
+
+if TYPE_CHECKING:
+    from .handler import RequestHandler
+    from .inbound import Inbound
+    from .notifications import NotificationQueue
+
+__all__ = ["Dispatch"]
+
+logger = logging.getLogger("trio_mcp")
+
+
+class Dispatch:
+    """Requests and cancels go to ``inbound``, replies and progress to our call, and the notifications that ``handler``
+    wants to ``notifications``."""
+
+    def __init__(self, inbound: Inbound, notifications: NotificationQueue, handler: RequestHandler) -> None:
+        self._inbound = inbound
+        self._notifications = notifications
+        self._handler = handler
+
+    def act(self, event: events.Event, size: int, batch: BatchReplies | None = None) -> None:
+        """Carry out ``event``, which came in ``size`` bytes. ``batch`` collects the replies, where it came in one."""
+        match event:  # the frequent ones first
+            case events.ResultReceived():
+                event.request.waiter.settle(Settled(event.result, None, self._notifications.received))
+            case events.RequestReceived():
+                self._inbound.accept(event.request, batch)
+                return
+            case events.Refused():
+                self._inbound.reply_now(error_line(event.reply), batch)
+                return
+            case events.BatchReceived():
+                replies = BatchReplies(len(event.events), self._inbound.put_batch)
+                for member in event.events:
+                    self.act(member, size // len(event.events), replies)
+                return
+            case events.ErrorReceived():
+                error = PeerError(event.error.code, event.error.message, event.error.data)
+                event.request.waiter.settle(Settled(None, error, self._notifications.received))
+            case events.ReplyUnreadable():
+                violation = ProtocolViolation(f"{event.request.method.name}: the answer cannot be read: {event.reason}")
+                event.request.waiter.settle(Settled(None, violation, self._notifications.received))
+            case events.NotificationReceived():
+                if self._handler.wants(event):
+                    self._notifications.put(event, size)
+            case events.StreamReceived():
+                call: Call = event.request.waiter
+                if call.on_notification is not None:
+                    call.on_notification(event.notification, size)
+            case events.StreamCancelled():
+                logger.debug("the peer ended stream %.100r: %.200r", event.request.id, event.reason)
+                event.request.waiter.settle(Settled(None, None, self._notifications.received))
+            case events.ProgressReceived():
+                self._progressed(event, size)
+            case events.CancelReceived():
+                self._inbound.cancel_received(event)
+            case events.Ignored():
+                logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
+        if batch is not None:
+            batch.settle(None)  # a member that is owed no reply
+
+    def _progressed(self, event: events.ProgressReceived, size: int) -> None:
+        call: Call = event.request.waiter
+        if not call.wants_progress:
+            return
+        try:
+            params = structure(event.params, ProgressParams)
+        except ValueError as error:
+            logger.debug("ignored: progress that makes no sense: %s", error)
+            return
+        call.progressed(Progress(params.progress, params.total, params.message), size)

@@ -1,0 +1,34 @@
+"""Notices: notifications of ours that belong to no request."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..jsonrpc.codec import frame_notification
+from .outbox import Outbox, Segment
+
+__all__ = ["Notices"]
+
+_KEPT: Final = 10_000
+
+
+class Notices:
+    """On their way into ``outbox``, each of them once."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._waiting: dict[bytes, Segment] = {}
+        """By their lines; some of them may be taken by now."""
+
+    def put(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Send one. Synchronous; raises `NotSerializable`.
+
+        One that is still waiting to be written is not sent twice: it would tell nothing new.
+        """
+        line = frame_notification(method, params) + b"\n"
+        waiting = self._waiting.get(line)
+        if waiting is not None and not waiting.taken:
+            return
+        if len(self._waiting) >= _KEPT:
+            self._waiting = {key: segment for key, segment in self._waiting.items() if not segment.taken}
+        self._waiting[line] = self._outbox.put_sealed(line)
