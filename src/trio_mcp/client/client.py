@@ -231,6 +231,7 @@ class Client:
         """
         level = LogLevel(level)
         if self.revision.log_level == "request":
+            await trio.lowlevel.checkpoint()
             self.requests.ask_for_logs(level)
         else:
             await self.requests.request("logging/setLevel", SetLevelParams(level), EmptyResult)
@@ -249,6 +250,7 @@ class Client:
 
     async def roots_changed(self) -> None:
         """Tell a legacy server that our roots changed. Modern servers ask anew each time."""
+        await trio.lowlevel.checkpoint()
         if "notifications/roots/list_changed" in self.revision.methods:
             await self.duplex.outbox.room()
             self.duplex.notify("notifications/roots/list_changed")

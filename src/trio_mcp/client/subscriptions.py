@@ -113,6 +113,7 @@ class Subscriptions:
     @asynccontextmanager
     async def listen(self, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
         """See `Client.listen`."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # or the stream would be asked for, and cancelled, all the same
         changes = Changes(asked, self._callbacks.seen, self._duplex.limits)
         async with open_service_nursery(LEFT) as nursery:
             nursery.start_soon(changes.run, self._ask)
@@ -143,6 +144,7 @@ class Subscriptions:
 
     async def subscribe(self, uri: str) -> None:
         """See `Client.subscribe`."""
+        await trio.lowlevel.checkpoint()
         if self._is_told_of(uri):
             return
         following = Following(uri, SubscriptionFilter(resource_subscriptions=[uri]), self._told)
@@ -179,6 +181,7 @@ class Subscriptions:
 
     async def unsubscribe(self, uri: str) -> None:
         """See `Client.unsubscribe`. It waits until the cancel is on its way."""
+        await trio.lowlevel.checkpoint()
         following = self._followed.pop(uri, None)
         if following is not None:
             following.leave()

@@ -1,0 +1,244 @@
+"""Every public async method is a checkpoint, and does nothing where it is called under a scope that was cancelled
+already: not even a word on the wire."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import pytest
+import trio
+from trio.testing import assert_checkpoints, wait_all_tasks_blocked
+
+from trio_mcp import (
+    Client,
+    CreateMessageResult,
+    ElicitResult,
+    LogLevel,
+    PromptReference,
+    RequestContext,
+    RequestLog,
+    Root,
+    Server,
+    TextContent,
+)
+from trio_mcp.client.opening import open_client
+from trio_mcp.connecting.memory import open_server
+from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+
+Era = Literal["legacy", "modern"]
+
+
+def public_async(kind: type) -> set[str]:
+    """The names of what can be awaited, iterated over or entered."""
+    found: set[str] = set()
+    for name, member in inspect.getmembers(kind, callable):
+        told = str(inspect.signature(member).return_annotation) if not name.startswith("_") else ""
+        if told and (
+            inspect.iscoroutinefunction(member)
+            or told.startswith(("Coroutine[", "Awaitable[", "AsyncIterator[", "AbstractAsyncContextManager["))
+        ):
+            found.add(name)
+    return found
+
+
+async def drain(items: AsyncIterator[object]) -> None:
+    async for _ in items:
+        pass
+
+
+async def listen(client: Client) -> None:
+    async with client.listen(tools=True):
+        pass
+
+
+CLIENT: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "call_tool": lambda client: client.call_tool("echo", {"text": "x"}),
+    "complete": lambda client: client.complete(PromptReference("greet"), "name", ""),
+    "get_prompt": lambda client: client.get_prompt("greet", {"name": "Ada"}),
+    "list_prompts": lambda client: drain(client.list_prompts()),
+    "list_resource_templates": lambda client: drain(client.list_resource_templates()),
+    "list_resources": lambda client: drain(client.list_resources()),
+    "list_tools": lambda client: drain(client.list_tools()),
+    "listen": listen,
+    "ping": lambda client: client.ping(),
+    "read_resource": lambda client: client.read_resource("s:thing"),
+    "request": lambda client: client.request(
+        "tools/call", {"name": "echo", "arguments": {"text": "x"}}, dict[str, Any]
+    ),
+    "roots_changed": lambda client: client.roots_changed(),
+    "set_log_level": lambda client: client.set_log_level(LogLevel.ERROR),
+    "subscribe": lambda client: client.subscribe("s:thing"),
+    "unsubscribe": lambda client: client.unsubscribe("s:thing"),
+    "until_lost": lambda client: client.until_lost(),
+}
+NEVER_RETURNS = {"until_lost"}
+MODERN_ONLY = {"listen"}
+
+CONTEXT: dict[str, Callable[[RequestContext], Awaitable[object]]] = {
+    "check_cancelled": lambda ctx: ctx.check_cancelled(),
+    "elicit": lambda ctx: ctx.elicit("Who?", {"type": "object", "properties": {"name": {"type": "string"}}}),
+    "elicit_raw": lambda ctx: ctx.elicit_raw(
+        {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+    ),
+    "elicit_url": lambda ctx: ctx.elicit_url("Go there", "https://example.com", "1"),
+    "list_roots": lambda ctx: ctx.list_roots(),
+    "list_roots_raw": lambda ctx: ctx.list_roots_raw(),
+    "sample": lambda ctx: ctx.sample("well?", max_tokens=5),
+    "sample_raw": lambda ctx: ctx.sample_raw({"messages": [], "maxTokens": 5}),
+    "send_notification": lambda ctx: ctx.send_notification("notifications/tools/list_changed"),
+    "send_request": lambda ctx: ctx.send_request("roots/list", None, dict[str, Any]),
+}
+LETS_NOBODY_RUN = {"check_cancelled", "send_notification"}
+"""They say so: a cancel is noticed, and that is all."""
+
+LOG: dict[str, Callable[[RequestLog], Awaitable[object]]] = {
+    **{name: lambda log, name=name: getattr(log, name)("x") for name in LogLevel},
+    "log": lambda log: log.log("error", "x"),
+}
+
+
+class Recorded(MemoryChannel):
+    """Remembers what was sent."""
+
+    def __init__(self, channel: MemoryChannel) -> None:
+        super().__init__(channel._incoming, channel._outgoing)
+        self.sent: list[bytes] = []
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        self.sent.append(bytes(messages))
+        await super().send(messages)
+
+
+class World:
+    """A client, its server, and what went over the wire in either direction."""
+
+    client: Client
+    to_server: Recorded
+    to_client: Recorded
+    handler: Callable[[RequestContext], Awaitable[object]]
+
+    @property
+    def said(self) -> int:
+        return len(self.to_server.sent) + len(self.to_client.sent)
+
+
+@asynccontextmanager
+async def opened(era: Era) -> AsyncIterator[World]:
+    world, server = World(), Server("s")
+
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    async def run(ctx: RequestContext) -> str:
+        await world.handler(ctx)
+        return "ran"
+
+    @server.prompt
+    async def greet(name: str) -> str:
+        return f"Greet {name}"
+
+    @server.resource("s:thing")
+    async def thing() -> str:
+        return "thing"
+
+    async def sample(_: object) -> CreateMessageResult:
+        return CreateMessageResult("assistant", TextContent("hi"), "m")
+
+    async def fill_in(_: object) -> ElicitResult:
+        return ElicitResult("accept", {})
+
+    async def go(_: object) -> ElicitResult:
+        return ElicitResult("accept")
+
+    ours, theirs = memory_channel_pair()
+    world.to_server, world.to_client = Recorded(ours), Recorded(theirs)
+    async with (
+        open_server(server, world.to_client),
+        open_client(
+            world.to_server,
+            era=era,
+            sampling=sample,
+            elicitation=fill_in,
+            elicitation_url=go,
+            roots=[Root("file:///a")],
+            on_resource_updated=lambda _: None,
+        ) as world.client,
+    ):
+        yield world
+
+
+def test_the_tables_name_all_there_is() -> None:
+    assert public_async(Client) == set(CLIENT)
+    assert public_async(RequestContext) == set(CONTEXT)
+    assert public_async(RequestLog) == set(LOG)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("name", [name for name in CLIENT if name not in NEVER_RETURNS])
+async def test_a_call_of_a_client_is_a_checkpoint(name: str, era: Era, autojump_clock: object) -> None:
+    if name in MODERN_ONLY and era == "legacy":
+        pytest.skip("legacy revisions have no such thing")
+    async with opened(era) as world:
+        with assert_checkpoints():
+            await CLIENT[name](world.client)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("name", CLIENT)
+async def test_a_call_that_is_cancelled_before_it_begins_sends_nothing(
+    name: str, era: Era, autojump_clock: object
+) -> None:
+    if name in MODERN_ONLY and era == "legacy":
+        pytest.skip("legacy revisions have no such thing")
+    async with opened(era) as world:
+        await world.client.ping()
+        await wait_all_tasks_blocked()
+        said = world.said
+        with trio.CancelScope() as scope:
+            scope.cancel(reason="too late")
+            await CLIENT[name](world.client)
+        assert scope.cancelled_caught
+        await wait_all_tasks_blocked()
+        assert world.said == said
+        assert (await world.client.call_tool("echo", {"text": "usable"})).text == "usable"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("name", [name for name in CONTEXT if name not in LETS_NOBODY_RUN])
+async def test_what_a_handler_awaits_is_a_checkpoint(name: str, era: Era, autojump_clock: object) -> None:
+    async def handler(ctx: RequestContext) -> None:
+        with assert_checkpoints():
+            await CONTEXT[name](ctx)
+
+    async with opened(era) as world:
+        world.handler = handler
+        assert (await world.client.call_tool("run")).text == "ran"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("name", [*CONTEXT, *(f"log.{name}" for name in LOG)])
+async def test_what_a_handler_awaits_under_a_cancelled_scope_sends_nothing(
+    name: str, era: Era, autojump_clock: object
+) -> None:
+    async def handler(ctx: RequestContext) -> None:
+        nonlocal caught, silent
+        said = world.said
+        with trio.CancelScope() as scope:
+            scope.cancel(reason="too late")
+            await (LOG[name.removeprefix("log.")](ctx.log) if name.startswith("log.") else CONTEXT[name](ctx))
+        caught = scope.cancelled_caught
+        await wait_all_tasks_blocked()
+        silent = world.said == said
+
+    caught = silent = False
+    async with opened(era) as world:
+        world.handler = handler
+        await world.client.set_log_level(LogLevel.DEBUG)
+        assert (await world.client.call_tool("run")).text == "ran"
+    assert caught
+    assert silent
