@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.patience import PATIENCE
+from tests.patience import LONG, PATIENCE
 from tests.peers.journals import Journal
+from trio.testing import MockClock
 
 from trio_mcp import Command, ConnectionLost, ElicitFormParams, MemberDescription, RestartPolicy, open_group
 
@@ -71,18 +72,24 @@ async def test_one_that_is_cut_off_is_replaced_and_the_others_go_on(tmp_path: Pa
             assert await group.client("official") is not client
 
 
-async def test_the_limit_of_calls_stands_still_while_they_ask_the_user(tmp_path: Path) -> None:
-    async def think(_: ElicitFormParams) -> dict[str, str]:
-        await trio.sleep(2.5)
+async def test_the_limit_of_calls_stands_still_while_they_ask_the_user(tmp_path: Path, jump_clock: MockClock) -> None:
+    asked, all_are_asked = list[str](), trio.Event()
+
+    async def think(question: ElicitFormParams) -> dict[str, str]:
+        asked.append(question.message)
+        if len(asked) == len(NAMES):
+            jump_clock.jump(2 * LONG)
+            all_are_asked.set()
+        await all_are_asked.wait()
         return {"colour": "green"}
 
-    async with open_group(members(tmp_path, "legacy"), call_timeout=2, elicitation=think) as group:
+    async with open_group(members(tmp_path, "legacy"), call_timeout=LONG, elicitation=think) as group:
         await group.settled()
 
         async def ask(name: str) -> None:
             assert (await group.call_tool(f"{name}__ask_user", {"message": "Which?"})).text == "accept green"
 
-        with trio.fail_after(PATIENCE):
+        with trio.fail_after(2 * LONG + PATIENCE):
             async with trio.open_nursery() as nursery:
                 for name in NAMES:
                     nursery.start_soon(ask, name)
