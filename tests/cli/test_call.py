@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run
+from tests.patience import LONG
 
 from trio_mcp import serve_websocket
 from trio_mcp.cli.calling import _tell_of_cancel
@@ -99,9 +100,33 @@ async def test_server_that_dies_is_a_sentence_with_its_last_lines():
     assert "Traceback" not in ended.stderr
 
 
+IMPATIENT = """
+import os, sys
+from functools import partial
+import trio
+from trio.testing import MockClock
+
+class Impatience(trio.abc.Instrument):
+    # The clock jumps over the time limit, once: when the call is in the server, which has written its note then.
+    jumped = False
+
+    def after_io_wait(self, timeout):
+        if not self.jumped and os.path.exists(NOTE):
+            self.jumped = True
+            clock.jump(LONG)
+
+clock = MockClock(rate=1)
+trio.run = partial(trio.run, clock=clock, instruments=[Impatience()])
+from trio_mcp.cli.main import main
+main()
+"""
+
+
 async def test_call_that_takes_too_long_is_cancelled_in_the_server(tmp_path: Path):
     note = tmp_path / "note"
-    ended = await run([*CALL, DESK, "hang", f"note={note}", "--timeout", "3"])
+    code = IMPATIENT.replace("NOTE", repr(str(note))).replace("LONG", f"{LONG}")
+    command = [sys.executable, "-c", code, "call", DESK, "hang", f"note={note}", "--timeout", f"{LONG}"]
+    ended = await run(command)
     assert ended.status == 5
     assert ended.stderr.endswith("trio-mcp: the server did not answer in time\n")
     assert note.read_text() == "the caller's deadline passed"
