@@ -68,9 +68,9 @@ def era(request: pytest.FixtureRequest) -> Any:
 
 
 async def test_each_client_has_a_process_of_its_own_that_ends_with_it(
-    behind: str, transport: str, era: Any, tmp_path: Path
+    behind: str, transport: str, era: Any, socket_folder: Path
 ) -> None:
-    where = str(tmp_path / "mcp.sock") if transport == "unix" else "0"
+    where = str(socket_folder / "mcp.sock") if transport == "unix" else "0"
     async with running("bridge", f"--{transport}", where, "--", *TRIO_MCP, "run", behind) as bridge:
         said = await bridge.line(r"serving '[^']+' at (\S+?)[,;]")
         url = {"websocket": said, "tcp": f"tcp://{said}", "unix": f"unix://{said}"}[transport]
@@ -113,7 +113,7 @@ def bridged(url: str, *options: str, **more: Any) -> AbstractAsyncContextManager
 
 
 async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
-    transport: str, era: Any, tmp_path: Path
+    transport: str, era: Any, socket_folder: Path
 ) -> None:
     server = Server("far away")
 
@@ -126,7 +126,7 @@ async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
     told: list[Progress] = []
     with trio.fail_after(PATIENCE):
         async with (
-            listening(server, transport, tmp_path) as url,
+            listening(server, transport, socket_folder) as url,
             bridged(url, era=era, elicitation=lambda _: {"name": "Ada"}) as client,
         ):
             assert client.server_info is not None
@@ -145,7 +145,7 @@ async def test_a_server_can_be_named_as_in_the_file_of_a_host(behind: str, tmp_p
 
 
 @pytest.mark.parametrize("behind_era", ["legacy", "modern"])
-async def test_the_era_of_the_server_can_be_named(behind_era: str, era: Any, tmp_path: Path) -> None:
+async def test_the_era_of_the_server_can_be_named(behind_era: str, era: Any, socket_folder: Path) -> None:
     server = Server("s")
 
     @server.tool
@@ -153,7 +153,7 @@ async def test_the_era_of_the_server_can_be_named(behind_era: str, era: Any, tmp
         return ctx.revision.name
 
     with trio.fail_after(PATIENCE):
-        async with listening(server, "tcp", tmp_path) as url, bridged(url, "--era", behind_era, era=era) as client:
+        async with listening(server, "tcp", socket_folder) as url, bridged(url, "--era", behind_era, era=era) as client:
             spoken = (await client.call_tool("revision")).text
             assert (spoken == "2026-07-28") is (behind_era == "modern")
             assert (client.revision.name == "2026-07-28") is (era == "modern")

@@ -56,9 +56,9 @@ async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(
     assert answers == ["slept"] * 3
 
 
-async def test_tcp_and_unix_are_served(tmp_path: Path) -> None:
+async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
-    path = tmp_path / "mcp.sock"
+    path = socket_folder / "mcp.sock"
     async with (
         running("run", file, "--tcp", "127.0.0.1:0") as over_tcp,
         running("run", file, "--unix", str(path)) as over_unix,

@@ -42,8 +42,8 @@ async def test_a_server_in_memory_is_run() -> None:
     assert await greeted(InMemory(greeter())) == "hello"
 
 
-async def test_a_url_says_what_is_spoken_there(tmp_path: Path) -> None:
-    path = tmp_path / "a server.sock"
+async def test_a_url_says_what_is_spoken_there(socket_folder: Path) -> None:
+    path = socket_folder / "a server.sock"
     async with trio.open_nursery() as nursery:
         web = await nursery.start(serve_websocket, greeter(), "127.0.0.1", 0)
         tcp = await nursery.start(serve_tcp, greeter(), "127.0.0.1", 0)
@@ -55,9 +55,9 @@ async def test_a_url_says_what_is_spoken_there(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_what_does_not_listen_is_connection_lost(tmp_path: Path) -> None:
+async def test_what_does_not_listen_is_connection_lost(socket_folder: Path) -> None:
     with pytest.raises(ConnectionLost, match=r"nobody\.sock"):
-        await greeted(Address(f"unix://{tmp_path}/nobody.sock"))
+        await greeted(Address(f"unix://{socket_folder}/nobody.sock"))
 
 
 @pytest.mark.parametrize(

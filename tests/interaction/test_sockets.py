@@ -108,8 +108,8 @@ async def test_one_tcp_connection_too_many_is_closed() -> None:
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_a_unix_socket_is_this_users_alone_and_removed_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "mcp.sock"
+async def test_a_unix_socket_is_this_users_alone_and_removed_at_the_end(socket_folder: Path) -> None:
+    path = socket_folder / "mcp.sock"
     with trio.fail_after(PATIENCE):
         async with serving(serve_unix, watched_server().server, path):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -118,8 +118,8 @@ async def test_a_unix_socket_is_this_users_alone_and_removed_at_the_end(tmp_path
     assert not path.exists()
 
 
-async def test_the_socket_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "mcp.sock"
+async def test_the_socket_of_a_dead_server_is_replaced(socket_folder: Path) -> None:
+    path = socket_folder / "mcp.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
         dead.listen()
@@ -128,8 +128,8 @@ async def test_the_socket_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_the_socket_of_a_live_server_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "mcp.sock"
+async def test_the_socket_of_a_live_server_is_left_alone(socket_folder: Path) -> None:
+    path = socket_folder / "mcp.sock"
     with trio.fail_after(PATIENCE):
         async with serving(serve_unix, watched_server().server, path):
             with pytest.raises(OSError, match="another server listens here"):
@@ -233,17 +233,17 @@ async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "data"
 
 
-async def test_a_socket_that_somebody_else_put_there_meanwhile_is_not_removed(tmp_path: Path) -> None:
-    path = tmp_path / "mcp.sock"
+async def test_a_socket_that_somebody_else_put_there_meanwhile_is_not_removed(socket_folder: Path) -> None:
+    path = socket_folder / "mcp.sock"
     async with serving(serve_unix, watched_server().server, path):
         path.unlink()
         path.write_text("theirs")
     assert path.read_text() == "theirs"
 
 
-async def test_nobody_listens(tmp_path: Path) -> None:
+async def test_nobody_listens(socket_folder: Path) -> None:
     with pytest.raises(ConnectionLost, match="no connection to"):
-        async with open_unix(tmp_path / "nobody"):
+        async with open_unix(socket_folder / "nobody"):
             pytest.fail("nobody is there")
     with pytest.raises(ConnectionLost, match="port 1"):
         async with open_tcp("127.0.0.1", 1):
