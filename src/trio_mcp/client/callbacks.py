@@ -40,13 +40,15 @@ class Callbacks:
             # reason to believe that something changed, for a cache (caching, Freshness Calculation).
             self.seen(change)
             return False
-        return self.take(event)
+        return self._take(event, change)
 
     def take(self, event: NotificationReceived) -> bool:
         """Tell the relay and the watchers; whether there is a callback for it."""
+        return self._take(event, change_in(event))
+
+    def _take(self, event: NotificationReceived, change: Change | None) -> bool:
         if self.relay is not None:
             self.relay.told(event)
-        change = change_in(event)
         if change is not None:
             self.seen(change)
         elif event.method.name != "notifications/message":

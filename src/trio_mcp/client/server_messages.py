@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from ..runtime.handler import NOT_NOW
@@ -34,6 +35,6 @@ class ServerMessages:
         """See `RequestHandler.wants`."""
         return self._callbacks.wants(event)
 
-    async def notified(self, event: NotificationReceived) -> None:
+    def notified(self, event: NotificationReceived) -> Awaitable[None]:
         """See `RequestHandler.notified`."""
-        await self._callbacks.notified(event)
+        return self._callbacks.notified(event)

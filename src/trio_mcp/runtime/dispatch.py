@@ -40,6 +40,9 @@ class Dispatch:
             case events.RequestReceived():
                 self._inbound.accept(event.request, batch)
                 return
+            case events.NotificationReceived():
+                if self._handler.wants(event):
+                    self._notifications.put(event, size)
             case events.Refused():
                 self._inbound.reply_now(error_line(event.reply), batch)
                 return
@@ -54,9 +57,6 @@ class Dispatch:
             case events.ReplyUnreadable():
                 violation = ProtocolViolation(f"{event.request.method.name}: the answer cannot be read: {event.reason}")
                 event.request.waiter.settle(Settled(None, violation, self._notifications.received))
-            case events.NotificationReceived():
-                if self._handler.wants(event):
-                    self._notifications.put(event, size)
             case events.StreamReceived():
                 call: Call = event.request.waiter
                 if call.on_notification is not None:

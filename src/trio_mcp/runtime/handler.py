@@ -33,5 +33,6 @@ class RequestHandler(Protocol):
         """Whether `notified` is to be called for it."""
         ...
 
-    async def notified(self, event: NotificationReceived) -> None:
+    def notified(self, event: NotificationReceived) -> Awaitable[None]:
         """A notification, one at a time, in wire order."""
+        ...

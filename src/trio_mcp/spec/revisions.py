@@ -19,6 +19,7 @@ __all__ = [
     "REVISIONS",
     "Revision",
     "negotiate",
+    "notifications_of",
     "requests_of",
 ]
 
@@ -133,6 +134,12 @@ LATEST_MODERN: Final = MODERN_REVISIONS[-1]
 def requests_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
     """The requests that ``role`` may send in ``revision``, by name."""
     return {name: row for name, row in revision.methods.items() if row.is_request and row.sent_by(role)}
+
+
+@cache
+def notifications_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
+    """The notifications that ``role`` may send in ``revision``, by name."""
+    return {name: row for name, row in revision.methods.items() if not row.is_request and row.sent_by(role)}
 
 
 def negotiate(requested: str) -> Revision:

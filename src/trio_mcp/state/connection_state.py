@@ -44,7 +44,7 @@ from ..spec.meta import (
     progress_token_of,
 )
 from ..spec.methods import METHODS, Method
-from ..spec.revisions import LATEST_LEGACY, Revision, negotiate, requests_of
+from ..spec.revisions import LATEST_LEGACY, Revision, negotiate, notifications_of, requests_of
 from .events import (
     BatchReceived,
     CancelReceived,
@@ -257,8 +257,8 @@ class ConnectionState(RequestTables):
         if method == "notifications/progress":
             return self._receive_progress(params)
         revision = self.revision or LATEST_LEGACY
-        row = revision.methods.get(method)
-        if row is None or row.is_request or not row.sent_by(self.peer):
+        row = notifications_of(self.peer, revision).get(method)
+        if row is None:
             # 2025-11-25 basic, Notifications: never answered, so an unknown one passes in silence.
             return Ignored(f"unknown notification {method[:200]}")
         if method == "notifications/initialized":
