@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -294,6 +295,32 @@ async def test_api_01_one_is_closed_first_one_works_on_and_one_is_reaped_at_the_
             assert children() - before == {pids_of(raws[name])[0] for name in "bc"}
             assert (await group.call_tool("b__echo")).text == str(pids_of(raws["b"])[0])
     assert not children() - before
+
+
+DROPS = """
+import json, sys, trio
+from trio_mcp import open_stdio
+
+async def main(command):
+    opening = open_stdio(command, era="legacy")
+    await opening.__aenter__()  # and nobody closes it
+
+trio.run(main, json.loads(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs to wait for a process that is none of its children")
+async def test_api_01_a_client_that_is_dropped_is_warned_of_and_its_child_ends_with_us(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, SERVES)
+    program = [sys.executable, "-W", "always", "-c", DROPS, json.dumps(list(map(str, raw.command)))]
+    with trio.fail_after(PATIENCE):
+        done = await trio.run_process(program, capture_stderr=True, check=False)
+        assert b"ResourceWarning" in done.stderr, "of trio, and of subprocess"
+        (pid,) = pids_of(raw)
+        with suppress(ProcessLookupError):  # it has ended already
+            ended = os.pidfd_open(pid)
+            await trio.lowlevel.wait_readable(ended)
+            os.close(ended)
 
 
 async def test_tmo_06_a_member_outlives_the_deadline_it_was_added_under(tmp_path: Path) -> None:
