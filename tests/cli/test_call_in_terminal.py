@@ -202,3 +202,16 @@ async def test_servers_of_other_software_ask_at_the_terminal(kind: str):
     shown = plain(terminal.shown)
     assert "peer asks: Which?" in shown
     assert shown.endswith("accept red\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_that_ends_the_command_cancels_the_call_and_leaves_the_terminal_as_it_was(
+    number: signal.Signals, tmp_path: Path
+):
+    note = tmp_path / "note"
+    async with in_terminal(call(DESK, "hang", f"note={note}")) as terminal:
+        await terminal.read_until("hanging")
+        os.kill(terminal.process.pid, number)
+        assert await terminal.read_to_end() == 128 + number
+    assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l"), "the cursor is back"
+    assert note.read_text() == number.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from ..runtime.channel import ConnectionLost
 from ..serving.stdio import serve_stdio
 from .addresses import Addresses, BadAddress, CannotListen, serving_on
 from .endings import say
+from .log_lines import log_to_stderr
 from .statuses import ENDED_WELL, NO_CONNECTION, USAGE
 
 __all__ = ["run_bridge"]
@@ -31,7 +31,7 @@ def run_bridge(target: Target, era: Literal["auto", "modern", "legacy"], log_lev
     except BadAddress as error:
         say(str(error))
         return USAGE
-    logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr(log_level)
     way = _Way(target, era)
     bridge = proxy(way.open, name=_name_of(target))
     if serve is None:

@@ -22,7 +22,7 @@ from ..spec.fields import JSONObject
 from ..spec.tools import CallToolResult, Tool
 from .arguments import arguments_typed
 from .endings import WITH_SERVER, say, say_error
-from .statuses import ENDED_WELL, INTERRUPTED, TOOL_FAILED
+from .statuses import ENDED_WELL, INTERRUPTED, SIGNALLED, TOOL_FAILED
 from .terminal.plain import on_one_line
 from .terminal.questions import Questions
 from .terminal.terminal import Terminal
@@ -31,6 +31,7 @@ from .urls_required import say_urls
 
 __all__ = ["Call", "NoSuchTool", "call_tool"]
 
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 5.0
 """Seconds for the server to show that it has read a cancel."""
 
@@ -76,21 +77,26 @@ class _Calling:
         self._server = "the server"
         self._questions = Questions(self._terminal, lambda: self._server)
         self._scope: trio.CancelScope | None = None  # of the call, while it runs
+        self._ended_by: int | None = None
 
     async def until_interrupted(self) -> int:
         status = INTERRUPTED
-        with trio.open_signal_receiver(signal.SIGINT) as interrupts:
+        # Whoever ends us, with the terminal for example: the server is told, and the terminal is as it was.
+        with trio.open_signal_receiver(signal.SIGINT, *_ENDING) as signals:
             async with open_service_nursery("the command is over") as nursery:
                 with trio.CancelScope() as leaving:
-                    nursery.start_soon(self._obey, interrupts, leaving)
+                    nursery.start_soon(self._obey, signals, leaving)
                     status = await self._connected()
         if leaving.cancelled_caught:
             say("interrupted; the connection is closed")
-        return status
+        return self._ended_by or status
 
-    async def _obey(self, interrupts: AsyncIterator[int], leaving: trio.CancelScope) -> None:
-        async for _ in interrupts:
-            if self._scope is None or self._scope.cancel_called:
+    async def _obey(self, signals: AsyncIterator[int], leaving: trio.CancelScope) -> None:
+        async for number in signals:
+            if number in _ENDING:
+                self._ended_by = SIGNALLED + number
+                leaving.cancel(reason=signal.Signals(number).name)
+            elif self._scope is None or self._scope.cancel_called:
                 leaving.cancel(reason="Ctrl-C")
             else:
                 self._terminal.say("Ctrl-C: the call is being cancelled; once more to leave at once")

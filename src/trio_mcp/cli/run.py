@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import traceback
 
@@ -11,10 +10,9 @@ import trio
 from ..serving.stdio import serve_stdio
 from .addresses import Addresses, BadAddress, CannotListen, serving_on
 from .loading import LoadingFailed, NoServer, load_server
+from .log_lines import log_to_stderr
 
 __all__ = ["run_server"]
-
-_FORMAT = "%(levelname)s %(name)s: %(message)s"
 
 
 def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
@@ -33,7 +31,7 @@ def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
     if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
         return _say("standard input and output must be open: they are the connection", 2)
     if log_level is not None:
-        logging.basicConfig(level=log_level.upper(), format=_FORMAT)
+        log_to_stderr(log_level)
     try:
         server = load_server(target)
     except NoServer as error:
@@ -43,7 +41,7 @@ def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
         return _say(str(failed), 1)
     if server is None:
         return 0
-    logging.basicConfig(level=logging.WARNING, format=_FORMAT)  # does nothing where logging was set up already
+    log_to_stderr("warning")  # does nothing where logging was set up already
     if serve is not None:
         try:
             trio.run(serve, server)

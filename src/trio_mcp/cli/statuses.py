@@ -11,6 +11,7 @@ __all__ = [
     "NO_CONNECTION",
     "OUT_OF_TIME",
     "SERVER_ERROR",
+    "SIGNALLED",
     "TOOL_FAILED",
     "USAGE",
 ]
@@ -28,5 +29,7 @@ SERVER_ERROR: Final = 4
 """The server answered with an error, or with what the specification does not allow."""
 OUT_OF_TIME: Final = 5
 """The time limit passed."""
-INTERRUPTED: Final = 130
-"""What shells expect of a program that Ctrl-C ended: 128 and the number of SIGINT."""
+SIGNALLED: Final = 128
+"""What shells expect of a program that a signal ended: this and the signal's number."""
+INTERRUPTED: Final = SIGNALLED + 2
+"""Ctrl-C, which is SIGINT."""

@@ -57,7 +57,8 @@ def call(
     server knows; a second one leaves at once.
 
     Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument cannot be meant; 3 when there is no
-    connection, or no more; 4 when the server answers with an error; 5 when the time is over; 130 after Ctrl-C.
+    connection, or no more; 4 when the server answers with an error; 5 when the time is over; 130 after Ctrl-C, 128 and
+    its number after another signal.
     """
     from ..arguments import BadArgument, object_typed
     from ..calling import Call, NoSuchTool, call_tool

@@ -1,0 +1,24 @@
+"""Log lines: Python's logging on standard error."""
+
+from __future__ import annotations
+
+import logging
+
+from .terminal.plain import printable
+
+__all__ = ["log_to_stderr"]
+
+
+class _Printable(logging.Formatter):
+    """What peers say gets into log lines, too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def log_to_stderr(level: str) -> None:
+    """Log ``level`` and above, with nothing in it that a terminal would obey; nothing changes where logging was set up
+    already."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
