@@ -126,6 +126,22 @@ async def test_a_server_that_tells_of_changes_without_end_is_read_ten_times_a_se
     assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 100
 
 
+async def test_a_list_that_takes_long_is_read_half_of_the_time_at_most(autojump_clock: MockClock) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(tools={"listChanged": True})
+        while True:
+            listing = await peer.until("tools/list")
+            await trio.sleep(3)
+            await peer.result(listing, {"tools": []})
+            await peer.notify("notifications/tools/list_changed")
+
+    target = Scripted(script)
+    async with open_group({"a": MemberDescription(target)}) as group:
+        await trio.sleep(59)
+        assert group.statuses["a"].error is None
+    assert sum(message.get("method") == "tools/list" for message in target.peers[0].wire) == 10
+
+
 async def test_what_is_not_declared_is_not_asked_for(autojump_clock: MockClock) -> None:
     target = Scripted(RawPeer.handshake)
     async with open_group({"a": MemberDescription(target)}) as group:

@@ -32,8 +32,8 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 class Listing:
     """Keeps the lists of one member in the catalogue as its server has them.
 
-    A list has 10,000 items at most, of 16 MiB together, and 60 seconds; after reading there is a rest of 100 ms,
-    whatever the server has to tell. What cannot be read stays as it was, and is reported.
+    A list has 10,000 items at most, of 16 MiB together, and 60 seconds; after reading there is a rest of 100 ms, or as
+    long as it took, whatever the server has to tell. What cannot be read stays as it was, and is reported.
     """
 
     def __init__(self, member: str, catalogue: Catalogue) -> None:
@@ -61,6 +61,7 @@ class Listing:
     async def keep(self, client: Client, after_reading: trio.lowlevel.ParkingLot) -> None:
         """Read, and wait for changes, until the connection is lost or we are cancelled."""
         while True:
+            began = trio.current_time()
             due, self._stale = self._stale, {}  # a change that comes while we read makes a list stale again
             try:
                 for name in due:
@@ -69,7 +70,7 @@ class Listing:
                 return
             self.read = True
             after_reading.unpark_all()
-            await trio.sleep(_REST)
+            await trio.sleep(max(_REST, trio.current_time() - began))  # long lists take our time from all others
             while not self._stale:
                 await self._changed.park()
 
