@@ -202,6 +202,18 @@ async def test_discovery_tells_what_the_server_behind_has_now(autojump_clock: Mo
         assert got["supportedVersions"] == [MODERN]
 
 
+@REVISIONS
+async def test_a_method_that_no_revision_has_is_not_handed_on(autojump_clock: MockClock, revision: str) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(revision, TOOLS)
+        await server.answer_text(await server.expect_request("tools/call"), "done")
+
+    async with between(behind, revision) as client:
+        await client.notify("notifications/com.example/told")
+        await client.expect_error(await client.request("com.example/do", {"x": 1}), -32601)
+        await client.expect_text(await client.call_tool("t"), "done")
+
+
 async def test_the_error_of_a_question_reaches_the_server_as_it_is(autojump_clock: MockClock) -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept(LEGACY, TOOLS)

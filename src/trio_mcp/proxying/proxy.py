@@ -28,7 +28,7 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     All is handed on, in both directions and from either era to either: requests with their progress and errors,
     cancels with their reason, logs, changes, and what the server behind asks. Ids, progress tokens and subscription
     ids are those of each connection; unknown members and ``_meta`` stay as they are. What the client's revision
-    cannot say is an error of that request.
+    cannot say is an error of that request. Methods that no revision has are not handed on, but answered -32601.
 
     With ``Command([...]).open`` or the like each client of the proxy gets a connection of its own to the server
     behind, in the client's name, with its capabilities and, where the server has it, in its revision. It is opened
