@@ -13,11 +13,15 @@ import pytest
 import trio
 from tests.hosting.processes import SERVES, SOON, children, member
 from tests.interaction.client.raw import RawServer
+from tests.interaction.harness import resident_bytes
 from tests.patience import PATIENCE
 
 from trio_mcp import Group, MemberDescription, MemberStatus, open_group
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="/proc")
+
+PER_MEMBER = 256 * 1024
+"""Bytes of ours that one may take; the README states less than a third of it."""
 
 OURS = """
 import os, trio
@@ -60,10 +64,11 @@ async def restarts_of(statuses: AsyncIterator[MemberStatus], names: set[str]) ->
 
 
 async def test_fifty_servers_of_which_ten_are_killed(tmp_path: Path) -> None:
-    before = children()
+    before, resident = children(), resident_bytes(os.getpid())
     with trio.fail_after(PATIENCE):
         async with open_group(fifty(tmp_path)) as group:
             first = await pids_by_name(group)
+            assert resident_bytes(os.getpid()) - resident < 50 * PER_MEMBER
             assert len(set(first.values())) == 50
             assert children() - before == set(first.values())
 
