@@ -101,6 +101,8 @@ class OwnUpstream:
             why = f"the server behind is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
         except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
             why = f"{_UNREACHABLE}: {error}"
+        except Exception:  # code of somebody else's, which must not end the connections of others
+            logger.exception("the server behind failed")
         finally:
             self._settled.set()
         logger.error("%s", why)
