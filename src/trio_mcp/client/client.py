@@ -140,7 +140,7 @@ class Client:
         refresh: bool = False,
     ) -> ReadResourceResult:
         """Read a resource. An unknown one is a `PeerError`: code -32002 in legacy revisions, -32602 in modern.
-        ``refresh``: see `request`."""
+        ``on_progress``: see `call_tool`; ``refresh``: see `request`."""
         params = ReadResourceParams(uri)
         return await self.requests.request(
             "resources/read", params, ReadResourceResult, on_progress=on_progress, meta=meta, refresh=refresh
@@ -154,7 +154,8 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Get a prompt with its arguments filled in."""
+        """Get a prompt with its arguments filled in. An unknown one, and arguments that it does not take, are a
+        `PeerError` (-32602). ``on_progress``: see `call_tool`."""
         params = GetPromptParams(name, dict(arguments) if arguments is not None else None)
         return await self.requests.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
 
@@ -166,7 +167,8 @@ class Client:
         *,
         settled: Mapping[str, str] | None = None,
     ) -> Completion:
-        """Suggestions for an ``argument`` of which ``value`` was typed; ``settled`` are arguments given before."""
+        """Suggestions for an ``argument`` of which ``value`` was typed; ``settled`` are arguments given before. There
+        are none for an argument without suggestions; an unknown ``ref`` is a `PeerError` (-32602)."""
         context = CompletionContext(dict(settled)) if settled is not None else None
         params = CompleteParams(ref, CompletionArgument(argument, value), context)
         return (await self.requests.request("completion/complete", params, CompleteResult)).completion
@@ -174,19 +176,24 @@ class Client:
     # Listing
 
     def list_tools(self, *, refresh: bool = False) -> AsyncIterator[Tool]:
-        """All tools, page after page: ``async for tool in client.list_tools()``. ``refresh``: see `request`."""
+        """All tools, page after page: ``async for tool in client.list_tools()``. ``refresh``: see `request`.
+
+        Each page is asked for when its first tool is. The iteration may be left anywhere, and a step that was
+        cancelled can be repeated. Raises as a call, and `ProtocolViolation` for a list that does not end: one of more
+        than ``max_pages`` pages, or with the same cursor twice.
+        """
         return Pages(self.requests.request, "tools/list", self._settings.max_pages, refresh=refresh)
 
     def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
-        """All resources, page after page."""
+        """All resources, page after page, as `list_tools`."""
         return Pages(self.requests.request, "resources/list", self._settings.max_pages, refresh=refresh)
 
     def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
-        """All resource templates, page after page."""
+        """All resource templates, page after page, as `list_tools`."""
         return Pages(self.requests.request, "resources/templates/list", self._settings.max_pages, refresh=refresh)
 
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
-        """All prompts, page after page."""
+        """All prompts, page after page, as `list_tools`."""
         return Pages(self.requests.request, "prompts/list", self._settings.max_pages, refresh=refresh)
 
     # Changes, logs, health
@@ -218,7 +225,8 @@ class Client:
             await self.requests.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe`."""
+        """Undo `subscribe`. In modern revisions it waits until the stream is over, and does nothing where there is
+        none; in legacy ones the server is asked."""
         if self.revision.changes == "listen":
             await self.subscriptions.unsubscribe(uri)
         else:
@@ -249,7 +257,8 @@ class Client:
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
-        """Tell a legacy server that our roots changed. Modern servers ask anew each time."""
+        """Tell a legacy server that our roots changed, once there is room in the outbox; cancelled before that, it
+        tells nothing. Modern servers ask anew each time and are told nothing."""
         await trio.lowlevel.checkpoint()
         if "notifications/roots/list_changed" in self.revision.methods:
             await self.duplex.outbox.room()

@@ -166,7 +166,8 @@ class Server:
         """Offer a function as the completer of one ``argument`` of a ``prompt`` or of a ``resource`` template.
 
         It takes ``value``, what was typed so far, and if it wants ``arguments``, those already settled; it
-        returns suggestions, best first, of which 100 at most are sent.
+        returns suggestions, best first, of which 100 at most are sent. Raises `TypeError` for both or neither of the
+        two and for other parameters, and `ValueError` when the argument has a completer already.
         """
 
         def register(function: F) -> F:
@@ -191,7 +192,8 @@ class Server:
         self.listeners.list_changed("notifications/prompts/list_changed")
 
     def resource_updated(self, uri: str) -> None:
-        """Tell the clients that subscribed to ``uri`` that it changed."""
+        """Tell the clients that subscribed to ``uri``, or listen for it, that it changed. Never waits. As all that
+        changes a server, it belongs to trio's thread; from another one, `trio.from_thread.run_sync` calls it."""
         self.listeners.resource_updated(uri)
 
     # Running
