@@ -16,8 +16,6 @@ from trio_mcp import Client
 from trio_mcp.client.opening import open_client
 from trio_mcp.transports.memory import memory_channel_pair
 
-# Ends of streams that only callbacks use
-
 
 @asynccontextmanager
 async def followed(told: list[str], **options: Any) -> AsyncIterator[tuple[Client, Scripted]]:

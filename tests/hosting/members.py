@@ -18,6 +18,7 @@ __all__ = [
     "describe",
     "greeter",
     "hangs",
+    "in_memory",
     "refuses",
     "serves",
     "until",
@@ -136,3 +137,8 @@ async def until(statuses: Any, name: str, state: MemberState) -> MemberStatus:
         if (status.name, status.state) == (name, state):
             return status
     raise AssertionError(f"{name} never was {state}")
+
+
+def in_memory(name: str = "greeter", **options: Any) -> MemberDescription:
+    """A server in this process that greets."""
+    return MemberDescription(greeter(name), options={"era": "legacy", **options})  # type: ignore[typeddict-item]

@@ -1,0 +1,170 @@
+"""Members fail and hang, and nobody else notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from tests.hosting.members import describe, hangs, in_memory, refuses, serves, until
+from tests.interaction.client.raw import RawPeer
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    ConnectionLost,
+    KeepAlive,
+    MemberDescription,
+    MemberState,
+    MemberUnavailable,
+    NotInCatalogue,
+    PeerError,
+    Server,
+    open_group,
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [(refuses, PeerError), (RawPeer.close, ConnectionLost), (hangs, ConnectionLost)],
+    ids=["refuses", "dies", "hangs"],
+)
+async def test_one_that_does_not_start_fails_only_its_own_callers(
+    script: Callable[[RawPeer], Any], error: type[Exception], autojump_clock: MockClock
+) -> None:
+    async with open_group({"bad": describe(script, connect_timeout=5), "good": in_memory()}) as group:
+        with pytest.raises(MemberUnavailable) as caught:
+            await group.client("bad")
+        assert caught.value.member == "bad"
+        assert type(caught.value.error) is error
+        assert (await group.call_tool("good__greet")).text == "hello from greeter"
+        await trio.sleep(100)
+        assert group.statuses["bad"].state == MemberState.FAILED
+
+
+async def test_one_that_dies_fails_the_calls_to_it_and_cancels_nobody(autojump_clock: MockClock) -> None:
+    outcomes: list[Any] = []
+    async with open_group({"bad": describe(serves("wait", "die")), "good": in_memory()}) as group:
+
+        async def call(name: str, **arguments: Any) -> None:
+            try:
+                outcomes.append((await group.call_tool(name, arguments)).text)
+            except Exception as error:
+                outcomes.append(type(error))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, "bad__wait")
+            nursery.start_soon(lambda: call("good__sleep", seconds=50))
+            await wait_all_tasks_blocked()
+            nursery.start_soon(call, "bad__die")
+        assert outcomes == [ConnectionLost, ConnectionLost, "slept"]
+        with pytest.raises(MemberUnavailable, match=r"'bad' has failed: the peer closed the connection"):
+            await group.call_tool("bad__wait")
+
+
+async def test_one_that_hangs_costs_its_callers_their_own_time_only(autojump_clock: MockClock) -> None:
+    async with open_group({"bad": describe(serves("wait"), call_timeout=5), "good": in_memory()}) as group:
+        with pytest.raises(trio.TooSlowError):
+            await group.call_tool("bad__wait")
+        assert (await group.call_tool("good__greet")).text == "hello from greeter"
+
+
+async def test_one_that_answers_no_ping_has_failed(autojump_clock: MockClock) -> None:
+    keep_alive = KeepAlive(interval=10, timeout=1)
+    async with open_group({"bad": describe(serves()), "good": in_memory()}, keep_alive=keep_alive) as group:
+        status = await until(group.watch(), "bad", MemberState.FAILED)
+        assert str(status.error) == "the server did not answer 2 pings of 1 s each"
+        await trio.sleep(100)
+        assert (await group.call_tool("good__greet")).text == "hello from greeter"
+
+
+async def test_a_server_whose_code_fails_at_the_start_has_failed_with_what_it_raised(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lifespan(_: Server) -> Any:
+        raise LookupError("no database")
+
+    async with open_group({"bad": MemberDescription(Server("bad", lifespan=lifespan))}) as group:
+        with pytest.raises(MemberUnavailable, match="no database") as caught:
+            await group.client("bad")
+        assert type(caught.value.error) is LookupError
+    assert "member bad failed" in caplog.text
+    caplog.clear()
+
+
+async def test_a_server_whose_code_hangs_at_the_start_has_failed_in_time(autojump_clock: MockClock) -> None:
+    @asynccontextmanager
+    async def lifespan(_: Server) -> Any:
+        await trio.sleep_forever()
+        yield
+
+    bad = MemberDescription(Server("bad", lifespan=lifespan), options={"connect_timeout": 5})
+    async with open_group({"bad": bad}) as group:
+        with pytest.raises(MemberUnavailable, match="was not ready within 5 s"):
+            await group.client("bad")
+        assert trio.current_time() == pytest.approx(5)
+
+
+async def test_a_server_whose_code_fails_at_the_end_harms_nobody(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @asynccontextmanager
+    async def lifespan(_: Server) -> Any:
+        try:
+            yield
+        finally:
+            raise LookupError("the database is gone")
+
+    async with open_group({"bad": MemberDescription(Server("bad", lifespan=lifespan)), "good": in_memory()}) as group:
+        await group.settled()
+        await group.remove("bad")
+        assert (await group.call_tool("good__greet")).text == "hello from greeter"
+    assert "the database is gone" in caplog.text
+    caplog.clear()
+
+
+async def test_a_task_of_a_server_that_fails_while_it_is_closed_harms_nobody(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail_at_the_end() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise LookupError("the index is gone")
+
+    @asynccontextmanager
+    async def lifespan(_: Server) -> Any:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_at_the_end)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async with open_group({"bad": MemberDescription(Server("bad", lifespan=lifespan)), "good": in_memory()}) as group:
+        await group.settled()
+        await group.remove("bad")
+        assert (await group.call_tool("good__greet")).text == "hello from greeter"
+    assert "the index is gone" in caplog.text
+    caplog.clear()
+
+
+async def test_tmo_07_the_ways_in_which_a_call_ends_differ_by_type(autojump_clock: MockClock) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.until("tools/call")
+        await peer.error(await peer.until("tools/call"), -32001, "Request timed out")
+        await peer.until("tools/call")
+        await peer.close()
+
+    async with open_group({"a": describe(script, call_timeout=5)}) as group:
+        client = await group.client("a")
+        with pytest.raises(trio.TooSlowError):
+            await client.call_tool("timeout")
+        with pytest.raises(PeerError, match="Request timed out"):
+            await client.call_tool("peer error")
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("loss")
+        with pytest.raises(MemberUnavailable):
+            await group.client("a")
+    kinds = (trio.Cancelled, trio.TooSlowError, PeerError, ConnectionLost, MemberUnavailable, NotInCatalogue)
+    assert not any(issubclass(one, other) for one in kinds for other in kinds if one is not other)

@@ -1,0 +1,172 @@
+"""What goes on while a client is asked by its legacy server."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import trio
+from tests.interaction.client.asking import SAMPLE, SAMPLED
+from tests.interaction.client.raw import RawPeer, Serve, cancels_in, scripted
+from tests.patience import PATIENCE
+
+from trio_mcp import CreateMessageParams, CreateMessageResult, Limits, Root
+from trio_mcp.client.opening import open_client
+
+
+async def test_s2c_08_a_ping_is_answered_while_an_async_handler_runs(autojump_clock: object) -> None:
+    answered_at: list[float] = []
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        begun = trio.current_time()
+        await peer.request("s", "sampling/createMessage", SAMPLE)
+        await peer.request("p", "ping")
+        while len(answered_at) < 2:
+            await peer.read()
+            answered_at.append(trio.current_time() - begun)
+
+    async def slow(_: CreateMessageParams) -> CreateMessageResult:
+        await trio.sleep(5)
+        return SAMPLED
+
+    async with scripted(script) as (channel, peer), open_client(channel, sampling=slow):
+        await trio.sleep(10)
+    assert [message["id"] for message in peer.wire if "method" not in message] == ["p", "s"]
+    assert answered_at == [pytest.approx(0), pytest.approx(5)]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain def"])
+async def test_s2c_08_a_ping_is_answered_while_a_handler_runs_in_another_process(serve_raw: Serve, kind: str) -> None:
+    raw = serve_raw(
+        f"""
+        handshake()
+        request("s", "sampling/createMessage", {SAMPLE})
+        request("p", "ping")
+        read(); note("first answer")
+        read(); note("second answer")
+        """,
+    )
+    release, released = threading.Event(), trio.Event()
+
+    def block(_: CreateMessageParams) -> CreateMessageResult:
+        assert release.wait(10)
+        return SAMPLED
+
+    async def wait(_: CreateMessageParams) -> CreateMessageResult:
+        await released.wait()
+        return SAMPLED
+
+    with trio.fail_after(PATIENCE):
+        async with raw.client(era="legacy", sampling=wait if kind == "async" else block):
+            await raw.has("first answer")
+            release.set()
+            released.set()
+            await raw.has("second answer")
+    assert [message["id"] for message in raw.wire if "method" not in message] == ["p", "s"]
+
+
+async def test_many_questions_at_once_are_answered_side_by_side(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        for number in range(20):
+            await peer.request(number, "sampling/createMessage", SAMPLE)
+
+    async def slow(_: CreateMessageParams) -> CreateMessageResult:
+        await trio.sleep(1)
+        return SAMPLED
+
+    async with scripted(script) as (channel, peer), open_client(channel, sampling=slow):
+        await trio.sleep(1.5)
+    assert sorted(message["id"] for message in peer.wire if "result" in message) == list(range(20))
+
+
+async def test_questions_beyond_the_bounds_get_a_clear_error(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        for number in range(4):
+            await peer.request(number, "sampling/createMessage", SAMPLE)
+
+    async def slow(_: CreateMessageParams) -> CreateMessageResult:
+        await trio.sleep(1)
+        return SAMPLED
+
+    limits = Limits(max_in_flight=2, max_queued=1)
+    async with scripted(script) as (channel, peer), open_client(channel, sampling=slow, limits=limits):
+        await trio.sleep(5)
+    refused = [message for message in peer.wire if "error" in message]
+    assert [message["id"] for message in refused] == [3]
+    assert "busy" in refused[0]["error"]["message"]
+    assert sorted(message["id"] for message in peer.wire if "result" in message) == [0, 1, 2]
+
+
+async def test_a_question_the_server_cancels_ends_its_handler_and_is_never_answered(autojump_clock: object) -> None:
+    events: list[str] = []
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.request("s", "sampling/createMessage", SAMPLE)
+        await trio.sleep(1)
+        await peer.notify("notifications/cancelled", {"requestId": "s", "reason": "changed my mind"})
+        await peer.request("p", "ping")
+
+    async def stubborn(_: CreateMessageParams) -> CreateMessageResult:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            events.append(cancelled.reason or "")
+        return SAMPLED
+
+    async with scripted(script) as (channel, peer), open_client(channel, sampling=stubborn):
+        await trio.sleep(10)
+    assert events == ["changed my mind"]
+    assert [message["id"] for message in peer.wire if "method" not in message] == ["p"]
+
+
+async def test_the_calls_of_a_cancelled_handler_are_cancelled_with_the_same_reason(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.request("s", "sampling/createMessage", SAMPLE)
+        await peer.until("tools/call")
+        await peer.notify("notifications/cancelled", {"requestId": "s", "reason": "changed my mind"})
+
+    async def nested(_: CreateMessageParams) -> CreateMessageResult:
+        await client.call_tool("lookup")
+        return SAMPLED
+
+    async with scripted(script) as (channel, peer), open_client(channel, sampling=nested) as client:
+        await trio.sleep(10)
+    [call] = [message for message in peer.wire if message.get("method") == "tools/call"]
+    assert peer.wire[-1]["params"] == {"requestId": call["id"], "reason": "changed my mind"}
+    assert cancels_in(peer.wire) == [call["id"]]
+
+
+async def test_a_handler_that_runs_while_the_client_is_left_is_cancelled(autojump_clock: object) -> None:
+    events: list[str] = []
+
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.request("s", "sampling/createMessage", SAMPLE)
+
+    async def slow(_: CreateMessageParams) -> CreateMessageResult:
+        try:
+            await trio.sleep_forever()
+        finally:
+            events.append("finally")
+        return SAMPLED
+
+    async with scripted(script) as (channel, _), open_client(channel, sampling=slow):
+        await trio.sleep(1)
+    assert events == ["finally"]
+
+
+async def test_the_server_is_told_when_roots_change(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.until("notifications/roots/list_changed")
+        await peer.request("r", "roots/list")
+
+    async with scripted(script) as (channel, peer), open_client(channel, roots=[Root("file:///a")]) as client:
+        await client.roots_changed()
+        await trio.sleep(1)
+    assert peer.wire[-1]["result"] == {"roots": [{"uri": "file:///a"}]}
