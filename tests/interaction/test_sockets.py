@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import stat
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -20,7 +22,7 @@ from tests.interaction.websocket.servers import watched_server
 from tests.patience import PATIENCE
 
 from trio_mcp import CancelCause, Client, ConnectionLost, Limits, open_tcp, open_unix, serve_tcp, serve_unix
-from trio_mcp.transports.sockets import unix_listener
+from trio_mcp.transports.sockets import keep_alive, unix_listener
 
 
 async def test_clients_call_a_server_over_tcp() -> None:
@@ -106,6 +108,47 @@ async def test_one_tcp_connection_too_many_is_closed() -> None:
                     async with open_tcp("127.0.0.1", port):
                         pytest.fail("there is room for one")
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+KEEP_ALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+]
+
+
+@pytest.mark.parametrize(
+    ("interval", "timeout", "options"),
+    [(20, 20, [1, 20, 5, 4]), (0.1, 0.1, [1, 1, 1, 4]), (1e9, math.inf, [1, 32767, 32767, 4])],
+)
+async def test_a_machine_that_vanished_is_found_out_by_the_system(
+    interval: float, timeout: float, options: list[int]
+) -> None:
+    async with (
+        serving(serve_tcp, watched_server().server, port=0) as listeners,
+        await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) as stream,
+    ):
+        keep_alive(stream, interval, timeout)
+        assert [stream.getsockopt(*option) for option in KEEP_ALIVE] == options
+
+
+async def test_both_ends_of_a_tcp_connection_have_the_system_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[tuple[int, bytes | int]] = []
+    set_option = trio.SocketStream.setsockopt
+
+    def note(stream: trio.SocketStream, level: int, option: int, value: Any) -> None:
+        if (level, option) == KEEP_ALIVE[0]:
+            looked.append((stream.socket.fileno(), value))
+        set_option(stream, level, option, value)
+
+    monkeypatch.setattr(trio.SocketStream, "setsockopt", note)
+    with trio.fail_after(PATIENCE):
+        async with (
+            serving(serve_tcp, watched_server().server, port=0) as listeners,
+            open_tcp("127.0.0.1", port_of(listeners)),
+        ):
+            assert len(set(looked)) == 2
 
 
 async def test_a_unix_socket_is_this_users_alone_and_removed_at_the_end(socket_folder: Path) -> None:

@@ -15,6 +15,7 @@ from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
 from ..transports.lines import LineChannel
+from ..transports.sockets import keep_alive
 
 __all__ = ["open_tcp", "open_unix"]
 
@@ -43,5 +44,7 @@ async def _open_lines(
             stream = await connect()
         except OSError as error:
             raise ConnectionLost(f"no connection to {where}: {error}") from error
-    async with stream, open_over(LineChannel(stream, settings.limits.max_message_bytes), settings, begun) as client:
+    limits = settings.limits
+    keep_alive(stream, limits.ping_interval, limits.ping_timeout)
+    async with stream, open_over(LineChannel(stream, limits.max_message_bytes), settings, begun) as client:
         yield client

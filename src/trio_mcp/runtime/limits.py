@@ -77,7 +77,8 @@ class Limits:
     handshake_timeout: float = _seconds(10.0)
     """How long a client may take to ask for a WebSocket. Then its connection is closed."""
     ping_interval: float = _bound(20.0)
-    """How long a WebSocket peer may be silent before it is sent a ping. ``math.inf``: for ever."""
+    """How long a WebSocket peer may be silent before it is sent a ping, and one over TCP before the system asks
+    whether its machine is still there. ``math.inf``: for ever."""
     ping_timeout: float = _bound(20.0)
     """How long it may be silent after that, before the connection is taken for lost."""
     deadline_grace: float = _seconds(1.0)

@@ -12,7 +12,7 @@ from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery
 from ..runtime.peer import NOBODY_KNOWN
 from ..server.served import Servable
-from ..transports.sockets import SocketLineChannel, unix_listener
+from ..transports.sockets import SocketLineChannel, keep_alive, unix_listener
 from .connections import Arrival, Listeners, serve_connections
 from .options import ServingOptions
 
@@ -63,6 +63,7 @@ async def serve_unix(
 @attrs.frozen
 class _LineGreeting:
     async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival:
+        keep_alive(stream, limits.ping_interval, limits.ping_timeout)
         return Arrival(SocketLineChannel(stream, limits.max_message_bytes), NOBODY_KNOWN)
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import re
 import socket
@@ -18,12 +19,15 @@ import trio
 from ..runtime.channel import ConnectionLost, UnreadableFrame
 from .lines import LineChannel
 
-__all__ = ["SocketLineChannel", "unix_listener"]
+__all__ = ["SocketLineChannel", "keep_alive", "unix_listener"]
 
 _HTTP: Final = re.compile(rb"[A-Z]{3,20} \S+ HTTP/\d")
 _TOO_LONG_HTTP: Final = re.compile(rb"[A-Z]{3,20} ")
 """All that is known of a request whose address is longer than a message may be. No message begins like this."""
 _LINGER: Final = 0.5
+_PROBES: Final = 4
+_LONGEST_WAIT: Final = 32767
+"""What the system takes."""
 _BACKLOG: Final = 128
 _LOCK_TRIES: Final = 100
 _LOCK_WAIT: Final = 0.01
@@ -75,6 +79,17 @@ class SocketLineChannel(LineChannel):
 
 def _speaks_http() -> ConnectionLost:
     return ConnectionLost("the peer speaks HTTP; this is a stream of lines")
+
+
+def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None:
+    """Have the system find out that the machine at the other end of a TCP connection is gone, in about the seconds of
+    `Limits.ping_interval` and `Limits.ping_timeout`. Lines have no pings; a peer that is only frozen is not found."""
+    if not isinstance(stream, trio.SocketStream) or stream.socket.family == socket.AF_UNIX or math.isinf(interval):
+        return
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in ((socket.TCP_KEEPIDLE, interval), (socket.TCP_KEEPINTVL, timeout / _PROBES)):
+        stream.setsockopt(socket.IPPROTO_TCP, option, math.ceil(min(max(seconds, 1), _LONGEST_WAIT)))
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
 
 
 @contextmanager
