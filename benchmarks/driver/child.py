@@ -16,7 +16,7 @@ from .marks import Marks
 
 __all__ = ["Child"]
 
-_PATIENCE = 20
+_PATIENCE = 60
 
 
 class Child:

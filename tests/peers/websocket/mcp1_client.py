@@ -160,7 +160,7 @@ async def drive(session: ClientSession) -> None:
     async def time_out() -> None:
         id = session._request_id
         try:
-            await session.call_tool("hang", read_timeout_seconds=timedelta(seconds=0.5))
+            await session.call_tool("hang", read_timeout_seconds=timedelta(seconds=1.5))
         finally:
             await cancel(session, id)
 
