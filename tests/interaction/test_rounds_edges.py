@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
-from trio_mcp import InputRequired, Limits, NoWayBack, RequestContext, Server
+from trio_mcp import InputRequired, Limits, NoWayBack, RequestContext, Server, open_memory
 
 from .memory_peer import LATEST_LEGACY, MODERN, connected
 from .rounds import ALL, ask, asked, text
 
 REMAINING = "trio-mcp/remainingMs"
+NO_FIELDS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 def asking(limits: Limits) -> Server:
@@ -238,3 +239,97 @@ async def test_a_question_that_was_changed_into_none_meanwhile_fails_the_call(au
         assert (await peer.error("change"))["code"] == -32603
         assert server.statistics().parked == 0
         assert server.statistics().in_flight == 0
+
+
+# Many questions, and questions that are given up
+
+
+async def yes(_: Any) -> dict[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_thousand_equal_questions_of_one_moment_are_a_thousand_answers(
+    era: Literal["legacy", "modern"], autojump_clock: MockClock
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def insist(ctx: RequestContext) -> int:
+        actions: list[str] = []
+
+        async def ask_one() -> None:
+            actions.append((await ctx.elicit("Really?", NO_FIELDS)).action)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(1000):
+                nursery.start_soon(ask_one)
+        return len(actions)
+
+    async with open_memory(server, era=era, elicitation=yes) as client:
+        assert (await client.call_tool("insist")).structured_content == {"result": 1000}
+
+
+async def test_a_question_whose_nursery_is_cancelled_while_it_is_parked_is_not_asked_again(
+    autojump_clock: MockClock,
+) -> None:
+    server, ended = Server("s"), list[str]()
+
+    @server.tool
+    async def change_mind(ctx: RequestContext) -> str:
+        async with trio.open_nursery() as nursery:
+
+            async def ask_one() -> None:
+                try:
+                    await ctx.elicit("first", NO_FIELDS)
+                finally:
+                    ended.append("first")
+
+            nursery.start_soon(ask_one)
+            await trio.sleep(5)
+            nursery.cancel_scope.cancel()
+        return (await ctx.elicit("second", NO_FIELDS)).action
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "change_mind")
+        await trio.sleep(10)
+        assert ended == ["first"]
+        result = asked(await peer.retry(first, result))
+        assert [question["params"]["message"] for question in result["inputRequests"].values()] == ["second"]
+        assert text(await peer.retry(first, result)) == "accept"
+
+
+async def test_a_question_that_was_given_up_while_it_is_parked_makes_the_retry_the_answer(
+    autojump_clock: MockClock,
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def impatient(ctx: RequestContext) -> str:
+        with trio.move_on_after(5):
+            return (await ctx.elicit("Really?", NO_FIELDS)).action
+        return "no answer in time"
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "impatient")
+        await trio.sleep(10)
+        assert text(await peer.retry(first, result)) == "no answer in time"
+        assert server.statistics().parked == 0
+
+
+async def test_cleanup_of_a_part_of_the_handler_can_ask(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def careful(ctx: RequestContext) -> str:
+        with trio.move_on_after(5):
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + 60):
+                    answer = await ctx.elicit("Keep what is done?", NO_FIELDS)
+        return answer.action
+
+    async with connected(server, MODERN, ALL) as peer:
+        first, result = await ask(peer, "careful")
+        assert text(await peer.retry(first, result)) == "accept"

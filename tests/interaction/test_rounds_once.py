@@ -138,8 +138,10 @@ async def test_a_retry_from_another_connection_runs_nothing(autojump_clock: Mock
         await peer.open(MODERN, ALL)
         await stranger.open(MODERN, ALL)
         first, result = await ask(peer, "order")
-        await refused(stranger, first, result, "another connection")
+        while_it_waits = (await stranger.retry(first, result))["error"]
+        assert (while_it_waits["code"], "another connection" in while_it_waits["message"]) == (-32602, True)
         assert text(await peer.retry(first, result)) == "tea to file:///a"
+        assert (await stranger.retry(first, result))["error"] == while_it_waits, "it learns nothing of the other"
     assert shop.charged == ["tea"]
 
 

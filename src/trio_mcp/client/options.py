@@ -133,8 +133,9 @@ class ClientSettings:
     """Called with the URI of a resource that changed, if `Client.subscribe` was called for it."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """How often a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
-    max_input_requests: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    """How many questions it may ask at once, each answered in a task of its own; `ProtocolViolation` beyond."""
+    max_input_requests: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
+    """How many questions it may ask at once, each answered in a task of its own; `ProtocolViolation` beyond. As many as
+    requests of a legacy server run at the same time (`Limits.max_in_flight`)."""
     max_pages: int = attrs.field(default=10_000, validator=attrs.validators.ge(1))
     """How many pages a listing may have; `ProtocolViolation` beyond. Their items are not counted: whoever iterates
     over them may stop."""
