@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import trio
 
-from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
+from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.handler import NOT_NOW
@@ -18,8 +18,8 @@ from ..runtime.peer import Peer
 from ..runtime.request_scope import RequestScope
 from ..server.request_state import RequestStates
 from ..server.retries import Retries
+from ..server.subscribing import too_many_subscriptions, uri_to_subscribe
 from ..spec.converters import structure_params, unstructure
-from ..spec.errors import TOO_BUSY
 from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
 from ..spec.notifications import SetLevelParams
 from ..spec.resources import SubscribeParams
@@ -39,7 +39,6 @@ __all__ = ["ProxyConnection"]
 _DONE: Final = EmptyResult()
 _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
 """What clients may speak to us, whatever the server behind speaks."""
-_LONGEST_URI: Final = 8192
 _UNNAMED: Final = Implementation("unknown", "0")
 """A modern server need not say its name, a legacy one has to."""
 
@@ -188,14 +187,12 @@ class ProxyConnection:
         return _DONE
 
     async def _subscribe(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
-        uri = structure_params(scope.request.params, SubscribeParams).uri
+        uri = uri_to_subscribe(scope.request)
         subscriptions = self._state.subscriptions
-        if len(uri) > _LONGEST_URI:  # it is kept as long as the connection, so it cannot be of any length
-            raise CodedError(INVALID_PARAMS, f"Invalid params: a URI has at most {_LONGEST_URI} characters")
         if uri in subscriptions:
             return _DONE
         if len(subscriptions) >= self.duplex.limits.max_subscriptions:
-            raise CodedError(TOO_BUSY, "Too busy: too many subscriptions on this connection")
+            raise too_many_subscriptions()
         subscriptions.add(uri)  # so that nothing is missed that comes before the reply
         try:
             await upstream.subscribe(uri)

@@ -8,22 +8,21 @@ from typing import Any, Final
 import trio
 
 from ..jsonrpc.codec import frame_notification
-from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..runtime.duplex import DuplexChannel
 from ..runtime.request_scope import RequestScope
 from ..spec.converters import structure_params, unstructure
-from ..spec.errors import TOO_BUSY
 from ..spec.lifecycle import EmptyResult
 from ..spec.meta import SUBSCRIPTION_ID
 from ..spec.resources import SubscribeParams
 from ..spec.subscriptions import ListenParams, ListenResult, SubscriptionFilter, SubscriptionsAcknowledgedParams
 from ..state.requests import InboundRequest
 from .server import Server
+from .subscribing import LONGEST_URI, too_many_subscriptions, uri_to_subscribe
 
 __all__ = ["Subscriptions"]
 
 _DONE: Final = EmptyResult()
-_LONGEST_URI: Final = 8192
 _UPDATED: Final = "notifications/resources/updated"
 
 
@@ -46,16 +45,12 @@ class Subscriptions:
         """Answer ``resources/subscribe``."""
         if self._duplex.wiring.stateless:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
-        uri = structure_params(request.params, SubscribeParams).uri
-        if len(uri) > _LONGEST_URI:  # it is kept as long as the connection, so it cannot be of any length
-            raise CodedError(
-                INVALID_PARAMS, f"Invalid params: a URI to subscribe to has at most {_LONGEST_URI} characters"
-            )
+        uri = uri_to_subscribe(request)
         if self._server.resources.find(uri) is None:
             raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
         subscriptions = self._state.subscriptions
         if uri not in subscriptions and self._room() <= 0:
-            raise CodedError(TOO_BUSY, "Too busy: too many subscriptions on this connection")
+            raise too_many_subscriptions()
         subscriptions.add(uri)
         return _DONE
 
@@ -97,7 +92,7 @@ class Subscriptions:
     def _known(self, uris: Sequence[str]) -> list[str]:
         find = self._server.resources.find
         first = list(dict.fromkeys(uris))[: self._limits.max_subscriptions]
-        known = [uri for uri in first if len(uri) <= _LONGEST_URI and find(uri) is not None]
+        known = [uri for uri in first if len(uri) <= LONGEST_URI and find(uri) is not None]
         return known[: max(self._room(), 0)]
 
     # Changes
