@@ -18,6 +18,7 @@ from trio_mcp import (
     TextContent,
     open_memory,
 )
+from trio_mcp.testing import open_scripted_client
 
 RELATED = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
 
@@ -61,7 +62,10 @@ async def test_an_accepted_form_that_does_not_fit_is_a_violation_and_nobody_else
             await ctx.elicit("size?", form)
         faults.append(str(caught.value))
 
-    async with open_memory(server, era="legacy", elicitation=lambda _: ElicitResult("accept", content)) as client:
-        await client.call_tool("ask")
-        await client.ping()
+    async with open_scripted_client(server, "2025-11-25", capabilities={"elicitation": {}}) as client:
+        call = await client.call_tool("ask")
+        question = await client.expect({"method": "elicitation/create", ...: ...})
+        await client.answer(question, {"action": "accept", "content": content})
+        await client.expect_result(call)
+        await client.expect_result(await client.request("ping"))
     assert "does not fit" in faults[0]

@@ -12,9 +12,11 @@ from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..runtime.workers import Workers, run_in_worker
 from ..spec.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
 from ..spec.converters import structure_params
-from ..spec.elicitation import ElicitFormParams, ElicitParams, ElicitResult, with_defaults
+from ..spec.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
+from ..spec.fields import JSONObject
 from ..spec.roots import ListRootsResult
 from ..spec.sampling import CreateMessageParams, CreateMessageResult
+from ..spec.schemas import SchemaValidator
 from .call_limits import CallLimits
 from .options import ClientSettings
 from .relay import Relay
@@ -31,10 +33,13 @@ class Answers:
     """The handlers a client was opened with. Plain ``def`` ones run in threads that ``workers`` bounds; ``limits``
     of calls stand still while the user is asked."""
 
-    def __init__(self, settings: ClientSettings, workers: Workers, limits: CallLimits) -> None:
+    def __init__(
+        self, settings: ClientSettings, workers: Workers, limits: CallLimits, *, check_forms: bool = True
+    ) -> None:
         self._settings = settings
         self._workers = workers
         self._limits = limits
+        self._check_forms = check_forms
         self.relay: Relay | None = None
         """Who takes the questions that the client declared to forward."""
 
@@ -117,7 +122,10 @@ class Answers:
                 return _expect(ElicitResult, answer, "a handler of URL elicitations")
             if isinstance(answer, dict):
                 answer = ElicitResult("accept", cast("dict[str, Any]", answer))
-            return with_defaults(_expect(ElicitResult, answer, "an elicitation handler"), params.requested_schema)
+            answer = with_defaults(_expect(ElicitResult, answer, "an elicitation handler"), params.requested_schema)
+            if self._check_forms:
+                _check_form(answer, params.requested_schema)
+            return answer
 
         return elicit
 
@@ -132,6 +140,20 @@ class Answers:
         grace = self._settings.limits.cleanup_grace
         result = await run_in_worker(partial(handler, *args), self._workers, grace)
         return await result if inspect.isawaitable(result) else result
+
+
+def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
+    """2025-11-25 and 2026-07-28 elicitation, Security Considerations: clients SHOULD validate all responses against
+    the schema. What is more than a flat form is no schema of the specification, and none to be trusted with that."""
+    if answer.action != "accept":
+        return
+    try:
+        check_form_schema(schema)
+        form = SchemaValidator(schema)
+    except (CodedError, ValueError):
+        return
+    if fault := form.faults(answer.content or {}):
+        raise ValueError(f"the filled-in form does not fit what the server asked: {fault}")
 
 
 def _expect(kind: type[T], answer: Any, who: str) -> T:

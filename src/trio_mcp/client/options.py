@@ -114,7 +114,8 @@ class ClientSettings:
     limits stand still while it runs then, as they do for elicitation: see `fail_after_work`."""
     elicitation: ElicitationHandler | None = None
     """Asks the user to fill in a form. A plain dict is an accepted form. Fields left out of an accepted form get
-    the defaults of its schema."""
+    the defaults of its schema. A form that then does not fit what the server asked is an error of the handler, a
+    `ValueError`."""
     elicitation_url: UrlElicitationHandler | None = None
     """Asks the user to visit a URL; it shows the URL and gets consent before it opens anything."""
     roots: Sequence[Root] | RootsHandler | None = None

@@ -15,11 +15,11 @@ from ..spec.input_required import ASKABLE
 from ..spec.meta import check_meta_keys
 from ..spec.roots import ListRootsResult, Root
 from ..spec.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from ..spec.schemas import SchemaValidator
 from .context import RequestContext
 from .elicit_answer import ElicitAnswer
 from .forms import form_schema
 from .options import SamplingOptions
-from .schemas import SchemaValidator
 
 __all__ = ["AskingContext"]
 

@@ -16,12 +16,12 @@ from ..spec.fields import JSONObject
 from ..spec.input_required import InputRequiredResult
 from ..spec.lifecycle import Icon
 from ..spec.meta import check_meta_keys
+from ..spec.schemas import SchemaValidator
 from ..spec.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations
 from .handlers import Handler
 from .input_required import InputRequired, replay, settle, without_questions
 from .pages import Listing
 from .results import ToResult, error_result, result_maker
-from .schemas import SchemaValidator
 from .signature import BadArguments
 
 __all__ = ["RegisteredTool", "ToolError", "Tools"]

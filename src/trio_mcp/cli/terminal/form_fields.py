@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 import attrs
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...server.schemas import SchemaValidator
 from ...spec.fields import JSONObject
+from ...spec.schemas import SchemaValidator
 from .plain import on_one_line
 
 __all__ = ["FormField", "form_fields"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..spec.fields import JSONObject
+from .fields import JSONObject
 
 __all__ = ["SchemaValidator"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.server.schemas import SchemaValidator
+from trio_mcp.spec.schemas import SchemaValidator
 
 
 def test_faults_are_named_with_their_place() -> None:

@@ -1,0 +1,96 @@
+"""What an elicitation handler fills in is checked against the form before it goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+from tests.client.rounds import RoundsPeer, asking, rounds_of
+from tests.interaction.client.raw import text_of
+
+from trio_mcp import Client, ElicitFormParams, ElicitResult
+from trio_mcp.testing import ScriptedServer, open_scripted_server
+
+SHIRT = {
+    "type": "object",
+    "properties": {"colour": {"type": "string"}, "size": {"type": "integer", "default": 40}},
+    "required": ["colour", "size"],
+}
+COLOUR = {"colour": {"type": "string"}}
+NO_FORMS = [
+    # Nothing that the specification allows, and something with which a validator might never come to an end.
+    {"type": "object", "properties": {"colour": {"$ref": "#/properties/colour"}}},
+    {"type": "object", "properties": COLOUR, "$schema": "https://example.com/unknown"},
+]
+
+
+def question(form: dict[str, Any]) -> dict[str, Any]:
+    return {"method": "elicitation/create", "params": {"message": "Which shirt?", "requestedSchema": form}}
+
+
+def answering(answer: Any) -> Callable[[ElicitFormParams], Awaitable[Any]]:
+    async def handler(_: ElicitFormParams) -> Any:
+        return answer
+
+    return handler
+
+
+def asking_once(form: dict[str, Any], answer: Any) -> AbstractAsyncContextManager[tuple[Client, RoundsPeer]]:
+    """A client of a modern server that asks with ``form``, and whose handler returns ``answer``."""
+
+    async def script(peer: RoundsPeer) -> None:
+        await peer.ask(await peer.call(), shirt=question(form))
+        await peer.text(await peer.call())
+
+    return asking(script, elicitation=answering(answer))
+
+
+async def answer_of(form: dict[str, Any], answer: Any) -> Any:
+    """What the server gets."""
+    async with asking_once(form, answer) as (client, peer):
+        assert text_of(await client.call_tool("order")) == "done"
+    return rounds_of(peer)[-1]["inputResponses"]["shirt"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [({}, '"colour" is a required property'), ({"colour": 3}, '3 is not of type "string" at colour')],
+    ids=["missing", "of another type"],
+)
+async def test_a_form_that_is_not_filled_in_as_asked_ends_the_call(
+    autojump_clock: object, answer: Any, fault: str
+) -> None:
+    async with asking_once(SHIRT, answer) as (client, _):
+        with pytest.raises(ValueError, match=f"the filled-in form does not fit what the server asked: {fault}"):
+            await client.call_tool("order")
+        assert text_of(await client.call_tool("order")) == "done"
+
+
+async def test_a_legacy_server_gets_an_error_in_its_place(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept("2025-11-25")
+        call = await server.expect_call("order")
+        await server.request(5, "elicitation/create", question(SHIRT)["params"])
+        await server.expect({"id": 5, "error": {"code": -32603, "message": "Internal error"}, ...: ...})
+        await server.answer_text(call, "no shirt")
+
+    async with open_scripted_server(script, elicitation=answering({"colour": 3})) as client:
+        assert text_of(await client.call_tool("order")) == "no shirt"
+    assert "does not fit what the server asked" in caplog.text
+
+
+async def test_defaults_count_as_filled_in(autojump_clock: object) -> None:
+    assert await answer_of(SHIRT, {"colour": "red"}) == {"action": "accept", "content": {"colour": "red", "size": 40}}
+
+
+async def test_a_form_that_is_declined_need_not_be_filled_in(autojump_clock: object) -> None:
+    assert await answer_of(SHIRT, ElicitResult("decline")) == {"action": "decline"}
+
+
+@pytest.mark.parametrize("form", NO_FORMS, ids=["of references", "in an unknown dialect"])
+async def test_what_cannot_be_checked_is_answered_as_the_handler_says(autojump_clock: object, form: Any) -> None:
+    assert await answer_of(form, {"colour": 3}) == {"action": "accept", "content": {"colour": 3}}
