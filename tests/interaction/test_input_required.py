@@ -19,6 +19,7 @@ from trio_mcp import (
     SamplingMessage,
     Server,
     TextContent,
+    open_memory,
 )
 
 from .conversation import ANSWERS
@@ -249,3 +250,24 @@ async def test_the_return_annotation_may_name_the_questions_too(autojump_clock: 
     async with connected(server, MODERN, ALL) as peer:
         first, result = await ask(peer, "count")
         assert (await peer.retry(first, result))["result"]["structuredContent"] == {"result": 5}
+
+
+@pytest.mark.parametrize("revision", [MODERN, LATEST_LEGACY])
+async def test_a_handler_that_is_run_again_and_parked_then_keeps_what_it_was_run_with(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    server, states = Server("s"), list[tuple[str, list[str]]]()
+
+    @server.tool
+    async def both(ctx: RequestContext) -> InputRequired | str:
+        await ctx.list_roots()
+        states.append((ctx.request_state, sorted(ctx.input_responses)))
+        return "done" if ctx.request_state else InputRequired({"name": FORM}, state="asked")
+
+    async def answer(_: Any) -> dict[str, Any]:
+        return {"name": "Ada"}
+
+    era: Any = "modern" if revision == MODERN else "legacy"
+    async with open_memory(server, era=era, roots=[], elicitation=answer) as client:
+        assert (await client.call_tool("both")).text == "done"
+    assert states == [("", []), ("asked", ["name"])]

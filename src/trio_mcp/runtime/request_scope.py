@@ -235,8 +235,9 @@ class RequestScope(Logged, Asking, Abortable):
         self.rounds.park()
 
     def bind(self, request: InboundRequest) -> None:
-        """The client came back: from `resume` on it goes on as ``request``, which has a deadline of its own."""
-        self.request = request
+        """The client came back: from `resume` on it goes on as ``request``, which has a deadline of its own. What its
+        handler was run with stays."""
+        request.continuation, self.request = self.request.continuation, request
         self.due = self._due()
         if self.nursery is not None:
             self.nursery.cancel_scope.deadline = self.due
