@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from .chart import chart
-from .environments import versions_of
+from .environments import compile_checkout, versions_of
 from .machine import described
 from .report import comparison, report
 from .results import Results
@@ -56,6 +56,7 @@ class _Progress:
 
 
 def _run(plan: list[tuple[Suite, int]]) -> Results:
+    compile_checkout()
     machine = described()
     subjects = {subject.name: subject for suite, _ in plan for subject in suite.subjects}
     versions = {name: versions_of(subject.requirements) for name, subject in subjects.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["FASTMCP", "OFFICIAL", "OURS", "python_of", "versions_of"]
+__all__ = ["FASTMCP", "OFFICIAL", "OURS", "compile_checkout", "python_of", "versions_of"]
 
 _ROOT = Path(__file__).parent.parent
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "trio-mcp-benchmarks"
@@ -35,6 +36,12 @@ def python_of(requirements: tuple[str, ...]) -> Path:
         subprocess.run([python, "-m", "pip", "install", "-q", *requirements], check=True)
         (place / "complete").touch()
     return python
+
+
+def compile_checkout() -> None:
+    """Bring its bytecode up to date. pip has done so for all that is installed, and a start that compiles what was
+    edited since is no start that users see."""
+    compileall.compile_dir(_ROOT / "src", quiet=1)
 
 
 def _dependencies(requirements: tuple[str, ...]) -> str:
