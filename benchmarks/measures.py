@@ -70,6 +70,8 @@ MEASURES = (
     Measure("stdio", "crowd_memory", "10,000 in flight: memory each", "KiB", goal=Goal(9, 7, absolute=True)),
     Measure("stdio", "start", "spawn to first reply", "ms", goal=Goal(1.7, 1.3)),
     Measure("stdio", "idle_memory", "idle memory", "MiB", goal=Goal(45, 36, absolute=True)),
+    Measure("crowd", "crowd_accept", "10,000 in flight, of peers too: time to accept, each", "µs"),
+    Measure("crowd", "crowd_memory", "10,000 in flight, of peers too: memory each", "KiB"),
     _more("websocket", "notifications", "log notifications", 3, 6),
     _cpu("websocket", "notifications_cpu", "log notifications"),
     _more("websocket", "echo", "echo, sequential"),

@@ -15,7 +15,7 @@ from .echoing import in_flight, sequential
 __all__ = ["CONNECTIONS", "PAYLOADS", "WIDTHS", "connections", "crowded", "payloads", "widths"]
 
 WIDTHS = (1, 10, 100, 1000, 10_000)
-PAYLOADS = (100, 1000, 10_000, 100_000, 1_000_000)
+PAYLOADS = (100, 1000, 10_000, 100_000, 2**20)
 CONNECTIONS = (1, 10, 100, 1000)
 
 
