@@ -18,6 +18,7 @@ from tests.interaction.websocket.raw_peer import PATIENCE, RawPeer, connected, m
 
 from trio_mcp import (
     Client,
+    ConnectionLost,
     CreateMessageResult,
     Limits,
     PeerError,
@@ -30,6 +31,8 @@ from trio_mcp import (
     serve_tcp,
     serve_websocket,
 )
+from trio_mcp.client.opening import open_client
+from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
 
 Act = Callable[[Client], Awaitable[object]]
 
@@ -178,6 +181,25 @@ async def test_a_connection_that_was_left_needs_no_collector(wire: str, act: str
         with trio.move_on_after(LEFT_AFTER.get(act, PATIENCE)):
             async with opened(wire, era=era, sampling=sample) as client:
                 await ACTS[act](client)
+
+    with trio.fail_after(PATIENCE):
+        assert await garbage_of(scenario) == []
+
+
+async def hear_and_go(channel: MemoryChannel) -> None:
+    await channel.receive()
+    await channel.aclose()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern", "auto"])
+async def test_a_server_that_is_gone_before_it_answers_needs_no_collector(era: str) -> None:
+    async def scenario() -> None:
+        ours, theirs = memory_channel_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hear_and_go, theirs)
+            with suppress(ConnectionLost):
+                async with open_client(ours, era=era):
+                    pytest.fail("nobody answers")
 
     with trio.fail_after(PATIENCE):
         assert await garbage_of(scenario) == []

@@ -79,8 +79,15 @@ async def _probe(client: Client) -> None:
     """2026-07-28 stdio, Backward Compatibility: ask ``server/discover`` first; any error that is not a modern
     one, or silence, means legacy. A slow modern server is not taken for a silent legacy one: the question
     stays open beside the handshake, and the first good answer counts."""
-    discovered = _Attempt(_discover)
-    initialized = _Attempt(_initialize)
+    discovered, initialized = _Attempt(_discover), _Attempt(_initialize)
+    try:
+        await _first_good(client, discovered, initialized)
+    finally:
+        # What was raised knows the frames that know the attempts.
+        discovered.error = initialized.error = None
+
+
+async def _first_good(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
     async with open_service_nursery("the era is settled") as nursery:
         nursery.start_soon(discovered.run, client)
         with trio.move_on_after(client.settings.probe_timeout):
