@@ -297,6 +297,6 @@ async def test_a_client_that_never_asks_is_closed(jump_clock: MockClock) -> None
             await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) as stream,
         ):
             await stream.send_all(b"GET /mcp")
-            await wait_all_tasks_blocked()  # it was read: else the system would reset the connection
+            await wait_all_tasks_blocked(0.05)  # it was read: else the system would reset the connection
             jump_clock.jump(LONG)
             assert await stream.receive_some() == b""

@@ -164,7 +164,7 @@ async def test_a_client_that_never_finishes_its_tls_handshake_is_closed(
             await trio.open_tcp_stream("127.0.0.1", port) as stream,
         ):
             await stream.send_all(hello)
-            await wait_all_tasks_blocked()  # it was read: else the system would reset the connection
+            await wait_all_tasks_blocked(0.05)  # it was read: else the system would reset the connection
             jump_clock.jump(LONG)
             assert await stream.receive_some() == b""
 
