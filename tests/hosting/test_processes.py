@@ -56,6 +56,7 @@ async def jump_over_the_graces(raws: list[RawServer], clock: MockClock) -> None:
     for sign in ("eof", "signal"):
         for raw in raws:
             await raw.has(sign)
+        await wait_all_tasks_blocked()  # in the grace
         clock.jump(LONG)
 
 

@@ -14,7 +14,7 @@ import pytest
 import trio
 from tests.interaction.client.raw import RawServer, alive, text_of
 from tests.patience import LONG, PATIENCE
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Client, ConnectionLost, open_stdio
 
@@ -164,6 +164,7 @@ async def test_std_12_one_that_ignores_the_end_of_input_gets_sigterm_after_the_g
     async def jump_when_ended() -> None:
         nonlocal jumped
         await raw.has("eof")
+        await wait_all_tasks_blocked()  # in the grace
         jumped = time.monotonic()
         jump_clock.jump(LONG)
 
@@ -192,6 +193,7 @@ async def test_std_12_one_that_ignores_sigterm_gets_sigkill(tmp_path: Path, jump
     async def jump_over_both_graces() -> None:
         for sign in ("eof", "signal"):
             await raw.has(sign)
+            await wait_all_tasks_blocked()  # in the grace
             jump_clock.jump(LONG)
 
     with trio.fail_after(2 * LONG + PATIENCE):
