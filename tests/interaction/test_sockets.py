@@ -214,7 +214,7 @@ async def test_of_servers_that_start_together_one_gets_the_socket_of_a_dead_one(
 
 async def test_a_server_does_not_look_at_sockets_while_another_one_does(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
-    other = os.open(tmp_path, os.O_RDONLY)
+    other = os.open(tmp_path / "mcp.sock.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(other, fcntl.LOCK_EX)
         with socket.socket(socket.AF_UNIX) as starting:
@@ -224,6 +224,44 @@ async def test_a_server_does_not_look_at_sockets_while_another_one_does(tmp_path
         assert path.exists()
     finally:
         os.close(other)
+
+
+async def test_a_lock_that_anybody_can_take_does_not_hold_up_a_server(socket_folder: Path) -> None:
+    anybody = os.open(socket_folder, os.O_RDONLY)
+    try:
+        fcntl.flock(anybody, fcntl.LOCK_EX)
+        with trio.fail_after(PATIENCE):
+            async with serving(serve_unix, watched_server().server, socket_folder / "mcp.sock"):
+                assert os.listdir(socket_folder) == ["mcp.sock"]
+    finally:
+        os.close(anybody)
+
+
+async def test_a_lock_file_that_a_killed_server_left_behind_is_used_and_removed(socket_folder: Path) -> None:
+    (socket_folder / "mcp.sock.lock").touch(0o600)
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_unix, watched_server().server, socket_folder / "mcp.sock"):
+            assert os.listdir(socket_folder) == ["mcp.sock"]
+
+
+async def test_a_lock_file_that_is_a_link_or_a_pipe_is_refused_at_once(socket_folder: Path) -> None:
+    lock = socket_folder / "mcp.sock.lock"
+    for make in (partial(os.symlink, socket_folder / "elsewhere"), os.mkfifo):
+        make(lock)
+        with trio.fail_after(PATIENCE), pytest.raises(OSError, match=r"mcp\.sock\.lock"):
+            await serve_unix(watched_server().server, socket_folder / "mcp.sock")
+        assert os.listdir(socket_folder) == ["mcp.sock.lock"]
+        lock.unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file somebody else's")
+async def test_a_lock_file_of_somebody_else_is_refused_at_once(socket_folder: Path) -> None:
+    lock = socket_folder / "mcp.sock.lock"
+    lock.touch(0o666)
+    os.chown(lock, 65534, 65534)
+    with trio.fail_after(PATIENCE), pytest.raises(OSError, match="another user's"):
+        await serve_unix(watched_server().server, socket_folder / "mcp.sock")
+    assert os.listdir(socket_folder) == ["mcp.sock.lock"]
 
 
 async def test_a_mask_that_lets_everybody_in_changes_nothing(tmp_path: Path) -> None:

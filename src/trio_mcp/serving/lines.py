@@ -49,7 +49,8 @@ async def serve_unix(
     """Serve ``server`` on the Unix socket ``path``, one message per line as over stdio, until it is ended.
 
     Only this user may connect (mode 0600). The socket is removed at the end. One that a dead server left
-    behind is replaced; where a live one listens, or something else lies at ``path``, this raises `OSError`.
+    behind is replaced; where a live one listens, or something else lies at ``path``, this raises `OSError`. While it
+    looks, it holds a lock on a file beside the socket (``path`` with ``.lock`` behind it), which it removes.
     Reports its listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
     with unix_listener(path) as listener:

@@ -97,7 +97,7 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
     """Listen on the Unix socket ``path``, mode 0600, and remove it afterwards. Raises `OSError`: see `serve_unix`."""
     name = os.fspath(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
-        with _alone_in(os.path.dirname(name) or os.curdir):
+        with _alone(name):
             _remove_stale(name)
             bound.bind(name)
             # Nobody can connect before it listens, so the mode is in force from the start.
@@ -113,25 +113,46 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
 
 
 @contextmanager
-def _alone_in(directory: str) -> Generator[None]:
-    """Inside, no other server looks for stale sockets in ``directory``: one that was bound a moment ago, and does not
-    listen yet, would be taken for that."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _alone(name: str) -> Generator[None]:
+    """Keep other servers of this user from looking for a stale socket at ``name`` meanwhile: a socket that was bound a
+    moment ago, and does not listen yet, would be taken for one.
+
+    The lock is on a file of its own, ``name`` with ``.lock`` behind it, which no other user can open. A directory, or the
+    socket's own, could be locked by anybody who may read it, for ever.
+    """
+    path = f"{name}.lock"
+    fd = _locked(path)
     try:
-        _lock(fd, directory)
         yield
     finally:
+        os.unlink(path)  # while it is locked: who waits for it finds out, and makes a new one
         os.close(fd)
 
 
-def _lock(fd: int, directory: str) -> None:
-    # It is held for as long as a few system calls take, so an event for it would be no gain.
+def _locked(path: str) -> int:
+    """Return the descriptor of the lock file at ``path``, locked."""
+    # A lock is held for as long as a few system calls take, so an event for it would be no gain.
     for _ in range(_LOCK_TRIES):
-        with suppress(BlockingIOError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        try:
+            _check_lock(path, os.fstat(fd))
+            with suppress(BlockingIOError, FileNotFoundError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(fd), os.lstat(path)):
+                    return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
         time.sleep(_LOCK_WAIT)
-    raise OSError(errno.EAGAIN, "somebody keeps this directory locked", directory)
+    raise OSError(errno.EAGAIN, "another server of this user keeps this file locked", path)
+
+
+def _check_lock(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EEXIST, "this is no lock file, so it is left alone", path)
+    if status.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "this lock file is another user's, so it is left alone", path)
 
 
 def _remove_stale(name: str) -> None:
