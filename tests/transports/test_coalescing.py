@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from trio_mcp.transports.coalescing import CoalescingStream
@@ -77,6 +78,15 @@ async def test_pieces_of_a_frame_are_kept_until_it_is_complete() -> None:
             await far.send_all(bytes((byte,)))
             await wait_all_tasks_blocked()
     assert got == [HEAD, frame]
+
+
+async def test_a_head_is_passed_on_at_once_with_what_is_there_of_the_first_frame() -> None:
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 1000)
+    first = HEAD + text_frames(b"hello\n", masked=False)[:3]
+    with trio.fail_after(PATIENCE):
+        await far.send_all(first)
+        assert await stream.receive_some() == first
 
 
 async def test_frames_are_measured_from_where_http_says_that_the_head_ends() -> None:

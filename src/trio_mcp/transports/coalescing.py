@@ -65,6 +65,11 @@ class CoalescingStream(trio.abc.Stream):
         return self._head is not None and not self._head
 
     @property
+    def refusal(self) -> bytes:
+        """The HTTP answer of a server that refuses the upgrade, as far as it has come; empty after an upgrade."""
+        return bytes(self._head or b"")
+
+    @property
     def is_flushed(self) -> bool:
         """Whether all that was collected was written."""
         return not self._collected and not self._writing
@@ -77,6 +82,7 @@ class CoalescingStream(trio.abc.Stream):
             raise trio.ClosedResourceError("trio-websocket has closed this stream")
         kept = bytearray()
         while True:
+            was_head = self._head is not None
             data = await self._receive()
             self._measure(data)
             if self.violation is not None:
@@ -86,8 +92,8 @@ class CoalescingStream(trio.abc.Stream):
                 return data
             kept += data
             # Bytes of an incomplete frame are kept here until they are worth while: each piece that
-            # trio-websocket gets of a message is an object there.
-            if self._head is not None or not self._gauge.inside_frame or len(kept) >= _READ:
+            # trio-websocket gets of a message is an object there. A head is passed on at once, whatever is behind it.
+            if was_head or not self._gauge.inside_frame or len(kept) >= _READ:
                 return kept
 
     async def _receive(self) -> bytes | bytearray:

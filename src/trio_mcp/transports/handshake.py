@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 
+import h11
 import trio
 from trio_websocket import ConnectionRejected, WebSocketConnection, wrap_client_stream, wrap_server_stream
 
@@ -18,6 +19,9 @@ from .frames import close_frame
 __all__ = ["SUBPROTOCOL", "Handshake", "accepting", "asking", "refusal", "shake_hands"]
 
 SUBPROTOCOL: Final = "mcp"
+
+_LONGEST_BODY: Final = 500
+"""Characters of a refusal that its reader is shown."""
 
 Handshake: TypeAlias = Callable[[trio.Nursery], Awaitable[WebSocketConnection]]
 """Shakes hands and gives the connection, whose reader runs in the nursery."""
@@ -68,7 +72,11 @@ def asking(
 
 
 async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: trio.Nursery) -> WebSocketConnection:
-    """Do it. Raises `ConnectionLost` when ``stream`` ends meanwhile: trio-websocket would wait for ever."""
+    """Return the connection after ``handshake``.
+
+    Raises `ConnectionLost` when ``stream`` ends meanwhile, with the HTTP status and the words of a server that has
+    answered: trio-websocket would wait for ever.
+    """
     done: list[WebSocketConnection] = []
     async with trio.open_nursery() as watch:
 
@@ -81,17 +89,41 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
         done.append(await handshake(nursery))
         watch.cancel_scope.cancel(reason="the handshake is done")
     if not done:
-        raise ConnectionLost("the peer closed the connection in the handshake")
+        raise _refused(stream.refusal) or ConnectionLost("the peer closed the connection in the handshake")
     return done[0]
+
+
+def _refused(answer: bytes) -> ConnectionLost | None:
+    """Return the refusal in an HTTP answer whose body ended with the connection, or came in part; `None` for no answer.
+
+    wsproto knows the end of a body by its length alone (RFC 9112 section 6.3 has others), and trio-websocket waits for
+    that.
+    """
+    parser = h11.Connection(h11.CLIENT)
+    parser.send(h11.Request(method="GET", target="/", headers=[("Host", "unknown")]))
+    parser.send(h11.EndOfMessage())
+    parser.receive_data(answer)
+    status, body = None, bytearray()
+    with suppress(h11.RemoteProtocolError):
+        while isinstance(event := parser.next_event(), h11.Response | h11.Data):
+            if isinstance(event, h11.Response):
+                status = event.status_code
+            else:
+                body += event.data
+    return None if status is None else _said_no(status, body)
+
+
+def _said_no(status: int, body: bytes | bytearray) -> ConnectionLost:
+    text = body.decode("utf-8", "replace").strip()[:_LONGEST_BODY]
+    words = f"the server refused the connection with HTTP status {status}"
+    return ConnectionLost(f"{words}: {text}" if text else words)
 
 
 def refusal(error: Exception) -> Exception:
     """What the failure of a handshake is to who wanted to connect."""
     match error:
         case ConnectionRejected():
-            body = (error.body or b"").decode("utf-8", "replace").strip()[:500]
-            words = f"the server refused the connection with HTTP status {error.status_code}"
-            return ConnectionLost(f"{words}: {body}" if body else words)
+            return _said_no(error.status_code, error.body or b"")
         case ConnectionLost() | ProtocolViolation():
             return error
         case _:

@@ -117,8 +117,8 @@ def _alone(name: str) -> Generator[None]:
     """Keep other servers of this user from looking for a stale socket at ``name`` meanwhile: a socket that was bound a
     moment ago, and does not listen yet, would be taken for one.
 
-    The lock is on a file of its own, ``name`` with ``.lock`` behind it, which no other user can open. A directory, or the
-    socket's own, could be locked by anybody who may read it, for ever.
+    The lock is on a file of its own, ``name`` with ``.lock`` behind it, which no other user can open.
+    The directory could be locked by anybody who may read it, for ever.
     """
     path = f"{name}.lock"
     fd = _locked(path)

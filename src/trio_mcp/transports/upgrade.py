@@ -56,9 +56,23 @@ async def read_upgrade(stream: trio.abc.ReceiveStream) -> UpgradeRequest:
     for name, value in event.headers:
         key, text = name.decode("ascii"), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    _check_version(event.http_version)
     if event.method != b"GET":
         raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket is asked for with GET", Allow="GET")
     return UpgradeRequest(event.target.decode("ascii"), headers, bytes(received))
+
+
+def _check_version(version: bytes) -> None:
+    # RFC 6455 section 4.2.1: HTTP/1.1 or higher, in whose later versions (RFC 8441) no head looks like this one.
+    if not version.startswith(b"1."):
+        raise Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "a WebSocket is asked for in HTTP/1.1")
+    # RFC 9110 section 7.8: a server MUST ignore an Upgrade header in HTTP/1.0.
+    if version == b"1.0":
+        raise _no_websocket("HTTP/1.0 has no upgrade to a WebSocket: ask for it in HTTP/1.1")
+
+
+def _no_websocket(reason: str) -> Refused:
+    return Refused(HTTPStatus.UPGRADE_REQUIRED, reason, Upgrade="websocket", Connection="Upgrade, close")
 
 
 async def _read_head(stream: trio.abc.ReceiveStream) -> bytearray:
@@ -106,12 +120,7 @@ def check_upgrade(request: UpgradeRequest, path: str, admission: Admission) -> N
         raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
     upgrades = [token.lower() for token in request.tokens("upgrade")]
     if "websocket" not in upgrades or "upgrade" not in [token.lower() for token in request.tokens("connection")]:
-        raise Refused(
-            HTTPStatus.UPGRADE_REQUIRED,
-            "this is a WebSocket endpoint",
-            Upgrade="websocket",
-            Connection="Upgrade, close",
-        )
+        raise _no_websocket("this is a WebSocket endpoint")
     if headers.get("sec-websocket-version") != "13":
         raise Refused(HTTPStatus.UPGRADE_REQUIRED, "the WebSocket version is 13", Sec_WebSocket_Version="13")
     if not _is_key(headers.get("sec-websocket-key", "")):  # RFC 6455 section 4.2.1

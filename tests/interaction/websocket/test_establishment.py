@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -211,8 +212,8 @@ async def test_what_asks_for_no_websocket_is_answered_in_http() -> None:
         assert (await http(port, b"GET /mcp HTTP/1.1\r\nX: " + b"x" * 20_000)).startswith(b"HTTP/1.1 431 ")
 
 
-def upgrade(**headers: str) -> bytes:
-    """A request for a WebSocket, with ``headers`` in place of the usual ones."""
+def upgrade(version: str = "1.1", **headers: str) -> bytes:
+    """Return a request for a WebSocket, with ``headers`` in place of the usual ones."""
     usual = {
         "Host": "localhost",
         "Upgrade": "websocket",
@@ -222,8 +223,16 @@ def upgrade(**headers: str) -> bytes:
         "Sec-WebSocket-Protocol": "mcp",
         **{name.replace("_", "-"): value for name, value in headers.items()},
     }
-    lines = ["GET /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in usual.items() if value), "", ""]
+    lines = [f"GET /mcp HTTP/{version}", *(f"{name}: {value}" for name, value in usual.items() if value), "", ""]
     return "\r\n".join(lines).encode()
+
+
+async def test_another_version_of_http_asks_for_no_websocket() -> None:
+    async with served(watched_server().server, port=0) as listeners:
+        port = port_of(listeners)
+        assert (await http(port, upgrade("1.0"))).startswith(b"HTTP/1.1 426 ")
+        for version in ("2.0", "0.9", "3.0"):
+            assert (await http(port, upgrade(version))).startswith(b"HTTP/1.1 505 ")
 
 
 async def test_another_version_of_websocket_is_told_ours_and_no_key_is_no_good_request() -> None:
@@ -287,6 +296,30 @@ async def test_no_extension_is_negotiated() -> None:
             accepted = await peer.next()
     assert isinstance(accepted, AcceptConnection)
     assert accepted.extensions == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 401 Unauthorized\r\n\r\nsign in first", "status 401: sign in first"),
+        (b"HTTP/1.0 503 Busy\r\nServer: old\r\n\r\ncome back", "status 503: come back"),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 900\r\n\r\ncut sho", "status 403: cut sho"),
+        (b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nnever\r\nzz", "status 404: never"),
+        (b"HTTP/1.1 500 Oh\r\n\r\n", "status 500$"),
+        (b"HTTP/1.1 502 Oh\r\n\r\n" + b"<html>" + b"x" * 300_000, "status 502: <html>xxx"),
+    ],
+)
+async def test_a_refusal_keeps_its_status_and_words_whatever_ends_its_body(answer: bytes, said: str) -> None:
+    async def refuse(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(answer)
+
+    with trio.fail_after(PATIENCE):
+        async with serving(trio.serve_tcp, refuse, 0, host="127.0.0.1") as listeners:
+            with pytest.raises(ConnectionLost, match=said):
+                async with open_websocket(f"ws://127.0.0.1:{port_of(listeners)}/mcp"):
+                    pytest.fail("it was refused")
 
 
 async def test_a_client_that_never_asks_is_closed(jump_clock: MockClock) -> None:
