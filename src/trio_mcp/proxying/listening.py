@@ -15,6 +15,7 @@ from ..jsonrpc.errors import PeerError
 from ..runtime.calls import OnNotification
 from ..runtime.nurseries import open_service_nursery
 from ..runtime.request_scope import RequestScope
+from ..server.uri_templates import LONGEST_URI
 from ..spec.converters import structure_params, unstructure
 from ..spec.meta import SUBSCRIPTION_ID
 from ..spec.revisions import LATEST_MODERN
@@ -25,7 +26,6 @@ from .upstream import Upstream
 __all__ = ["listen"]
 
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-_LONGEST_URI: Final = 8192
 
 
 async def listen(scope: RequestScope, upstream: Upstream) -> ListenResult:
@@ -35,7 +35,7 @@ async def listen(scope: RequestScope, upstream: Upstream) -> ListenResult:
     if asked.resource_subscriptions:
         # They are kept as long as the stream, so they cannot be of any length and number.
         first = asked.resource_subscriptions[: scope.wiring.limits.max_subscriptions]
-        uris = [uri for uri in first if len(uri) <= _LONGEST_URI]
+        uris = [uri for uri in first if len(uri) <= LONGEST_URI]
         asked = SubscriptionFilter(
             asked.tools_list_changed, asked.prompts_list_changed, asked.resources_list_changed, uris or None
         )

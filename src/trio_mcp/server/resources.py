@@ -23,7 +23,7 @@ from .handlers import Handler
 from .input_required import InputRequired, settle
 from .pages import Listing
 from .signature import BadArguments, to_plain
-from .uri_templates import UriTemplate
+from .uri_templates import LONGEST_URI, UriTemplate, check_length
 
 __all__ = ["RegisteredResource", "RegisteredTemplate", "ResourceNotFound", "Resources"]
 
@@ -78,6 +78,8 @@ class Resources:
     ) -> None:
         """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
         check_meta_keys(meta)
+        if len(uri) > LONGEST_URI:
+            raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
         hints = self._hints.but(ttl_ms, cache_scope)
         handler = Handler.of(function)
         shown_icons = list(icons) if icons else None
@@ -105,8 +107,10 @@ class Resources:
         (self.templates if UriTemplate.is_template(uri) else self.listing).remove(uri)
 
     def find(self, uri: str) -> tuple[RegisteredResource | RegisteredTemplate, dict[str, str]] | None:
-        """What serves ``uri`` and the template's values; a resource goes before templates, and templates go in
-        the order they were added."""
+        """Return what serves ``uri`` and the template's values; a resource goes before templates, and templates go in
+        the order they were added. A URI that is too long is not looked at."""
+        if len(uri) > LONGEST_URI:
+            return None
         if (resource := self.listing.get(uri)) is not None:
             return resource, {}
         for template in self.templates:
@@ -115,7 +119,8 @@ class Resources:
         return None
 
     async def read(self, scope: RequestScope, uri: str, lifespan: Any) -> ReadResourceResult | InputRequiredResult:
-        """Answer ``resources/read``."""
+        """Answer ``resources/read``. Raises `CodedError`, also for a URI that is too long."""
+        check_length(uri)
         found = self.find(uri)
         if found is None:
             raise self.not_found(scope, uri)

@@ -134,9 +134,15 @@ class Server:
         """Offer a function as the resource ``uri``, or as a family of resources if that is a template.
         `ResourceOptions` documents the keywords.
 
-        ``{name}`` in a template is one path segment, ``{+name}`` anything; the function's parameters are
-        those of the template, converted from text. It returns text, bytes, JSON data, `ResourceContents` or
-        a list of those, or a `ReadResourceResult` of its own, which may say how it is cached. Raises as `tool`.
+        ``{name}`` in a template is one path segment, ``{+name}`` may hold slashes; the function's parameters are
+        those of the template, converted from text. It may rely on this: their text is not empty, was percent-decoded
+        once, after it was matched, and holds no control characters; ``{name}`` is no ``.`` or ``..`` and holds no slash
+        or backslash; ``{+name}`` does not begin with one, and ``..`` is none of its segments. A URI that does not fit
+        is not found. Links in a file system are the handler's own business.
+
+        It returns text, bytes, JSON data, `ResourceContents` or a list of those, or a `ReadResourceResult` of its
+        own, which may say how it is cached. Raises as `tool`, and `ValueError` for a template that is ambiguous:
+        between two names there must be a ``/``, ``?`` or ``#``, and only one of them can be a ``{+name}``.
         """
 
         def register(function: F) -> F:

@@ -18,7 +18,7 @@ from ..spec.resources import SubscribeParams
 from ..spec.subscriptions import ListenParams, ListenResult, SubscriptionFilter, SubscriptionsAcknowledgedParams
 from ..state.requests import InboundRequest
 from .server import Server
-from .subscribing import LONGEST_URI, too_many_subscriptions, uri_to_subscribe
+from .subscribing import too_many_subscriptions, uri_to_subscribe
 
 __all__ = ["Subscriptions"]
 
@@ -72,28 +72,31 @@ class Subscriptions:
         All that it keeps belongs to this request, so a server run stateless has it, too.
         """
         asked = structure_params(scope.request.params, ListenParams).notifications
-        stream = _Stream(scope, self._honoured(asked))
+        known = await self._known(asked.resource_subscriptions or ())
+        stream = _Stream(scope, self._honoured(asked, known[: max(self._room(), 0)]))
         self._streams[stream] = None
         try:
             return await stream.run()
         finally:
             del self._streams[stream]
 
-    def _honoured(self, asked: SubscriptionFilter) -> SubscriptionFilter:
-        """The subset of ``asked`` that this server can tell of (2026-07-28 subscriptions, Acknowledgment)."""
+    def _honoured(self, asked: SubscriptionFilter, known: list[str]) -> SubscriptionFilter:
+        """Return the subset of ``asked`` that this server can tell of (2026-07-28 subscriptions, Acknowledgment)."""
         has = self._server.capabilities
         return SubscriptionFilter(
             True if asked.tools_list_changed and has.tools else None,
             True if asked.prompts_list_changed and has.prompts else None,
             True if asked.resources_list_changed and has.resources else None,
-            self._known(asked.resource_subscriptions or ()) or None,
+            known or None,
         )
 
-    def _known(self, uris: Sequence[str]) -> list[str]:
-        find = self._server.resources.find
-        first = list(dict.fromkeys(uris))[: self._limits.max_subscriptions]
-        known = [uri for uri in first if len(uri) <= LONGEST_URI and find(uri) is not None]
-        return known[: max(self._room(), 0)]
+    async def _known(self, uris: Sequence[str]) -> list[str]:
+        known: list[str] = []
+        for uri in list(dict.fromkeys(uris))[: self._limits.max_subscriptions]:
+            if self._server.resources.find(uri) is not None:
+                known.append(uri)
+            await trio.lowlevel.checkpoint()  # a thousand long URIs and many templates take their time
+        return known
 
     # Changes
 

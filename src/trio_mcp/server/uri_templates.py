@@ -3,28 +3,69 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import unquote_to_bytes
 
-__all__ = ["UriTemplate"]
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 
-_EXPRESSION = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
+__all__ = ["LONGEST_URI", "UriTemplate", "check_length"]
+
+LONGEST_URI: Final = 8192
+"""Characters. A URI is matched against each template, and kept as long as it is subscribed to, so it cannot be of any
+length."""
+
+_EXPRESSION: Final = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
+_DELIMITERS: Final = frozenset("/?#")
+_MALFORMED: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SLASH: Final = re.compile(r"[/\\]")
+
+
+def check_length(uri: str) -> None:
+    """Raise `CodedError` (-32602) for a URI of a peer that has more than `LONGEST_URI` characters."""
+    if len(uri) > LONGEST_URI:
+        raise CodedError(INVALID_PARAMS, f"Invalid params: a URI has at most {LONGEST_URI} characters")
 
 
 class UriTemplate:
-    """``{name}`` stands for one segment, without slashes; ``{+name}`` and ``{name*}`` for anything.
+    """A URI with names in the place of some of its parts.
 
-    Raises `ValueError` for other expressions, naming them.
+    ``{name}`` stands for one segment, which is one or more characters other than ``/``, ``?`` and ``#``. ``{+name}``,
+    or ``{name*}``, stands for one or more characters of any kind. A URI is matched as it is written, and what stands
+    for a name is percent-decoded once, after that. It is no match where this gives
+
+    - anything but UTF-8, or a control character;
+    - for ``{name}``: a slash or a backslash, ``.`` or ``..``;
+    - for ``{+name}``: a slash or a backslash at its beginning, or ``..`` between such.
+
+    Between two names stands text with ``/``, ``?`` or ``#`` in it, and one name at most is a ``{+name}``. All else is
+    ambiguous, because there would be URIs that fit in two ways. So the place where a name ends is known before the
+    rest is looked at, and matching takes time in proportion to the length of the URI.
+
+    Raises `ValueError` for an ambiguous template, a name that stands twice, and other expressions, naming them.
     """
 
     def __init__(self, template: str) -> None:
         self.template = template
-        self.names: tuple[str, ...] = tuple(match[2] for match in _EXPRESSION.finditer(template))
+        found = list(_EXPRESSION.finditer(template))
+        self.names: tuple[str, ...] = tuple(match[2] for match in found)
         if len(set(self.names)) != len(self.names):
             raise ValueError(f"{template}: a name stands twice")
+        self._fits: dict[str, Callable[[str], bool]] = {}
         pattern, end = "", 0
-        for match in _EXPRESSION.finditer(template):
-            pattern += re.escape(self._literal(template[end : match.start()]))
-            pattern += f"(?P<{match[2]}>{'.+' if match[1] or match[3] else '[^/?#]+'})"
+        for match in found:
+            literal = self._literal(template[end : match.start()])
+            if end and _DELIMITERS.isdisjoint(literal):
+                raise ValueError(
+                    f"{template} is ambiguous: nothing says where {{{self.names[len(self._fits) - 1]}}} ends and "
+                    f"{match[0]} begins. Put a slash between them, {template[:end]}/{match[0]} for example."
+                )
+            is_path = bool(match[1] or match[3])
+            if is_path and _is_path in self._fits.values():
+                raise ValueError(f"{template} is ambiguous: only one of its names can hold slashes")
+            pattern += f"{re.escape(literal)}(?P<{match[2]}>{'.+' if is_path else '[^/?#]+'})"
+            self._fits[match[2]] = _is_path if is_path else _is_segment
             end = match.end()
         self._pattern = re.compile(pattern + re.escape(self._literal(template[end:])))
 
@@ -35,10 +76,36 @@ class UriTemplate:
 
     @staticmethod
     def is_template(uri: str) -> bool:
-        """Whether ``uri`` has expressions."""
-        return "{" in uri
+        """Return whether ``uri`` has expressions."""
+        return "{" in uri or "}" in uri
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The values, percent-decoded, or `None`."""
+        """Return the value of each name, or `None` where ``uri`` does not fit."""
         match = self._pattern.fullmatch(uri)
-        return None if match is None else {name: unquote(value) for name, value in match.groupdict().items()}
+        if match is None:
+            return None
+        values: dict[str, str] = {}
+        for name, fits in self._fits.items():
+            value = _decoded(match[name])
+            if value is None or not fits(value):
+                return None
+            values[name] = value
+        return values
+
+
+def _decoded(text: str) -> str | None:
+    """Return ``text`` with its percent-encodings decoded once, or `None` for what is malformed or no UTF-8."""
+    if _MALFORMED.search(text):
+        return None
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeError:
+        return None
+
+
+def _is_segment(text: str) -> bool:
+    return text not in (".", "..") and not _CONTROL.search(text) and not _SLASH.search(text)
+
+
+def _is_path(text: str) -> bool:
+    return not _SLASH.match(text) and not _CONTROL.search(text) and ".." not in _SLASH.split(text)
