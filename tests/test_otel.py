@@ -161,8 +161,8 @@ async def test_prompts_are_named_and_uris_are_only_on_demand(
     [
         ("tool error", "tool_error", None, None),
         ("coded", "-31999", "not today", "not today"),
-        ("unforeseen", "-32603", "Internal error", "Internal error"),
-        ("unsendable", "-32603", "Internal error: the result cannot be sent as JSON", ...),
+        ("unforeseen", "tool_error", None, None),
+        ("unsendable", "tool_error", None, None),
     ],
 )
 async def test_failures_are_errors_of_both_spans(
@@ -352,8 +352,7 @@ async def test_neither_arguments_nor_results_are_recorded(
         await client.call_tool("fail", {"how": "tool error"})
         await client.get_prompt("ask", {"topic": SECRET})
         await client.read_resource(f"x://{SECRET}")
-        with pytest.raises(PeerError):
-            await client.call_tool("fail", {"how": "unforeseen"})
+        await client.call_tool("fail", {"how": "unforeseen"})
     assert len(recorded.spans()) >= 10
     assert SECRET not in "".join(span.to_json() for span in recorded.spans())
 

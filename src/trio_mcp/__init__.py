@@ -28,7 +28,6 @@ from .server.options import PromptOptions, ResourceOptions, SamplingOptions, Too
 from .server.resources import ResourceNotFound
 from .server.results import error_result, text_result
 from .server.server import Server
-from .server.tools import ToolError
 from .server.worker_context import WorkerContext
 from .serving.stdio import serve_stdio
 from .spec.capabilities import ClientCapabilities, Elicitation, Roots, Sampling, ServerCapabilities
@@ -67,7 +66,7 @@ from .spec.sampling import (
     ToolChoice,
 )
 from .spec.subscriptions import SubscriptionFilter
-from .spec.tools import CallToolResult, Tool, ToolAnnotations
+from .spec.tools import CallToolResult, Tool, ToolAnnotations, ToolError
 from .spec.trace_context import TraceContext
 
 if TYPE_CHECKING:

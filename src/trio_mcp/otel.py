@@ -167,7 +167,7 @@ class _Handler:
         elif error is not None:
             _end(self._span, str(error.code), error.message, code=error.code)
         else:
-            failed = isinstance(result, CallToolResult) and result.is_error
+            failed = self._scope.request.failed or (isinstance(result, CallToolResult) and result.is_error)
             _end(self._span, _TOOL_ERROR if failed else None)
 
 

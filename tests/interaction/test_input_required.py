@@ -178,7 +178,7 @@ async def test_a_legacy_client_that_refuses_fails_the_call_and_a_cancel_withdraw
     async with connected(asking(questions, []), LATEST_LEGACY, ALL) as peer:
         call = await peer.start("order")
         await peer.refuse(await peer.question("elicitation/create"), -1, "no")
-        assert (await peer.reply(call))["error"]["code"] == -32603
+        assert (await peer.reply(call))["result"]["isError"] is True
         where = await peer.question("roots/list")
         assert (await peer.notification("notifications/cancelled"))["requestId"] == where["id"]
 
@@ -231,7 +231,7 @@ async def test_a_question_that_cannot_be_sent_is_an_error_of_that_call(
 ) -> None:
     server = asking(InputRequired({"name": InputRequest("elicitation/create", {"message": object()})}), [])
     async with connected(server, revision, ALL) as peer:
-        assert (await peer.error("order"))["code"] == -32603
+        assert (await peer.call("order"))["isError"] is True
         assert "result" in await peer.request("tools/list")
 
 

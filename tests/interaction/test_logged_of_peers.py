@@ -54,7 +54,7 @@ async def test_of_an_id_the_log_holds_only_the_beginning(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with connected(server) as peer:
-        await peer.error(tool, id=LONG)
+        assert (await peer.call(tool, id=LONG))["isError"] is True
     assert any("request 'iii" in line for line in logged(caplog))
     assert max(map(len, logged(caplog))) < LONGEST
 

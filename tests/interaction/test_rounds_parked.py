@@ -134,7 +134,8 @@ async def test_an_unforeseen_failure_is_kept_too_and_tells_nothing(autojump_cloc
         first, result = await ask(peer, "broken")
         await trio.sleep(10)
         reply = await peer.retry(first, result)
-        assert reply["error"] == {"code": -32603, "message": "Internal error"}
+        assert reply["result"]["isError"] is True
+        assert reply["result"]["content"] == [{"type": "text", "text": "internal error in tool broken"}]
 
 
 async def test_what_was_left_out_is_asked_again_and_what_was_not_asked_is_ignored(autojump_clock: MockClock) -> None:

@@ -30,7 +30,7 @@ from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
 from trio_mcp.transports.memory import memory_channel_pair
 
-METHODS = {"client": "tools/call", "server": "sampling/createMessage"}
+METHODS = {"client": "prompts/get", "server": "sampling/createMessage"}
 QUIET = 10_000.0
 """Virtual seconds after which whatever was to happen has happened."""
 

@@ -230,11 +230,11 @@ async def test_a_tool_error_is_told_to_the_model_and_nothing_else_is(caplog: pyt
 
     async with open_memory(server) as client:
         told = await client.call_tool("fail", {"kind": "told"})
-        with pytest.raises(PeerError) as caught:
-            await client.call_tool("fail", {"kind": "secret"})
+        hidden = await client.call_tool("fail", {"kind": "secret"})
     assert told.is_error
     assert text_of(told) == "the file is locked"
-    assert (caught.value.code, caught.value.message, caught.value.data) == (-32603, "Internal error", None)
+    assert hidden.is_error
+    assert text_of(hidden) == "internal error in tool fail"
     assert "hunter2" in caplog.text
 
 

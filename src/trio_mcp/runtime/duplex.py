@@ -58,7 +58,7 @@ class DuplexChannel:
 
     ``may_log``: handlers' log messages may go out. ``server_info``: plain data that results carry where the
     revision says so. ``workers`` bounds the threads of plain ``def`` handlers, also across connections.
-    ``tracing``: who is told of requests.
+    ``tracing``: who is told of requests. ``expose_errors``: the peer is told the text of exceptions of handlers.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class DuplexChannel:
         tracing: Tracing | None = None,
         seal: Seal | None = None,
         tell_deadlines: bool = True,
+        expose_errors: bool = False,
     ) -> None:
         self.state = state
         self.limits = limits
@@ -103,9 +104,8 @@ class DuplexChannel:
         tracer = None if tracing is None else tracing.tracer(channel.network)
         self.outbound = Outbound(state, self.outbox, self._notifications, limits, tracer, tell_deadlines=tell_deadlines)
         """Where our requests go out; `request` for a single one."""
-        self._inbound = Inbound(
-            self.wiring, handler, Replies({} if server_info is None else server_info), self.outbound.request, tracer
-        )
+        replies = Replies({} if server_info is None else server_info, expose_errors=expose_errors)
+        self._inbound = Inbound(self.wiring, handler, replies, self.outbound.request, tracer)
         self._notices = Notices(self.outbox)
         self._dispatch = Dispatch(self._inbound, self._notifications, handler)
         self._drain_timeout = limits.drain_timeout

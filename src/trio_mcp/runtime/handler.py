@@ -25,8 +25,8 @@ class RequestHandler(Protocol):
         quick. Raises `CodedError` for an error reply."""
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        """The result of a request, in its own nursery. Raises `CodedError` for an error reply; any other
-        exception is reported and answered -32603 without its text."""
+        """Return the result of a request, in its own nursery. Raises `CodedError` for an error reply; any other
+        exception is reported, and answered without its text: see `Replies.failure`."""
         ...
 
     def wants(self, event: NotificationReceived) -> bool:

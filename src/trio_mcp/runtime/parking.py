@@ -75,15 +75,13 @@ class Parking:
         return None if handle is None else self._places[handle].scope
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
-        """Answer its request with ``questions`` and let its handler wait. Synchronous. Raises `CodedError`, and has
-        done nothing, when the answer cannot be made."""
+        """Answer its request with ``questions`` and let its handler wait. Synchronous. Raises `NotSerializable`, and
+        has done nothing, when they cannot be written any more."""
         wiring, request = self._wiring, scope.request
         assert wiring.seal is not None, "who cannot park has no way back"
         handle = secrets.token_bytes(_HANDLE_BYTES)
         asked = {question.key: question.request for question in questions}
-        line = self._replies.result(request, InputRequiredResult(asked, wiring.seal(request, handle=handle)))
-        if request.error is not None:  # they cannot be written any more: the handler fails, instead of waiting
-            raise request.error
+        line = self._replies.line(request, InputRequiredResult(asked, wiring.seal(request, handle=handle)))
         scope.park()
         wiring.state.park(request)
         wiring.outbox.put(line, scope)

@@ -4,15 +4,18 @@ sent."""
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+import traceback
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..jsonrpc.messages import ErrorResponse
+from ..spec.content import TextContent
 from ..spec.converters import NotExpressible, unstructure
 from ..spec.input_required import InputRequiredResult
 from ..spec.meta import SERVER_INFO, check_meta_keys
-from .together import only_member
+from ..spec.tools import CallToolResult, ToolError
+from .together import failures_in, only_member
 
 if TYPE_CHECKING:
     from ..spec.revisions import Revision
@@ -22,38 +25,48 @@ __all__ = ["Replies", "error_line"]
 
 logger = logging.getLogger("trio_mcp")
 
+_LONGEST_TOLD: Final = 4000
+"""Characters of an exception that is exposed."""
+
 
 class Replies:
-    """Writes the replies of one side. ``server_info``: what results carry in ``_meta``, per revision that wants it."""
+    """Writes the replies of one side. ``server_info``: what results carry in ``_meta``, per revision that wants it.
+    ``expose_errors``: the peer is told the text of exceptions that nobody foresaw."""
 
-    def __init__(self, server_info: dict[Revision, Any]) -> None:
+    def __init__(self, server_info: dict[Revision, Any], *, expose_errors: bool = False) -> None:
         self._server_info = server_info
+        self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any) -> bytes:
-        """The line of ``result``, or of the error that it cannot be said or sent (DESIGN ruling 15)."""
-        revision = request.revision
+        """Return the line of ``result``, or of the failure that it cannot be said or sent (DESIGN ruling 15)."""
         try:
-            data: Any = unstructure(result, revision)
-            if meta := data.get("_meta"):
-                _look_at_keys(request, meta)
-            if revision.result_type:
-                data = {"resultType": "input_required" if type(result) is InputRequiredResult else "complete", **data}
-                if (info := self._server_info.get(revision)) is not None:
-                    data["_meta"] = {**(data.get("_meta") or {}), SERVER_INFO: info}
-            return frame_result(request.id, data) + b"\n"
+            return self.line(request, result)
         except NotExpressible as error:
-            return self._unsendable(request, str(error), f"Internal error: {error}")
+            return self._unsendable(request, error, str(error))
         except (NotSerializable, RecursionError) as error:
-            return self._unsendable(request, str(error), "Internal error: the result cannot be sent as JSON")
+            return self._unsendable(request, error, "the result cannot be sent as JSON")
         except Exception as error:  # an author put something else where a class of the specification belongs
             return self.failure(request, error)
 
-    def _unsendable(self, request: InboundRequest, reason: str, told: str) -> bytes:
-        logger.error("%s (request %.100r) gave what cannot be sent: %s", request.method.name, request.id, reason)
-        return self.error(request, CodedError(INTERNAL_ERROR, told))
+    def line(self, request: InboundRequest, result: Any) -> bytes:
+        """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and what a value of another class
+        than the specification's comes to."""
+        revision = request.revision
+        data: Any = unstructure(result, revision)
+        if meta := data.get("_meta"):
+            _look_at_keys(request, meta)
+        if revision.result_type:
+            data = {"resultType": "input_required" if type(result) is InputRequiredResult else "complete", **data}
+            if (info := self._server_info.get(revision)) is not None:
+                data["_meta"] = {**(data.get("_meta") or {}), SERVER_INFO: info}
+        return frame_result(request.id, data) + b"\n"
+
+    def _unsendable(self, request: InboundRequest, error: Exception, reason: str) -> bytes:
+        logger.error("%s (request %.100r) gave what cannot be sent: %s", request.method.name, request.id, error)
+        return self._internal(request, error, reason)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
-        """The line of ``error``, under a code that the revision of ``request`` has."""
+        """Return the line of ``error``, under a code that the revision of ``request`` has."""
         code = request.revision.renamed_errors.get(error.code, error.code)
         # A fresh one: the traceback of what was raised knows the request, and only the garbage collector could
         # part them.
@@ -61,12 +74,33 @@ class Replies:
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
     def failure(self, request: InboundRequest, failure: BaseException) -> bytes:
-        """The line for an exception of a handler: a `CodedError` says what it is, all else stays inside."""
+        """Return the line for an exception of a handler: a `CodedError` or `ToolError` says what it is, all else stays
+        inside, and is logged. What a tool fails with is a result (2025-11-25 tools, Error Handling)."""
         single = only_member(failure)
         if isinstance(single, CodedError):
             return self.error(request, single)
+        if isinstance(single, ToolError) and request.method.tells_failures:
+            return self._failed(request, str(single))
         logger.error("%s (request %.100r) failed", request.method.name, request.id, exc_info=failure)
-        return self.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
+        return self._internal(request, failure)
+
+    def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
+        """Return the line for a ``failure`` that nobody foresaw; ``reason``: what of it the peer may know."""
+        if request.method.tells_failures:
+            told = f"internal error in tool {str(request.params.get('name'))[:200]}"
+        else:
+            told = "Internal error"
+        if self._expose_errors:
+            reason = _in_words(failure)
+        if reason is not None:
+            told += f": {reason}"
+        if request.method.tells_failures:
+            return self._failed(request, told)
+        return self.error(request, CodedError(INTERNAL_ERROR, told))
+
+    def _failed(self, request: InboundRequest, told: str) -> bytes:
+        request.failed = True
+        return self.result(request, CallToolResult([TextContent(told)], is_error=True))
 
 
 def _look_at_keys(request: InboundRequest, meta: Any) -> None:
@@ -77,8 +111,19 @@ def _look_at_keys(request: InboundRequest, meta: Any) -> None:
         logger.warning("the result of %s (request %.100r): %s", request.method.name, request.id, error)
 
 
+def _in_words(failure: BaseException) -> str:
+    """Return the types and texts of an exception, or of those in a group, as something that can be sent."""
+    members = (
+        failures_in(cast("BaseExceptionGroup[BaseException]", failure))
+        if isinstance(failure, BaseExceptionGroup)
+        else [failure]
+    )
+    words = "; ".join("".join(traceback.format_exception_only(member)).strip() for member in members)
+    return words[:_LONGEST_TOLD].encode(errors="backslashreplace").decode()
+
+
 def error_line(reply: ErrorResponse) -> bytes:
-    """The line of an error; one whose data or message cannot be sent says so instead."""
+    """Return the line of an error; one whose data or message cannot be sent says so instead."""
     try:
         return frame_error(reply.id, reply.code, reply.message, reply.data) + b"\n"
     except NotSerializable:

@@ -62,6 +62,7 @@ class ServerConnection:
             stateless=running.stateless,
             tracing=server.tracing,
             seal=self._retries.seal,
+            expose_errors=server.expose_errors,
         )
         self._stateless = running.stateless
         self._subscriptions = Subscriptions(server, self.duplex)

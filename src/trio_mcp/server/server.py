@@ -39,7 +39,9 @@ class Server:
     connection.
     ``page_size`` is how many things a listing gives at once, `None` for all. ``logging=False``: no handler's
     log ever leaves. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
-    ``tracing``: who is told of requests, `trio_mcp.otel.OpenTelemetry` for example.
+    ``tracing``: who is told of requests, `trio_mcp.otel.OpenTelemetry` for example. ``expose_errors``, for
+    development: clients are told the type and text of exceptions that no handler foresaw, and not only that there was
+    an internal error.
     ``secrets``, of 32 bytes or more each, seal what modern clients carry from round to round: the first seals, all
     open. Processes that serve the same clients share one; without any, a random one is made.
     ``cache``: how modern clients may cache what is discovered, listed and read, by default not at all;
@@ -62,6 +64,7 @@ class Server:
         logging: bool = True,
         require_initialized: bool = False,
         tracing: Tracing | None = None,
+        expose_errors: bool = False,
         secrets: Sequence[bytes] = (),
         cache: CacheHints = NOT_CACHED,
         cache_by_method: Mapping[str, CacheHints] = MappingProxyType({}),
@@ -74,6 +77,7 @@ class Server:
         self.logging = logging
         self.require_initialized = require_initialized
         self.tracing = tracing
+        self.expose_errors = expose_errors
         self.tools = Tools(page_size)
         self.cache_hints = hints_by_method(cache, cache_by_method)
         self.resources = Resources(page_size, self.cache_hints["resources/read"])

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, MCPError
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ..runtime.request_scope import RequestScope
 from ..spec.errors import CapabilityMissing
 from ..spec.fields import JSONObject
@@ -17,22 +17,14 @@ from ..spec.input_required import InputRequiredResult
 from ..spec.lifecycle import Icon
 from ..spec.meta import check_meta_keys
 from ..spec.schemas import SchemaValidator
-from ..spec.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations
+from ..spec.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations, ToolError
 from .handlers import Handler
 from .input_required import InputRequired, replay, settle, without_questions
 from .pages import Listing
 from .results import ToResult, error_result, result_maker
 from .signature import BadArguments
 
-__all__ = ["RegisteredTool", "ToolError", "Tools"]
-
-
-class ToolError(MCPError):
-    """Raise it in a tool to tell the model what went wrong: it becomes a result with ``isError``.
-
-    The message is shown to the model and to the user. Any other exception is answered "Internal error",
-    without its text, since that may hold what is nobody else's business.
-    """
+__all__ = ["RegisteredTool", "Tools"]
 
 
 @attrs.frozen(eq=False)
@@ -118,8 +110,8 @@ class Tools:
     async def call(
         self, scope: RequestScope, params: CallToolParams, lifespan: Any
     ) -> CallToolResult | InputRequiredResult:
-        """Answer ``tools/call``. What the tool itself gets wrong is a result with ``isError``; an unknown
-        tool and bad arguments before 2025-11-25 are `CodedError` -32602."""
+        """Answer ``tools/call``. What the tool itself gets wrong is a result with ``isError``, here or in
+        `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602."""
         entry = self.listing.get(params.name)
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")

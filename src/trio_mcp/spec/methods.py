@@ -32,7 +32,8 @@ class Method:
     ``result`` is `None` for notifications. ``since`` and ``until`` are the first and last revision that have
     the method. ``may_ask``: a modern server may return ``InputRequiredResult``. ``cacheable``: a modern
     result carries ``ttlMs`` and ``cacheScope``. ``streams``: it stays open to be told things, and its result
-    is the end of that.
+    is the end of that. ``tells_failures``: what goes wrong in its handler is a result with ``isError``, shown to the
+    model (2025-11-25 tools, Error Handling).
     """
 
     name: str
@@ -44,6 +45,7 @@ class Method:
     may_ask: bool = False
     cacheable: bool = False
     streams: bool = False
+    tells_failures: bool = False
 
     @property
     def is_request(self) -> bool:
@@ -72,7 +74,7 @@ ROWS: Final = (
     Method("notifications/progress", "server", notifications.ProgressParams, since=_MODERN),
     # What servers offer
     Method("tools/list", "client", resources.PageParams, tools.ListToolsResult, cacheable=True),
-    Method("tools/call", "client", tools.CallToolParams, tools.CallToolResult, may_ask=True),
+    Method("tools/call", "client", tools.CallToolParams, tools.CallToolResult, may_ask=True, tells_failures=True),
     Method("resources/list", "client", resources.PageParams, resources.ListResourcesResult, cacheable=True),
     Method(
         "resources/templates/list",

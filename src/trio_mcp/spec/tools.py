@@ -6,13 +6,22 @@ from typing import Any, Literal
 
 import attrs
 
+from ..jsonrpc.errors import MCPError
 from ..jsonrpc.values import value
 from .content import ContentBlock, TextContent
 from .fields import JSONObject, since
 from .lifecycle import CacheScope, Icon
 from .tasks import TaskMetadata
 
-__all__ = ["CallToolParams", "CallToolResult", "ListToolsResult", "Tool", "ToolAnnotations", "ToolExecution"]
+__all__ = [
+    "CallToolParams",
+    "CallToolResult",
+    "ListToolsResult",
+    "Tool",
+    "ToolAnnotations",
+    "ToolError",
+    "ToolExecution",
+]
 
 
 @value
@@ -60,6 +69,14 @@ class Tool:
     icons: list[Icon] | None = since("2025-11-25")
     execution: ToolExecution | None = since("2025-11-25", until="2025-11-25")
     meta: JSONObject | None = since("2025-06-18")
+
+
+class ToolError(MCPError):
+    """Raise it in a tool to tell the model what went wrong: it becomes a result with ``isError``.
+
+    The message is shown to the model and to the user. Of any other exception they are told that there was an internal
+    error in the tool, without its text, since that may hold what is nobody else's business.
+    """
 
 
 @value

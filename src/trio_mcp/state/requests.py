@@ -49,6 +49,8 @@ class InboundRequest:
     """Bytes on the wire."""
     error: CodedError | None = None
     """What it is refused with; `None` while it is not."""
+    failed: bool = False
+    """Its handler failed, and a result tells of that."""
     continuation: Continuation | None = None
     """`None` in the first round."""
 

@@ -16,9 +16,9 @@ FOREIGN = ["surrogate", "nan", "infinity", "object"]
 def test_err_01_each_failure_has_one_answer_without_its_text(start: Start, revision: str) -> None:
     with start(revision=revision) as client:
         for kind in ("value_error", "group", "exit", "stop_iteration", "recursion", "base"):
-            request_id = client.call("fail", {"kind": kind})
-            error = client.error(request_id)
-            assert error == {"code": -32603, "message": "Internal error"}, kind
+            failed = client.result(client.call("fail", {"kind": kind}))
+            assert failed["isError"] is True, kind
+            assert failed["content"] == [{"type": "text", "text": "internal error in tool fail"}], kind
             assert client.echo(kind) == kind
         assert client.text(client.call("fail", {"kind": "expired"})) == "survived"
         failed = client.result(client.call("fail", {"kind": "tool_error"}))
@@ -46,14 +46,16 @@ def test_err_01_failure_after_the_cancel_is_not_answered(client: RawClient) -> N
 def test_err_01_failure_takes_no_other_request_with_it(client: RawClient) -> None:
     client.started("sleep", {"ms": 300}, id="other")
     for kind in ("exit", "base", "group"):
-        client.error(client.call("fail", {"kind": kind}))
+        assert client.result(client.call("fail", {"kind": kind}))["isError"] is True
     assert client.text("other") == "slept 300"
 
 
 @BOTH_ERAS
-def test_err_01_result_that_json_cannot_carry_is_an_error_of_that_request(client: RawClient) -> None:
+def test_err_01_result_that_json_cannot_carry_is_a_failure_of_that_call(client: RawClient) -> None:
     for kind in FOREIGN:
-        assert client.error(client.call("weird", {"kind": kind}))["code"] == -32603
+        failed = client.result(client.call("weird", {"kind": kind}))
+        assert failed["isError"] is True
+        assert failed["content"][0]["text"].startswith("internal error in tool weird"), kind
         assert client.echo("on") == "on"
 
 

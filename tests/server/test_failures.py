@@ -1,0 +1,150 @@
+"""What goes wrong in a handler: told to the model where it was a tool's, and nothing internal to anybody."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+import trio
+from tests.interaction.memory_peer import REVISIONS, connected
+from trio.testing import MockClock
+
+from trio_mcp import AudioContent, CallToolResult, PeerError, RequestContext, Server, ToolError, open_memory
+
+SECRET = "hunter2"
+
+
+class Odd(BaseException):
+    pass
+
+
+async def child(error: BaseException) -> None:
+    raise error
+
+
+async def in_own_nursery(ctx: RequestContext) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(child, ValueError(SECRET))
+        nursery.start_soon(child, KeyError(SECRET))
+
+
+async def in_request_nursery(ctx: RequestContext) -> None:
+    ctx.nursery.start_soon(child, ValueError(SECRET))
+
+
+async def at_the_client(ctx: RequestContext) -> None:
+    raise PeerError(-32601, SECRET)
+
+
+async def unsendable(ctx: RequestContext) -> Any:
+    return {"mean": float("nan")}
+
+
+async def foreign(ctx: RequestContext) -> Any:
+    return object()
+
+
+async def no_class_of_ours(ctx: RequestContext) -> Any:
+    return CallToolResult(meta=cast("Any", 3))
+
+
+async def leaves(ctx: RequestContext) -> None:
+    sys.exit(SECRET)
+
+
+async def odd(ctx: RequestContext) -> None:
+    raise Odd(SECRET)
+
+
+FAILING = [in_own_nursery, in_request_nursery, at_the_client, unsendable, foreign, no_class_of_ours, leaves, odd]
+
+
+def served(function: Callable[..., Any], **options: Any) -> Server:
+    server = Server("s", **options)
+    server.tool(name="work")(function)
+    return server
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("function", FAILING)
+async def test_whatever_goes_wrong_in_a_tool_is_told_to_the_model_without_its_text(
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+    function: Callable[[RequestContext], Awaitable[Any]],
+    revision: str,
+) -> None:
+    async with connected(served(function), revision) as peer:
+        failed = await peer.call("work")
+        assert failed["isError"] is True
+        text = failed["content"][0]["text"]
+        assert text.startswith("internal error in tool work")
+        assert SECRET not in text
+        assert (await peer.request("tools/list"))["result"]
+    assert any(record.levelno == logging.ERROR and "tools/call" in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize("where", ["own", "request"])
+async def test_a_tool_error_is_told_from_a_child_task_too(caplog: pytest.LogCaptureFixture, where: str) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def work(ctx: RequestContext) -> None:
+        if where == "request":
+            ctx.nursery.start_soon(child, ToolError("the disk is full"))
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child, ToolError("the disk is full"))
+
+    async with open_memory(server) as client:
+        result = await client.call_tool("work")
+    assert (result.is_error, result.text) == (True, "the disk is full")
+    assert caplog.records == []
+
+
+async def test_a_value_that_a_revision_cannot_say_is_a_failure_of_its_tool(caplog: pytest.LogCaptureFixture) -> None:
+    async def sing() -> AudioContent:
+        return AudioContent("aGk=", "audio/wav")
+
+    async with connected(served(sing), "2024-11-05") as peer:
+        failed = await peer.call("work")
+        assert failed["isError"] is True
+        assert "2024-11-05" in failed["content"][0]["text"]
+
+
+async def test_a_prompt_and_a_resource_answer_with_an_error_as_before() -> None:
+    server = Server("s")
+
+    @server.resource("x://broken")
+    async def broken() -> str:
+        raise ValueError(SECRET)
+
+    @server.prompt(name="broken")
+    async def prompt() -> str:
+        raise ToolError(SECRET)
+
+    async with open_memory(server) as client:
+        for call in (client.read_resource("x://broken"), client.get_prompt("broken")):
+            with pytest.raises(PeerError) as caught:
+                await call
+            assert (caught.value.code, caught.value.message) == (-32603, "Internal error")
+
+
+async def test_exposed_errors_tell_their_type_and_text(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)  # the surrogate below has no place in a report of xdist
+    server = served(in_own_nursery, expose_errors=True)
+
+    @server.resource("x://broken")
+    async def broken() -> str:
+        raise ValueError("no \ud800 such file " + "x" * 100_000)
+
+    async with open_memory(server) as client:
+        result = await client.call_tool("work")
+        assert result.is_error
+        assert result.text.startswith("internal error in tool work: ")
+        assert {f"ValueError: {SECRET}", f"KeyError: '{SECRET}'"} == set(result.text.split(": ", 1)[1].split("; "))
+        with pytest.raises(PeerError, match=r"Internal error: ValueError: no \\ud800 such file x+") as caught:
+            await client.read_resource("x://broken")
+    assert len(caught.value.message) < 5000
