@@ -157,3 +157,43 @@ async def test_a_server_cannot_write_lines_of_its_own_into_what_is_shown(tmp_pat
     ended = await run([*INSPECT, written(tmp_path / "shop.py", code)])
     assert ended.stdout.splitlines()[1].startswith("revision     2026-07-28")
     assert "\x1b" not in ended.stdout
+
+
+HOSTILE = """
+    from trio_mcp import Server
+    server = Server("hostile")
+    loops = {"$ref": "#/$defs/n"}
+    schema = {
+        "type": "object",
+        "properties": {f"a{number}": loops for number in range(100)},
+        "$defs": {"n": {"anyOf": [loops] * 20}},
+    }
+
+    async def loop(a1: int, a2: int) -> str:
+        return "left"
+    server.tool(loop, input_schema=schema)
+"""
+
+
+@pytest.mark.parametrize("command", [[*INSPECT], [*TRIO_MCP, "call"]])
+async def test_schema_that_refers_to_itself_twenty_times_holds_up_nobody(tmp_path: Path, command: list[str]):
+    words = ["loop", "a1=1", "a2=2"] if command[-1] == "call" else []
+    ended = await run([*command, written(tmp_path / "hostile.py", HOSTILE), *words, "--timeout", "50"])
+    assert ended.status == 0, ended.stderr
+    assert ("a1?: any" if command[-1] == "inspect" else "left") in ended.stdout
+
+
+async def test_what_is_not_seen_in_names_is_shown_as_escapes(tmp_path: Path):
+    code = """
+        from trio_mcp import Server
+        server = Server("sh\\u200bop", "1\\u2028revision     2099-01-01")
+
+        @server.resource("shop://menu\\u200d", name="me\\ufeffnu")
+        async def menu() -> str:
+            return "soup"
+    """
+    shown = (await run([*INSPECT, written(tmp_path / "shop.py", code)])).stdout
+    assert shown.startswith("server       sh\\u200bop 1\\u2028revision     2099-01-01\n")
+    assert "me\\ufeffnu" in shown
+    assert "shop://menu\\u200d" in shown
+    assert not {"\u200b", "\u200d", "\u2028", "\ufeff"} & set(shown)

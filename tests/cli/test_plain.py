@@ -2,7 +2,7 @@
 
 import pytest
 
-from trio_mcp.cli.terminal.plain import on_one_line, printable
+from trio_mcp.cli.terminal.plain import name_shown, on_one_line, printable
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,10 @@ from trio_mcp.cli.terminal.plain import on_one_line, printable
         ("abc\u061c1", "abc\ufffd1"),
         ("half \ud800", "half \ufffd"),
         ("Zürich, 東京, 👩\u200d🚀", "Zürich, 東京, 👩\u200d🚀"),
+        ("葛\U000e0100 ❤\ufe0f می\u200cخواهم", "葛\U000e0100 ❤\ufe0f می\u200cخواهم"),
+        ("a\u2028b\u2029c", "a\\u2028b\\u2029c"),
+        ("no\u200bthing\u2060 \ufeffhere", "no\\u200bthing\\u2060 \\ufeffhere"),
+        ("hidden \U000e0041\U000e007f", "hidden \\U000e0041\\U000e007f"),
     ],
 )
 def test_nothing_that_a_terminal_obeys_is_left(text: str, shown: str):
@@ -25,3 +29,27 @@ def test_one_line_is_the_first_that_says_something_and_no_longer_than_asked():
     assert on_one_line("\n\n  hello  \nworld") == "hello"
     assert on_one_line("abcdef", most=4) == "abc…"
     assert on_one_line(" \n ") == ""
+    assert on_one_line("first\u2028second") == "first\\u2028second"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("get_weather-2.1/x", "get_weather-2.1/x"),
+        ("Wetter für 東京 ❤", "Wetter für 東京 ❤"),
+        ("read\u200b_file", "read\\u200b_file"),
+        ("read\u200d_file\ufe0f", "read\\u200d_file\\ufe0f"),
+        ("soft\xadhyphen\xa0space", "soft\\xadhyphen\\xa0space"),
+        ("one\ntwo\u2028three\x85", "one\\ntwo\\u2028three\\x85"),
+        ("bell\x07 \x1b[2J", "bell\\x07 \\x1b[2J"),
+        ("txt\u202eexe \ud800", "txt\\u202eexe \\ud800"),
+        ("filler\u3164 \u2800 \U000e0100 \U000e0061", "filler\\u3164 \\u2800 \\U000e0100 \\U000e0061"),
+    ],
+)
+def test_names_are_shown_with_escapes_for_all_that_is_not_seen(name: str, shown: str):
+    assert name_shown(name) == shown
+
+
+def test_long_names_are_cut():
+    assert name_shown("abcdef", most=4) == "abc…"
+    assert name_shown("\u200b" * 1_000_000, most=10) == "\\u200b\\u2…"

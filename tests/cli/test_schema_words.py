@@ -2,7 +2,7 @@
 
 import pytest
 
-from trio_mcp.cli.terminal.schema_words import resolved, type_names, type_words
+from trio_mcp.cli.terminal.schema_words import SchemaReader
 
 ROOT = {"$defs": {"Size": {"type": "integer"}, "Round": {"$ref": "#/$defs/Round"}, "a/b": {"type": "boolean"}}}
 
@@ -19,22 +19,44 @@ ROOT = {"$defs": {"Size": {"type": "integer"}, "Round": {"$ref": "#/$defs/Round"
         ({"type": "array"}, "array"),
         ({"$ref": "#/$defs/a~1b"}, "boolean"),
         ({"const": None}, "null"),
+        ({"enum": [True, None, [1], {"a": 1}]}, "true | null | […] | {…}"),
+        ({"type": ["x" * 1000, "null"]}, "null | " + "x" * 60),
         ({}, "any"),
         (True, "any"),
     ],
 )
 def test_schema_is_said_in_a_word_or_a_few(schema: object, words: str):
-    assert type_words(schema, ROOT) == words
+    assert SchemaReader().words(schema, ROOT) == words
 
 
 @pytest.mark.parametrize(
     "reference", ["#/$defs/Round", "#/$defs/Nobody", "#/$defs/Size/type/deeper", "https://a.example/"]
 )
 def test_reference_that_leads_nowhere_says_nothing(reference: str):
-    assert resolved({"$ref": reference}, ROOT) == {}
+    assert SchemaReader().resolved({"$ref": reference}, ROOT) == {}
 
 
 def test_choices_within_choices_without_end_come_to_an_end():
     schema: dict[str, object] = {}
     schema["anyOf"] = [schema]
-    assert type_names(schema, {}) == set()
+    assert SchemaReader().type_names(schema, {}) == set()
+
+
+def test_schema_that_refers_to_itself_twenty_times_is_read_in_a_few_steps():
+    root = {"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}] * 20 + [{"type": "string"}]}}}
+    reader = SchemaReader(steps=100)
+    assert reader.type_names({"$ref": "#/$defs/n"}, root) == {"string"}
+    assert not reader.exhausted
+
+
+def test_what_takes_more_steps_than_there_are_says_nothing_and_neither_does_what_comes_after():
+    reader = SchemaReader(steps=100)
+    wide = {"anyOf": [{"const": number} for number in range(1000)]}
+    assert (reader.type_names(wide, {}), reader.words(wide, {})) == (set(), "…")
+    assert reader.words({"type": "string"}, {}) == "…"
+
+
+def test_long_references_are_many_steps():
+    reference = {"$ref": "#/" + "a/" * 10_000}
+    reader = SchemaReader(steps=1000)
+    assert [reader.words(reference, {}) for _ in range(3)] == ["any", "…", "…"]

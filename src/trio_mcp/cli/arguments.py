@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final, NoReturn, cast
 
 from ..spec.fields import JSONObject
-from .terminal.plain import on_one_line
-from .terminal.schema_words import type_names, type_words
+from .terminal.plain import name_shown, on_one_line
+from .terminal.schema_words import SchemaReader
 
-__all__ = ["BadArgument", "arguments_typed", "object_typed"]
+__all__ = ["BadArgument", "arguments_typed", "no_such_argument", "object_typed", "texts_typed"]
 
 _LONGEST_NAME: Final = 60
+_NAMES_TOLD: Final = 20
 
 
 class BadArgument(ValueError):
@@ -30,17 +32,31 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
     properties = schema.get("properties")
     fields = cast("JSONObject", properties) if isinstance(properties, dict) else {}
     typed: JSONObject = {}
+    reader = SchemaReader()
+    for name, text in texts_typed(pairs).items():
+        if name not in fields and schema.get("additionalProperties") is False:
+            raise no_such_argument("tool", name, fields)
+        typed[name] = _value(name, text, fields.get(name, {}), schema, reader)
+    return {**(given or {}), **typed}
+
+
+def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
+    """The values of ``pairs`` of ``key=value``, as they were typed. Raises `BadArgument`."""
+    texts: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (equals and name):
             raise BadArgument(f"an argument is like NAME=VALUE, not {pair!r}")
-        if name in typed:
+        if name in texts:
             raise BadArgument(f"argument {name!r} is given twice")
-        if name not in fields and schema.get("additionalProperties") is False:
-            known = ", ".join(on_one_line(field, _LONGEST_NAME) for field in fields)
-            raise BadArgument(f"the tool has no argument {name!r}; it has {on_one_line(known) or 'none'}")
-        typed[name] = _value(name, text, fields.get(name, {}), schema)
-    return {**(given or {}), **typed}
+        texts[name] = text
+    return texts
+
+
+def no_such_argument(kind: str, name: str, known: Iterable[str]) -> BadArgument:
+    """The error for an argument that a server's tool or prompt does not have, but ``known`` ones."""
+    told = ", ".join(name_shown(one, _LONGEST_NAME) for one in islice(known, _NAMES_TOLD))
+    return BadArgument(f"the {kind} has no argument {name!r}; it has {on_one_line(told) or 'none'}")
 
 
 def object_typed(text: str) -> JSONObject:
@@ -56,8 +72,8 @@ def object_typed(text: str) -> JSONObject:
     return cast("JSONObject", value)
 
 
-def _value(name: str, text: str, schema: Any, root: JSONObject) -> Any:
-    names = type_names(schema, root)
+def _value(name: str, text: str, schema: Any, root: JSONObject, reader: SchemaReader) -> Any:
+    names = reader.type_names(schema, root)
     if names == {"string"}:
         return text
     try:
@@ -72,7 +88,7 @@ def _value(name: str, text: str, schema: Any, root: JSONObject) -> Any:
             return converted
     if "string" in names:
         return text
-    wanted = on_one_line(_words(names, type_words(schema, root)))  # servers say what they like
+    wanted = name_shown(_words(names, reader.words(schema, root)))  # servers say what they like
     raise BadArgument(f"argument {name!r} must be {wanted}, not {text!r}")
 
 

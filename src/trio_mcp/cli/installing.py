@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import attrs
-import trio
 
 from ..connecting.command import Command
 from ..spec.fields import JSONObject
@@ -19,7 +18,7 @@ from .host_files.kept_file import CannotChange, KeptFile
 from .offers import Offers, ask_for_offers
 from .statuses import ENDED_WELL, NOT_WRITTEN
 from .terminal.interrupts import run_until_interrupted
-from .terminal.plain import on_one_line
+from .terminal.plain import name_shown
 
 __all__ = ["Installation", "install_server"]
 
@@ -54,7 +53,7 @@ def install_server(wanted: Installation) -> int:
     except NotEditable as error:
         return _refused(f"{wanted.file} stays as it is: {error}")
     try:
-        offers = run_until_interrupted(lambda: _tried(wanted))
+        offers = run_until_interrupted(lambda: _tried(wanted), _CHECK_TIMEOUT)
     except WITH_SERVER as error:
         say("the server was started as the host will start it, and did not answer:")
         return say_error(error)
@@ -92,13 +91,12 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
 
 async def _tried(wanted: Installation) -> Offers:
     """Start it as hosts do: with few variables, and in no directory of its own."""
-    with trio.fail_after(_CHECK_TIMEOUT):
-        async with Command(wanted.command, env=wanted.env, cwd="/").open() as client:
-            return await ask_for_offers(client)
+    async with Command(wanted.command, env=wanted.env, cwd="/").open() as client:
+        return await ask_for_offers(client)
 
 
 def _name_of(offers: Offers) -> str:
-    return on_one_line(offers.info.name, 64) if offers.info is not None and offers.info.name else "server"
+    return name_shown(offers.info.name, 64) if offers.info is not None and offers.info.name else "server"
 
 
 def _write(file: KeptFile, text: str, name: str, wanted: Installation, offers: Offers) -> int:

@@ -9,7 +9,7 @@ import attrs
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...spec.fields import JSONObject
 from ...spec.schemas import SchemaValidator
-from .plain import on_one_line
+from .plain import name_shown, on_one_line
 
 __all__ = ["FormField", "form_fields"]
 
@@ -80,7 +80,7 @@ def form_fields(schema: JSONObject) -> list[FormField]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         raise _bad("a form has properties")
-    needed = _list(schema.get("required"))
+    needed = {name for name in _list(schema.get("required")) if isinstance(name, str)}
     return [_field(name, field, name in needed) for name, field in cast("JSONObject", properties).items()]
 
 
@@ -88,15 +88,15 @@ def _field(name: str, schema: Any, required: bool) -> FormField:
     members = _object(schema)
     kind = members.get("type")
     if kind not in _TYPES:
-        raise _bad(f"field {on_one_line(name)!r} is of no type that a form can have")
+        raise _bad(f"field {name_shown(name)!r} is of no type that a form can have")
     choices = _choices(members if kind == "string" else _object(members.get("items")))
     if kind == "array" and not choices:
-        raise _bad(f"field {on_one_line(name)!r} is a list without choices")
+        raise _bad(f"field {name_shown(name)!r} is a list without choices")
     title = next((text for key in ("description", "title") if isinstance(text := members.get(key), str) and text), name)
     try:
         rules = SchemaValidator({"$schema": _DIALECT} | {key: members[key] for key in _CHECKED if key in members})
     except ValueError as error:
-        raise _bad(f"field {on_one_line(name)!r}: {error}") from None
+        raise _bad(f"field {name_shown(name)!r}: {error}") from None
     default = members.get("default")
     if rules.faults(default) is not None or not _is_chosen(default, choices):
         default = None  # it could not be sent
@@ -112,8 +112,8 @@ def _field(name: str, schema: Any, required: bool) -> FormField:
 
 
 def _is_chosen(default: Any, choices: tuple[tuple[str, str], ...]) -> bool:
-    values = [value for value, _ in choices]
-    return not choices or all(one in values for one in (_list(default) or [default]))
+    values = {value for value, _ in choices}
+    return not choices or all(isinstance(one, str) and one in values for one in (_list(default) or [default]))
 
 
 def _choices(members: JSONObject) -> tuple[tuple[str, str], ...]:

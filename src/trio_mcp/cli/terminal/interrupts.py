@@ -9,29 +9,38 @@ from typing import TypeVar
 import trio
 
 from ...runtime.nurseries import open_service_nursery
+from ..statuses import SIGNALLED
+from .signals import Signals
 
 __all__ = ["run_until_interrupted"]
 
 T = TypeVar("T")
 
 
-def run_until_interrupted(work: Callable[[], Awaitable[T]]) -> T:
-    """`trio.run` it. Raises `KeyboardInterrupt` after Ctrl-C, when the work has cleaned up."""
+def run_until_interrupted(work: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
+    """`trio.run` it. Raises `KeyboardInterrupt` after Ctrl-C, when the work has cleaned up, `SystemExit` after another
+    signal that asks for the end, and `trio.TooSlowError` after ``timeout`` seconds. See `Signals` for work that is
+    stuck."""
     results: list[T] = []
+    ended_by: list[int] = []
 
     async def run() -> None:
-        with trio.open_signal_receiver(signal.SIGINT) as interrupts:
+        with Signals() as signals:
             async with open_service_nursery("the command is over") as nursery:
                 with trio.CancelScope() as scope:
 
-                    async def leave_at_interrupt() -> None:
-                        async for _ in interrupts:
-                            scope.cancel(reason="Ctrl-C")
+                    async def leave_at_signals() -> None:
+                        async for number in signals.numbers:
+                            ended_by.append(number)
+                            scope.cancel(reason=signal.Signals(number).name)
 
-                    nursery.start_soon(leave_at_interrupt)
-                    results.append(await work())
+                    nursery.start_soon(leave_at_signals)
+                    with signals.limited(timeout):
+                        results.append(await work())
 
     trio.run(run)
-    if not results:
+    if results:
+        return results[0]
+    if ended_by[0] == signal.SIGINT:
         raise KeyboardInterrupt
-    return results[0]
+    raise SystemExit(SIGNALLED + ended_by[0])

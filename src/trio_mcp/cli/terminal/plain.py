@@ -1,22 +1,55 @@
-"""What others have written, made harmless for a terminal."""
+"""What others have written, made harmless for a terminal and for the people in front of it."""
 
 from __future__ import annotations
 
 import re
+import sys
 from typing import Final
 
-__all__ = ["on_one_line", "printable"]
+__all__ = ["CopiedToStderr", "name_shown", "on_one_line", "printable"]
 
 # Control characters move the cursor and rename windows; the others turn the direction of text around.
-_UNWANTED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Line ends that are none here, and what takes no room, in which words may hide.
+_HIDDEN: Final = re.compile(
+    "[\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff0-\ufffb\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
+)
+# What scripts and pictures in texts are made of. In a name it only serves to look like another one.
+_JOINING: Final = re.compile(
+    "[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u200c\u200d\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
 
 
 def printable(text: str) -> str:
-    """``text`` with every character replaced that a terminal would obey. Line ends and tabs stay."""
-    return _UNWANTED.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+    """``text`` with every character replaced that a terminal would obey, and escapes for those that nobody would see.
+    Line ends and tabs stay."""
+    return _HIDDEN.sub(_escape, _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")))
 
 
 def on_one_line(text: str, most: int = 200) -> str:
     """The first line of ``text`` that says something, `printable`, cut to ``most`` characters."""
-    line = next((line.strip() for line in printable(text).splitlines() if line.strip()), "")
+    return _cut(next((line.strip() for line in printable(text).splitlines() if line.strip()), ""), most)
+
+
+def name_shown(name: str, most: int = 200) -> str:
+    """A name, cut to ``most`` characters, with escapes for all that is no plain character: no two names look the same
+    because of what is not seen."""
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: most + 1])
+    return _cut(_JOINING.sub(_escape, shown), most)
+
+
+class CopiedToStderr:
+    """Standard error, as a `TextSink` for what a server writes to its own: `printable` where it is a terminal."""
+
+    def write(self, text: str, /) -> None:
+        """Copy ``text``."""
+        sys.stderr.write(printable(text) if sys.stderr.isatty() else text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return ascii(found[0])[1:-1]
+
+
+def _cut(line: str, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"

@@ -13,6 +13,7 @@ from ...spec.content import TextContent
 from ...spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
 from ...spec.sampling import CreateMessageParams, CreateMessageResult
 from .form_fields import FormField, form_fields
+from .plain import name_shown
 from .terminal import Terminal
 
 __all__ = ["Questions"]
@@ -76,7 +77,7 @@ class Questions:
                 if not await self._fill_in(field, content):
                     return ElicitResult("decline")
             for field in fields:
-                self._terminal.say(f"  {field.name} = {content.get(field.name, '(left out)')}")
+                self._terminal.say(f"  {name_shown(field.name)} = {content.get(field.name, '(left out)')}")
             match await self._terminal.read("  send this? yes, no or edit [yes]"):
                 case "" | "y" | "yes":
                     return ElicitResult("accept", content)
@@ -88,7 +89,9 @@ class Questions:
     async def _fill_in(self, field: FormField, content: dict[str, Any]) -> bool:
         """Ask until the answer fits; whether there was one."""
         for number, (value, title) in enumerate(field.choices, start=1):
-            self._terminal.say(f"  {number}) {title}" + (f" ({value})" if title != value else ""))
+            self._terminal.say(
+                f"  {number}) {name_shown(title)}" + (f" ({name_shown(value)})" if title != value else "")
+            )
         while True:
             default = content.get(field.name)
             typed = await self._terminal.read(f"  {field.question(default)}")

@@ -16,7 +16,7 @@ from ...spec.log_levels import should_log
 from ...spec.notifications import LogParams
 from .bars import Bar, progress_bar, progress_words
 from .keyboard import forget_typed, read_line
-from .plain import printable
+from .plain import name_shown, printable
 
 __all__ = ["Terminal"]
 
@@ -43,7 +43,7 @@ class Terminal:
         """A log message of the server, above the bar; nothing below the level that was asked for."""
         if self._log_level is None or not should_log(message.level, self._log_level):
             return
-        logger = f" {message.logger}" if message.logger else ""
+        logger = f" {name_shown(message.logger)}" if message.logger else ""
         words = message.data if isinstance(message.data, str) else json.dumps(message.data, ensure_ascii=False)
         self.say(f"{message.level}{logger}: {words}", "dim")
 

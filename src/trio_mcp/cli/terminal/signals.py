@@ -1,0 +1,140 @@
+"""Signals and time limits of a command: they reach the event loop, and win over it when it is stuck."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, Final
+
+import trio
+
+from ...runtime.time_limits import fail_after_work
+from ..statuses import OUT_OF_TIME, SIGNALLED
+
+__all__ = ["ENDING", "Signals"]
+
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that ask a program to end."""
+_GRACE: Final = 1.0
+"""Seconds for the event loop to show that it runs, once the command is to end."""
+_LAST_WORDS: Final = 0.5
+"""Seconds to say them, where nobody reads them."""
+_CURSOR: Final = "\x1b[?25h"
+
+
+class Signals:
+    """The signals that ask a command to end, and its time limit.
+
+        with Signals() as signals:
+
+    Inside, in the main thread and a trio run, the signals do nothing by themselves. ``numbers`` gives them in the order
+    of their arrival, to whoever obeys them. A thread watches over that: when
+    a signal has come, or the limit of `limited` has passed, and the event loop shows nothing for a second, because it
+    computes or writes what nobody reads, then it ends the process, with the exit status that belongs to it and the
+    cursor shown. The connection is not closed in good order then: a server that was started sees the end of its input.
+    """
+
+    def __init__(self) -> None:
+        self._arrived, self.numbers = trio.open_memory_channel[int](math.inf)
+        self._token = trio.lowlevel.current_trio_token()
+        self._clock = trio.lowlevel.current_clock()
+        self._scope: trio.CancelScope | None = None  # of the limit
+        self._asked: int | None = None
+        self._runs = threading.Event()  # the event loop does
+        self._over = False
+        self._reads, self._writes = os.pipe()
+
+    def __enter__(self) -> Signals:
+        self._before = {number: signal.signal(number, self._note) for number in ENDING}
+        self._watching = threading.Thread(target=self._watch, name="trio-mcp watch", daemon=True)
+        self._watching.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._over = True
+        self._runs.set()  # as it does: whoever waits for a sign of that need not wait
+        os.close(self._writes)
+        self._watching.join()
+        os.close(self._reads)
+
+    @contextmanager
+    def limited(self, seconds: float | None) -> Generator[None]:
+        """`fail_after_work`, which is kept by a loop that is stuck, too. `None`: no limit."""
+        if seconds is None:
+            yield
+            return
+        with fail_after_work(seconds) as self._scope:
+            self._wake()
+            try:
+                yield
+            finally:
+                self._scope = None
+
+    # In the main thread, between any two steps of the program
+
+    def _note(self, number: int, _: FrameType | None) -> Any:
+        self._asked = number
+        self._token.run_sync_soon(self._arrived.send_nowait, number)
+        self._wake()
+
+    def _wake(self) -> None:
+        os.write(self._writes, b"!")
+
+    # In the thread
+
+    def _watch(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._reads], [], [], self._pause())
+            if ready and not os.read(self._reads, 64):
+                return
+            if self._is_to_end() and self._is_stuck():
+                self._leave()
+
+    def _pause(self) -> float | None:
+        """Seconds until there is something to look at; `None` when nothing is foreseen."""
+        if self._asked is not None:
+            return _GRACE
+        scope = self._scope
+        if scope is None or math.isinf(scope.deadline):
+            return None
+        return max(self._clock.deadline_to_sleep_time(scope.deadline), _GRACE)
+
+    def _is_to_end(self) -> bool:
+        scope = self._scope
+        return self._asked is not None or (
+            scope is not None and self._clock.deadline_to_sleep_time(scope.deadline) <= 0
+        )
+
+    def _is_stuck(self) -> bool:
+        self._runs.clear()
+        if self._over:
+            return False
+        self._token.run_sync_soon(self._runs.set)
+        return not self._runs.wait(_GRACE)
+
+    def _leave(self) -> None:
+        if self._asked is None:
+            words, status = "the time is over, in the middle of a computation", OUT_OF_TIME
+        else:
+            words = f"ended by {signal.Signals(self._asked).name} in the middle of a computation"
+            status = SIGNALLED + self._asked
+        # Not by way of `sys.stderr`: whoever is stuck may hold its lock.
+        text = f"{_CURSOR if sys.stderr.isatty() else ''}\ntrio-mcp: {words}\n".encode()
+        speaker = threading.Thread(target=_say, args=(text,), daemon=True)
+        speaker.start()
+        speaker.join(_LAST_WORDS)
+        os._exit(status)
+
+
+def _say(text: bytes) -> None:
+    with suppress(OSError):
+        os.write(2, text)
