@@ -10,7 +10,16 @@ from typing import Annotated, Literal
 import msgspec
 import trio
 
-from trio_mcp import CallToolResult, CodedError, ImageContent, RequestContext, Server, TextContent, ToolError
+from trio_mcp import (
+    CallToolResult,
+    CodedError,
+    Completion,
+    ImageContent,
+    RequestContext,
+    Server,
+    TextContent,
+    ToolError,
+)
 
 server = Server("desk", "1.0")
 
@@ -27,6 +36,11 @@ async def pack(files: int, ctx: RequestContext) -> str:
 @server.tool
 async def fail() -> str:
     raise ToolError("no luck today")
+
+
+@server.tool
+async def crash() -> str:
+    return {}["no \x1b[31msuch key"]
 
 
 @server.tool
@@ -103,3 +117,39 @@ async def hang(note: str, ctx: RequestContext) -> None:
         await trio.sleep_forever()
     finally:
         written.write_text(ctx.cancellation.reason or "" if ctx.cancellation else "no cancel")  # noqa: ASYNC240
+
+
+@server.resource("desk://note")
+async def note(ctx: RequestContext) -> str:
+    ctx.progress(1, total=1)
+    return "soup\u2028\x07 of the day"
+
+
+@server.resource("desk://dot", mime_type="image/png")
+async def dot() -> bytes:
+    return b"\x89PNG"
+
+
+@server.resource("desk://broken")
+async def broken() -> str:
+    raise LookupError("the drawer is stuck")
+
+
+@server.resource("desk://menu/{day}/{dish}")
+async def menu(day: str, dish: str) -> str:
+    return f"{dish} on {day}"
+
+
+@server.prompt
+async def praise(dish: str, tone: str = "warm") -> str:
+    return f"Praise the {dish}, be {tone}.\x07"
+
+
+@server.completion(resource="desk://menu/{day}/{dish}", argument="dish")
+async def dishes(value: str) -> list[str]:
+    return [dish for dish in ("soup", "sorbet", "stew") if dish.startswith(value)]
+
+
+@server.completion(prompt="praise", argument="tone")
+async def tones(value: str, arguments: dict[str, str]) -> Completion:
+    return Completion([f"{value}rm", f"{value}ry of {arguments.get('dish')}"], total=7, has_more=True)

@@ -69,11 +69,18 @@ async def test_where_no_name_fits_the_shell_completes_files(home: Path):
     assert " ".join(await completed(home, "trio-mcp inspect serv")) == "compopt -o default "
 
 
-async def test_tools_of_a_server_that_listens_are_offered(home: Path, nursery: trio.Nursery):
+async def test_what_a_server_that_listens_has_is_offered(home: Path, nursery: trio.Nursery):
     listeners: Any = await nursery.start(serve_tcp, server, "127.0.0.1", 0)
     url = f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
     words = {"_TRIO_MCP_COMPLETE": "fish_complete", "COMP_WORDS": f"trio-mcp call {url} p", "COMP_CWORD": "p"}
     assert await shell(home, ["trio-mcp"], **words) == "plain,pack\nplain,picture\n"
+    for command, word, offered in [
+        ("read", "desk://no", "plain,desk://note\n"),
+        ("prompt", "p", "plain,praise\n"),
+        ("complete", "p", "plain,praise\n"),
+    ]:
+        more = {**words, "COMP_WORDS": f"trio-mcp {command} {url} {word}", "COMP_CWORD": word}
+        assert await shell(home, ["trio-mcp"], **more) == offered
     gone = {**words, "COMP_WORDS": "trio-mcp call tcp://127.0.0.1:9 p"}
     assert await shell(home, ["trio-mcp"], **gone) == "\n"
 

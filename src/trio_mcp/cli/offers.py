@@ -18,7 +18,7 @@ from ..spec.resources import Resource, ResourceTemplate
 from ..spec.revisions import Revision
 from ..spec.tools import Tool
 
-__all__ = ["Offers", "ask_for_offers"]
+__all__ = ["Offers", "ask_for_offers", "listed"]
 
 T = TypeVar("T")
 
@@ -71,14 +71,15 @@ async def ask_for_offers(client: Client) -> Offers:
         revision=client.revision,
         capabilities=declared,
         instructions=client.instructions,
-        tools=await _all(client.list_tools(), declared.tools is not None),
-        resources=await _all(client.list_resources(), has_resources),
-        templates=await _all(client.list_resource_templates(), has_resources),
-        prompts=await _all(client.list_prompts(), declared.prompts is not None),
+        tools=await listed(client.list_tools(), declared.tools is not None),
+        resources=await listed(client.list_resources(), has_resources),
+        templates=await listed(client.list_resource_templates(), has_resources),
+        prompts=await listed(client.list_prompts(), declared.prompts is not None),
     )
 
 
-async def _all(items: AsyncIterator[T], declared: bool) -> list[T] | None:
+async def listed(items: AsyncIterator[T], declared: bool) -> list[T] | None:
+    """All of ``items``; `None`, with nothing asked, unless they are ``declared``, and where there is no such list."""
     if not declared:
         return None
     try:

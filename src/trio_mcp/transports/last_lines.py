@@ -19,20 +19,21 @@ class TextSink(Protocol):
 
 
 class LastLines:
-    """The last 20 lines of what is written to it, 500 characters of each; blank ones mean nothing.
+    """The last lines of what is written to it, ``most`` of them and 500 characters of each; blank ones mean nothing.
 
     ``copy`` gets all of it. What ``copy`` raises leaves `write`, which has done its own part by then.
     """
 
-    def __init__(self, copy: TextSink | None = None) -> None:
+    def __init__(self, copy: TextSink | None = None, *, most: int = _LINES) -> None:
         self._copy = copy
-        self._whole: deque[str] = deque(maxlen=_LINES)
+        self._most = most
+        self._whole: deque[str] = deque(maxlen=most)
         self._rest = ""
 
     def write(self, text: str, /) -> None:
         """Take ``text``, which may end inside a line."""
         *lines, rest = (self._rest + text).split("\n")
-        for line in lines[-_LINES:]:
+        for line in lines[-self._most :]:
             if line := line.rstrip():
                 self._whole.append(line[:_LENGTH])
         self._rest = rest[:_LENGTH]
@@ -43,4 +44,4 @@ class LastLines:
     def lines(self) -> tuple[str, ...]:
         """Oldest first, an unfinished one at the end."""
         rest = self._rest.rstrip()
-        return (*self._whole, rest)[-_LINES:] if rest else tuple(self._whole)
+        return (*self._whole, rest)[-self._most :] if rest else tuple(self._whole)

@@ -6,9 +6,12 @@ import click
 
 from .bridge import bridge
 from .call import call
+from .complete import complete
 from .demo import demo
 from .inspect import inspect
 from .install import install
+from .prompt import prompt
+from .read import read
 from .run import run
 
 __all__ = ["trio_mcp"]
@@ -24,10 +27,12 @@ def trio_mcp() -> None:
     Serve a server of yours: trio-mcp run server.py
     See what a server has:   trio-mcp inspect server.py
     Call one of its tools:   trio-mcp call server.py TOOL key=value
+    Read a resource of it:   trio-mcp read server.py URI
+    Fill in a prompt of it:  trio-mcp prompt server.py PROMPT key=value
     Serve one elsewhere:     trio-mcp bridge --websocket 8765 -- npx -y some-server
     Give it to a host:       trio-mcp install server.py --client cursor
     """
 
 
-for _command in (inspect, call, install, bridge, demo, run):
+for _command in (inspect, call, read, prompt, complete, install, bridge, demo, run):
     trio_mcp.add_command(_command)

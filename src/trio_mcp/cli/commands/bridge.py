@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +65,10 @@ def bridge(
     from ..addresses import Addresses
     from ..bridging import run_bridge
     from ..targets import NoTarget, target_typed
+    from ..terminal.plain import CopiedToStderr
 
     try:
-        where = target_typed(words_after_dashes(target), config, sys.stderr)
+        where = target_typed(words_after_dashes(target), config, CopiedToStderr())
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
     return run_bridge(where, era, log_level, Addresses(websocket, tcp, unix, origins, names))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from .completing import TARGET, TOOL
-from .target_options import TargetCommand, connection_options, words_after_dashes
+from .target_options import TargetCommand, connection_options, connection_typed, log_level_option
 
 __all__ = ["call"]
-
-_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "off")
 
 
 @click.command(cls=TargetCommand)
@@ -22,13 +19,7 @@ _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE goes on top of it.")
 @click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
-@click.option(
-    "--log-level",
-    type=click.Choice(_LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    help="Least severe log message of the server to show.",
-)
+@log_level_option
 @connection_options
 def call(
     target: str,
@@ -54,28 +45,21 @@ def call(
     Values are converted as the tool's schema says: strings as they are, all else as JSON. Progress, log lines and
     questions go to standard error, the result to standard output. In a terminal you are asked what the server asks;
     elsewhere the server is told beforehand that nobody can be asked. Ctrl-C cancels the call, and says whether the
-    server knows; a second one leaves at once.
+    server knows; a second one leaves at once. When the tool crashes in a server that was started for
+    this, the traceback that it wrote is shown.
 
     Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument cannot be meant; 3 when there is no
     connection, or no more; 4 when the server answers with an error; 5 when the time is over; 130 after Ctrl-C, 128 and
     its number after another signal.
     """
     from ..arguments import BadArgument, object_typed
-    from ..calling import Call, NoSuchTool, call_tool
-    from ..targets import NoTarget, target_typed
+    from ..calling import Call
+    from ..errands import NotOffered, run_errand
+    from ..targets import NoTarget
 
     try:
-        return call_tool(
-            Call(
-                target=target_typed(words_after_dashes(target), config, sys.stderr if stderr else None),
-                tool=tool,
-                pairs=arguments,
-                given=None if given is None else object_typed(given),
-                log_level=None if log_level.lower() == "off" else log_level.lower(),
-                era=era,
-                timeout=timeout,
-                raw=raw,
-            )
-        )
-    except (NoTarget, NoSuchTool, BadArgument) as error:
+        connection = connection_typed(target, config, era, timeout, log_level, stderr=stderr)
+        typed = None if given is None else object_typed(given)
+        return run_errand(connection, Call(tool=tool, pairs=arguments, given=typed, raw=raw))
+    except (NoTarget, NotOffered, BadArgument) as error:
         raise click.UsageError(str(error)) from None

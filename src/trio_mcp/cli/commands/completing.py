@@ -1,8 +1,9 @@
-"""Completing: what a shell offers where TARGET and TOOL are typed. No server is started for that."""
+"""Completing: what a shell offers where a server and what it has are typed. No server is started for that."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -10,13 +11,15 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
+    from ...client.client import Client
     from ...connecting.targets import Address
 
-__all__ = ["TARGET", "TOOL"]
+__all__ = ["PROMPT", "REFERENCE", "TARGET", "TOOL", "URI"]
 
 _PATIENCE: Final = 2.0
-# 2025-11-25 tools, Tool Names. Others could not be typed unquoted, and a shell might obey them.
-_TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# 2025-11-25 tools, Tool Names, and what else URIs are made of. Others could not be typed unquoted, and a shell might
+# obey them.
+_TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+,-]*")
 
 
 class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
@@ -36,10 +39,12 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
         return fitting or [CompletionItem(incomplete, type="file")]
 
 
-class _Tool(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
-    """A tool of TARGET, where that is a server which listens: it is asked."""
+class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
+    """Something that TARGET has, where that is a server which listens: it is asked."""
 
-    name = "tool"
+    def __init__(self, name: str, names: Callable[[Client], AsyncIterator[str]]) -> None:
+        self.name = name
+        self._names = names
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """See `click.ParamType.shell_complete`."""
@@ -52,25 +57,43 @@ class _Tool(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - cl
             return []
         if not isinstance(target, Address):
             return []
-        names = [name for name in _tools(target) if _TYPEABLE.fullmatch(name)]
+        names = [name for name in self._asked(target) if _TYPEABLE.fullmatch(name)]
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
+    def _asked(self, address: Address) -> list[str]:
+        import trio
 
-def _tools(address: Address) -> list[str]:
-    import trio
+        from ..endings import WITH_SERVER
 
-    from ..endings import WITH_SERVER
+        async def ask() -> list[str]:
+            with trio.fail_after(_PATIENCE):
+                async with address.open() as client:
+                    return [name async for name in self._names(client)]
 
-    async def ask() -> list[str]:
-        with trio.fail_after(_PATIENCE):
-            async with address.open() as client:
-                return [tool.name async for tool in client.list_tools()]
+        try:
+            return trio.run(ask)
+        except WITH_SERVER:
+            return []  # the shell has no place for what is wrong
 
-    try:
-        return trio.run(ask)
-    except WITH_SERVER:
-        return []  # the shell has no place for what is wrong
+
+async def _tools(client: Client) -> AsyncIterator[str]:
+    async for tool in client.list_tools():
+        yield tool.name
+
+
+async def _prompts(client: Client) -> AsyncIterator[str]:
+    async for prompt in client.list_prompts():
+        yield prompt.name
+
+
+async def _uris(client: Client) -> AsyncIterator[str]:
+    async for resource in client.list_resources():
+        yield resource.uri
 
 
 TARGET: Final = _Target()
-TOOL: Final = _Tool()
+TOOL: Final = _Offered("tool", _tools)
+URI: Final = _Offered("uri", _uris)
+PROMPT: Final = _Offered("prompt", _prompts)
+REFERENCE: Final = _Offered("name", _prompts)
+"""Templates have braces, which cannot be typed unquoted."""

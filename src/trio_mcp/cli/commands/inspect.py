@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,10 @@ def inspect(target: str, as_json: bool, config: Path | None, era: Any, timeout: 
     """
     from ..inspecting import inspect_server
     from ..targets import NoTarget, target_typed
+    from ..terminal.plain import CopiedToStderr
 
     try:
-        where = target_typed(words_after_dashes(target), config, sys.stderr if stderr else None)
+        where = target_typed(words_after_dashes(target), config, CopiedToStderr() if stderr else None)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
     return inspect_server(where, as_json=as_json, era=era, timeout=timeout or 30)

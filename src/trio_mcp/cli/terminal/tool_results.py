@@ -1,4 +1,4 @@
-"""Results of tools, for people and for programs."""
+"""Results, for people and for programs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from ...spec.content import AudioContent, ContentBlock, ImageContent, ResourceLink, TextContent, TextResourceContents
+from ...spec.content import (
+    AudioContent,
+    ContentBlock,
+    ImageContent,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
 from ...spec.converters import unstructure
 from ...spec.revisions import Revision
 from ...spec.tools import CallToolResult
 from .plain import printable
 
-__all__ = ["show_result"]
+__all__ = ["show_result", "words_of_block", "words_of_resource"]
 
 
 def show_result(result: CallToolResult, revision: Revision, *, raw: bool) -> None:
@@ -29,21 +37,31 @@ def show_result(result: CallToolResult, revision: Revision, *, raw: bool) -> Non
 
 def _lines(result: CallToolResult, out: TextIO) -> Iterable[str]:
     for block in result.content:
-        yield _words(block)
+        yield words_of_block(block)
     if not result.content and result.structured_content is not None:
         yield json.dumps(result.structured_content, indent=2, ensure_ascii=out.isatty())
 
 
-def _words(block: ContentBlock) -> str:
+def words_of_block(block: ContentBlock) -> str:
+    """The text of a block, and of what is no text what it is."""
     match block:
         case TextContent():
             return block.text
         case ImageContent() | AudioContent():
-            return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4} bytes]"
+            return f"[{block.type}, {block.mime_type}, {_size(block.data)}]"
         case ResourceLink():
             return f"[resource {block.uri}: {block.title or block.name}]"
         case _:
-            resource = block.resource
-            if isinstance(resource, TextResourceContents):
-                return resource.text
-            return f"[resource {resource.uri}, {len(resource.blob) * 3 // 4} bytes]"
+            return words_of_resource(block.resource)
+
+
+def words_of_resource(contents: ResourceContents) -> str:
+    """The same of the contents of a resource."""
+    if isinstance(contents, TextResourceContents):
+        return contents.text
+    kind = f", {contents.mime_type}" if contents.mime_type else ""
+    return f"[resource {contents.uri}{kind}, {_size(contents.blob)}]"
+
+
+def _size(base64: str) -> str:
+    return f"{len(base64) * 3 // 4 - base64[-2:].count('=')} bytes"

@@ -1,0 +1,55 @@
+"""``trio-mcp complete``, as it is typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .completing import REFERENCE, TARGET
+from .target_options import TargetCommand, connection_options, connection_typed, log_level_option
+
+__all__ = ["complete"]
+
+
+@click.command(cls=TargetCommand)
+@click.argument("target", type=TARGET)
+@click.argument("name", metavar="NAME", type=REFERENCE)
+@click.argument("arguments", nargs=-1, metavar="ARGUMENT=BEGINNING [KEY=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="Print the suggestions and what is said of them as JSON.")
+@log_level_option
+@connection_options
+def complete(
+    target: str,
+    name: str,
+    arguments: tuple[str, ...],
+    as_json: bool,
+    log_level: str,
+    config: Path | None,
+    era: Any,
+    timeout: float | None,
+    stderr: bool,
+) -> int:
+    """Ask a server what an argument may be, and print its suggestions, one a line.
+
+    TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last. NAME is a prompt, or a
+    resource template as `trio-mcp inspect` shows it. The first argument is the one to complete, of which BEGINNING is
+    typed already, or nothing; those behind it are settled.
+
+    \b
+        trio-mcp complete server.py praise dish=so
+        trio-mcp complete server.py 'menu://{day}/{dish}' dish= day=monday
+
+    Log lines, Ctrl-C and the exit status are those of `trio-mcp call`.
+    """
+    from ..arguments import BadArgument
+    from ..errands import NotOffered, run_errand
+    from ..suggesting import Suggesting
+    from ..targets import NoTarget
+
+    try:
+        connection = connection_typed(target, config, era, timeout, log_level, stderr=stderr)
+        return run_errand(connection, Suggesting(name=name, pairs=arguments, as_json=as_json))
+    except (NoTarget, NotOffered, BadArgument) as error:
+        raise click.UsageError(str(error)) from None

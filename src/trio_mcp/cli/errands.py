@@ -1,0 +1,212 @@
+"""Errands: what a command wants of a server, with all that happens on the way: progress, logs, questions, signals."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+import attrs
+import trio
+
+from ..client.client import Client
+from ..client.options import ClientOptions
+from ..connecting.targets import Target
+from ..jsonrpc.errors import INTERNAL_ERROR, MCPError, PeerError
+from ..runtime.calls import OnProgress
+from ..runtime.nurseries import open_service_nursery
+from ..spec.errors import URL_ELICITATION_REQUIRED
+from ..spec.revisions import Revision
+from .endings import WITH_SERVER, say, say_error
+from .overheard import Overheard
+from .statuses import INTERRUPTED, SIGNALLED, TOOL_FAILED
+from .terminal.plain import name_shown
+from .terminal.questions import Questions
+from .terminal.signals import Signals
+from .terminal.terminal import Terminal
+from .urls_required import say_urls
+
+__all__ = ["Connection", "Errand", "NotOffered", "found", "not_offered", "run_errand"]
+
+R = TypeVar("R")
+N = TypeVar("N", bound="_Named")
+
+_PATIENCE: Final = 5.0
+"""Seconds for the server to show that it has read a cancel."""
+_LONGEST_NAME: Final = 60
+_NAMES_TOLD: Final = 10
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class NotOffered(ValueError):
+    """The server has nothing of this name. The text is one line for the user."""
+
+
+async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
+    """The first of ``items`` of this name; they are not asked for unless ``declared``. Raises `NotOffered`."""
+    names: list[str] = []
+    if declared:
+        async for item in items:
+            if item.name == name:
+                return item
+            names.append(item.name)
+    raise not_offered(kind, name, names)
+
+
+def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
+    """The error for a ``name`` that is none of ``names``: with those that are like it, else with some."""
+    if not names:
+        return NotOffered(f"the server has no {kind}s")
+    near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
+    told = ", ".join(name_shown(one, _LONGEST_NAME) for one in near)
+    return NotOffered(f"the server has no {kind} {name!r}; it has {told}")
+
+
+@attrs.frozen(kw_only=True)
+class Connection:
+    """What was typed about the server. ``log_level`` `None`: no log lines; ``timeout`` is in seconds, without the
+    user's time. ``overheard`` is what its standard error goes to, unless the user sees that anyway."""
+
+    target: Target
+    overheard: Overheard | None
+    log_level: str | None
+    era: Literal["auto", "modern", "legacy"]
+    timeout: float | None
+
+
+class Errand(Protocol[R]):
+    """One request, in three steps. The first two raise as `Client` does, and what they raise beside that leaves
+    `run_errand`."""
+
+    async def prepare(self, client: Client) -> None:
+        """Find out whether the server has what is wanted. Ctrl-C leaves at once."""
+
+    async def request(self, client: Client, on_progress: OnProgress) -> R:
+        """Send it. Ctrl-C cancels it."""
+        ...
+
+    def show(self, result: R, revision: Revision) -> int:
+        """Print it to standard output; the exit status."""
+        ...
+
+
+def run_errand(connection: Connection, errand: Errand[R]) -> int:
+    """Connect, do ``errand`` and show its result; return the exit status.
+
+    The first Ctrl-C cancels the request and says what became of it, the next leaves. Where the server failed at it,
+    what it wrote to its standard error meanwhile is shown at last.
+    """
+    run = _Run(connection, errand)
+    try:
+        status = trio.run(run.until_signalled)
+        failed = status == TOOL_FAILED
+    except WITH_SERVER as error:
+        failed = isinstance(error, PeerError) and error.code == INTERNAL_ERROR
+        if isinstance(error, PeerError) and error.code == URL_ELICITATION_REQUIRED:
+            say_urls(error.data)
+        status = say_error(error)
+    if failed and connection.overheard is not None:
+        connection.overheard.say_crash()
+    return status
+
+
+class _Run:
+    """One run of a command."""
+
+    def __init__(self, connection: Connection, errand: Errand[Any]) -> None:
+        self._connection = connection
+        self._errand = errand
+        self._terminal = Terminal(connection.log_level)
+        self._server = "the server"
+        self._questions = Questions(self._terminal, lambda: self._server)
+        self._scope: trio.CancelScope | None = None  # of the request, while it runs
+        self._ended_by: int | None = None
+
+    async def until_signalled(self) -> int:
+        status = INTERRUPTED
+        # Whoever ends us, with the terminal for example: the server is told, and the terminal is as it was.
+        with Signals() as signals:
+            async with open_service_nursery("the command is over") as nursery:
+                with trio.CancelScope() as leaving:
+                    nursery.start_soon(self._obey, signals.numbers, leaving)
+                    status = await self._connected(signals)
+        if leaving.cancelled_caught:
+            say("interrupted; the connection is closed")
+        return self._ended_by or status
+
+    async def _obey(self, numbers: AsyncIterator[int], leaving: trio.CancelScope) -> None:
+        async for number in numbers:
+            if number != signal.SIGINT:
+                self._ended_by = SIGNALLED + number
+                leaving.cancel(reason=signal.Signals(number).name)
+            elif self._scope is None or self._scope.cancel_called:
+                leaving.cancel(reason="Ctrl-C")
+            else:
+                self._terminal.say("Ctrl-C: the call is being cancelled; once more to leave at once")
+                self._scope.cancel(reason="the user pressed Ctrl-C")
+                self._questions.give_up()
+
+    async def _connected(self, signals: Signals) -> int:
+        begun = trio.current_time()
+        async with self._connection.target.open(**self._options()) as client:
+            if client.server_info is not None:
+                self._server = name_shown(client.server_info.name, _LONGEST_NAME) or self._server
+            with signals.limited(self._time_left(begun)):
+                await self._errand.prepare(client)
+                await self._want_logs(client)
+                if self._connection.overheard is not None:
+                    self._connection.overheard.begin()
+                result = None
+                with self._terminal.progress() as show, trio.CancelScope() as self._scope:
+                    result = await self._errand.request(client, show)
+            if result is None:
+                await _tell_of_cancel(client)
+                return INTERRUPTED
+            return self._errand.show(result, client.revision)
+
+    def _time_left(self, begun: float) -> float | None:
+        timeout = self._connection.timeout
+        return None if timeout is None else max(begun + timeout - trio.current_time(), 0)
+
+    def _options(self) -> ClientOptions:
+        options = ClientOptions(era=self._connection.era, on_log=self._terminal.log)
+        if self._connection.timeout is not None:
+            options["connect_timeout"] = self._connection.timeout
+        if self._terminal.can_ask:  # what is not declared, servers do not ask
+            options["elicitation"] = self._questions.form
+            options["elicitation_url"] = self._questions.url
+            options["sampling"] = self._questions.sample
+            options["sampling_asks_user"] = True
+        return options
+
+    async def _want_logs(self, client: Client) -> None:
+        # A modern server sends none unless it is asked, a legacy one what it thinks fit unless it is told.
+        if self._connection.log_level is not None and client.server_capabilities.logging is not None:
+            try:
+                await client.set_log_level(self._connection.log_level)
+            except PeerError as error:
+                say(f"no log level could be set: {error}")
+
+
+async def _tell_of_cancel(client: Client) -> None:
+    """Say that the call was cancelled, and whether the server knows: messages are read in order, so one that
+    answers what came after the cancel has read that, too."""
+    started = trio.current_time()
+    with trio.move_on_after(_PATIENCE) as patience:
+        try:
+            await client.ping()
+        except PeerError:
+            pass  # that it will not be pinged is an answer
+        except MCPError as error:
+            say(f"the call is cancelled, but the connection was lost meanwhile: {error}")
+            return
+    if patience.cancelled_caught:
+        say(f"the call is cancelled and the server was told, but it has answered nothing for {_PATIENCE:g} s")
+        return
+    took = (trio.current_time() - started) * 1000
+    say(f"the call is cancelled; the server was told, and it answered a ping after that in {took:.0f} ms")

@@ -1,0 +1,68 @@
+"""``trio-mcp prompt`` and ``trio-mcp complete``: a prompt filled in, and what its arguments may be."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import TRIO_MCP, run
+
+DESK = str(Path(__file__).with_name("desk.py"))
+PROMPT = [*TRIO_MCP, "prompt"]
+COMPLETE = [*TRIO_MCP, "complete"]
+
+
+async def test_messages_of_a_prompt_stand_behind_their_roles():
+    ended = await run([*PROMPT, DESK, "praise", "dish=so=up"])
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "user: Praise the so=up, be warm.\x07\n", "")
+
+
+async def test_whole_prompt_is_json_on_demand():
+    ended = await run([*PROMPT, DESK, "praise", "dish=tea", "tone=cool", "--json", "--era", "legacy"])
+    (message,) = json.loads(ended.stdout)["messages"]
+    assert message == {"role": "user", "content": {"type": "text", "text": "Praise the tea, be cool.\x07"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["prais"], 2, "the server has no prompt 'prais'; it has praise"),
+        (["praise", "fish=1"], 2, "the prompt has no argument 'fish'; it has dish, tone"),
+        (["praise", "dish"], 2, "an argument is like NAME=VALUE, not 'dish'"),
+        (["praise"], 4, "the server answered with an error"),
+    ],
+)
+async def test_prompt_that_cannot_be_meant_says_why(words: list[str], status: int, told: str):
+    ended = await run([*PROMPT, DESK, *words])
+    assert (ended.status, ended.stdout) == (status, "")
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+async def test_suggestions_for_a_template_are_printed_one_a_line():
+    ended = await run([*COMPLETE, DESK, "desk://menu/{day}/{dish}", "dish=so"])
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "soup\nsorbet\n", "")
+
+
+async def test_suggestions_for_a_prompt_know_the_other_arguments_and_say_how_many_there_are():
+    ended = await run([*COMPLETE, DESK, "praise", "tone=wa", "dish=soup"])
+    assert (ended.status, ended.stdout) == (0, "warm\nwary of soup\n")
+    assert ended.stderr == "trio-mcp: there are more: 7\n"
+
+
+async def test_suggestions_are_json_on_demand():
+    ended = await run([*COMPLETE, DESK, "praise", "tone=", "--json"])
+    assert json.loads(ended.stdout) == {"values": ["rm", "ry of None"], "total": 7, "hasMore": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["prais", "tone="], "the server has no prompt or resource template 'prais'; it has praise"),
+        (["praise"], "what is to be completed is like ARGUMENT=BEGINNING"),
+        (["praise", "tone=", "tone="], "argument 'tone' is given twice"),
+    ],
+)
+async def test_completion_that_cannot_be_meant_says_why(words: list[str], told: str):
+    ended = await run([*COMPLETE, DESK, *words])
+    assert (ended.status, ended.stdout) == (2, "")
+    assert told in ended.stderr

@@ -1,0 +1,98 @@
+"""Signals and time limits of commands: they win over whatever is computed."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from tests.cli.commands import Running, run, written
+from tests.cli.terminals import in_terminal
+from tests.patience import LONG, PATIENCE
+
+STUCK = """
+import sys
+import trio
+from trio_mcp.cli.terminal.signals import Signals
+
+async def main():
+    with Signals() as signals, signals.limited({limit}):
+        print("stuck", file=sys.stderr, flush=True)
+        while True:
+            pass
+
+trio.run(main)
+"""
+CALL = """
+import sys
+from trio_mcp.cli import calling
+
+def stuck(*_):
+    print("stuck", file=sys.stderr, flush=True)
+    while True:
+        pass
+
+calling.arguments_typed = stuck
+from trio_mcp.cli.main import main
+main()
+"""
+DESK = str(Path(__file__).with_name("desk.py"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_one_signal_ends_a_command_whose_event_loop_is_stuck(number: signal.Signals):
+    process = await trio.lowlevel.open_process([sys.executable, "-c", STUCK.format(limit=None)], stderr=-1)
+    stuck = Running(process)
+    await stuck.line("(stuck)")
+    os.kill(process.pid, number)
+    await stuck.line(f"(trio-mcp: ended by {number.name} in the middle of a computation)")
+    with trio.fail_after(PATIENCE):
+        assert await process.wait() == 128 + number
+
+
+async def test_time_limit_ends_a_command_whose_event_loop_is_stuck():
+    ended = await run([sys.executable, "-c", STUCK.format(limit=0.01)])
+    assert (ended.status, ended.stderr) == (
+        5,
+        "stuck\n\ntrio-mcp: the time is over, in the middle of a computation\n",
+    )
+
+
+async def test_ctrl_c_ends_a_call_that_is_stuck_and_leaves_the_terminal_as_it_was(tmp_path: Path):
+    async with in_terminal([sys.executable, written(tmp_path / "stuck.py", CALL), "call", DESK, "fail"]) as terminal:
+        await terminal.read_until("stuck")
+        terminal.type("\x03")
+        assert await terminal.read_to_end() == 130
+    assert "\x1b[?25h" in terminal.shown
+    assert "Traceback" not in terminal.shown
+
+
+OBEYING = """
+import signal, sys
+import trio
+from trio_mcp.cli.terminal.signals import Signals
+
+async def main():
+    with Signals() as signals, signals.limited({limit}):
+        print("ready", file=sys.stderr, flush=True)
+        async for number in signals.numbers:
+            print("got", signal.Signals(number).name, file=sys.stderr, flush=True)
+            if number == signal.SIGHUP:
+                break
+    print("over", file=sys.stderr, flush=True)
+
+trio.run(main)
+"""
+
+
+async def test_signals_do_nothing_by_themselves_while_the_event_loop_runs():
+    process = await trio.lowlevel.open_process([sys.executable, "-c", OBEYING.format(limit=LONG)], stderr=-1)
+    obeying = Running(process)
+    await obeying.line("(ready)")
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(process.pid, number)
+        await obeying.line(f"(got {number.name})")
+    await obeying.line("(over)")
+    with trio.fail_after(PATIENCE):
+        assert await process.wait() == 0
