@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import trio
-from tests.cli.commands import TRIO_MCP, run
+from tests.cli.commands import TRIO_MCP, run, written
 from tests.patience import LONG
 
 from trio_mcp import serve_websocket
-from trio_mcp.cli.calling import _tell_of_cancel
+from trio_mcp.cli.errands import _tell_of_cancel
 
 from .desk import server
 
@@ -42,6 +42,64 @@ async def test_tool_that_fails_ends_with_1_and_says_why_on_stderr():
     ended = await run([*CALL, DESK, "fail"])
     assert (ended.status, ended.stdout) == (1, "")
     assert ended.stderr == "no luck today\ntrio-mcp: the tool 'fail' failed\n"
+
+
+async def test_traceback_of_a_tool_that_crashes_is_shown():
+    ended = await run([*CALL, DESK, "crash"])
+    assert ended.status != 0
+    assert ended.stdout == ""
+    _, said, traceback = ended.stderr.partition("trio-mcp: the server wrote meanwhile, on stderr:\n")
+    assert said
+    assert "  Traceback (most recent call last):\n" in traceback
+    assert traceback.count("KeyError: 'no \\x1b[31msuch key'") == 1
+    assert "\x1b" not in ended.stderr
+
+
+CRASHING = """
+    import json, sys
+    ANSWER = {answer}
+    for line in sys.stdin:
+        message = json.loads(line)
+        method = message.get("method")
+        result = {{"error": {{"code": -32601, "message": "no such method"}}}}
+        if method == "initialize":
+            info = {{"name": "crashing", "version": "1"}}
+            result = {{"protocolVersion": "2025-11-25", "capabilities": {{"tools": {{}}}}, "serverInfo": info}}
+            result = {{"result": result}}
+            print("Traceback (most recent call last): of long ago", file=sys.stderr, flush=True)
+        elif method == "tools/list":
+            result = {{"result": {{"tools": [{{"name": "crash", "inputSchema": {{"type": "object"}}}}]}}}}
+        elif method == "tools/call":
+            result = ANSWER
+            print("INFO: called", file=sys.stderr)
+            print("Traceback (most recent call last):\\n" + 50 * "  line\\n" + "KeyError: 1", file=sys.stderr)
+            sys.stderr.flush()
+        if "id" in message:
+            print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], **result}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ({"error": {"code": -32603, "message": "Internal error"}}, 4),
+        ({"result": {"content": [{"type": "text", "text": "internal error in tool crash"}], "isError": True}}, 1),
+    ],
+)
+async def test_traceback_is_shown_whether_the_server_answers_with_an_error_or_with_a_failed_result(
+    answer: dict[str, Any], status: int, tmp_path: Path
+):
+    server = written(tmp_path / "crashing.py", CRASHING.format(answer=answer))
+    ended = await run([*CALL, "crash", "--era", "legacy", "--", sys.executable, server])
+    assert ended.status == status
+    shown = ended.stderr.partition("the server wrote meanwhile, on stderr:\n")[2].splitlines()
+    assert shown == ["  INFO: called", "  Traceback (most recent call last):", *["    line"] * 50, "  KeyError: 1"]
+
+
+async def test_stderr_that_is_shown_anyway_is_not_shown_again():
+    ended = await run([*CALL, DESK, "crash", "--stderr"])
+    assert ended.stderr.count("KeyError: 'no ") == 1
+    assert "the server wrote meanwhile" not in ended.stderr
 
 
 async def test_raw_result_is_json_and_what_is_no_text_is_described():

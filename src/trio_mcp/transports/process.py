@@ -130,6 +130,8 @@ class ProcessChannel(MessageChannel):
                     await self._group_gone()
             await process.wait()
             nursery.cancel_scope.cancel(reason="the child has exited")
+        with trio.move_on_after(_OBITUARY_WAIT):  # its last words: they wait in the pipe, and nobody else has that now
+            await self._drained.wait()
         for stream in (process.stdout, process.stderr):
             assert stream is not None
             await stream.aclose()
