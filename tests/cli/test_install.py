@@ -184,3 +184,29 @@ async def test_what_cannot_be_meant_is_a_usage_error(server: str, home: Path):
         assert ended.status == 2
         assert told in ended.stderr
     assert os.listdir(home) == []
+
+
+async def test_pipe_in_place_of_the_file_holds_up_nobody(server: str, home: Path):
+    os.mkfifo(home / ".mcp.json")
+    ended = await run([*TRIO_MCP, "install", server, "--client", "claude-code"], cwd=home)
+    assert ended.status == 1
+    assert ended.stderr.endswith(".mcp.json is no regular file\n")
+
+
+def test_huge_numbers_are_kept_as_they_are(server: str, home: Path):
+    path = home / ".mcp.json"
+    path.write_text(
+        '{"size": ' + "9" * 5000 + ', "mcpServers": {"other": {"command": "npx", "n": -' + "8" * 5000 + "}}}"
+    )
+    done = install(server, "--client", "claude-code")
+    assert done.return_value == 0, done.stderr
+    assert "9" * 5000 in path.read_text()
+    assert "-" + "8" * 5000 in path.read_text()
+
+
+def test_no_directory_is_made_behind_a_link_to_nothing(server: str, home: Path):
+    (home / ".cursor").symlink_to(home / "disk" / "cursor")
+    done = install(server, "--client", "cursor")
+    assert done.return_value == 1
+    assert "which is not there" in done.stderr
+    assert os.listdir(home) == [".cursor"]

@@ -83,3 +83,30 @@ def test_what_is_no_utf_8_is_refused_with_its_place(path: Path):
 def test_directory_in_its_place_is_refused(tmp_path: Path):
     with pytest.raises(CannotChange, match="cannot be read: Is a directory"):
         KeptFile.read(tmp_path)
+
+
+@pytest.mark.parametrize("writing", [False, True])
+def test_pipe_in_its_place_is_refused_and_nobody_is_waited_for(tmp_path: Path, writing: bool):
+    os.mkfifo(tmp_path / "pipe")
+    ends = [os.open(tmp_path / "pipe", os.O_RDWR)] if writing else []
+    with pytest.raises(CannotChange, match="is no regular file"):
+        KeptFile.read(tmp_path / "pipe")
+    for end in ends:
+        os.close(end)
+
+
+def test_no_directory_is_made_behind_a_link_to_nothing(tmp_path: Path):
+    (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
+    with pytest.raises(CannotChange, match=r"link is a link to .*away, which is not there"):
+        KeptFile.read(tmp_path / "link" / "more" / "host.json")
+    assert os.listdir(tmp_path) == ["link"]
+
+
+def test_link_to_a_file_that_is_to_be_made_makes_no_directory_either(tmp_path: Path):
+    (tmp_path / "host.json").symlink_to(tmp_path / "gone" / "host.json")
+    (tmp_path / "mcp.json").symlink_to(tmp_path / "real.json")
+    with pytest.raises(CannotChange, match=r"host.json is a link to .*, which is not there"):
+        KeptFile.read(tmp_path / "host.json")
+    assert sorted(os.listdir(tmp_path)) == ["host.json", "mcp.json"]
+    KeptFile.read(tmp_path / "mcp.json").write("new")
+    assert (tmp_path / "real.json").read_text() == "new"

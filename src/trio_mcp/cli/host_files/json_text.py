@@ -17,7 +17,16 @@ __all__ = ["NotEditable", "parse_object", "with_value"]
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INDENT: Final = re.compile(r"\n([ \t]*)$")
 _USUAL: Final = "  "
-_DECODER: Final = json.JSONDecoder()
+
+
+def _integer(digits: str) -> int | str:
+    try:
+        return int(digits)
+    except ValueError:  # more digits than Python reads; nobody counts with it here
+        return digits
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 
 class NotEditable(ValueError):
@@ -27,7 +36,7 @@ class NotEditable(ValueError):
 def parse_object(text: str) -> JSONObject:
     """What the text says, which may have comments and trailing commas. Raises `NotEditable`, with line and column."""
     try:
-        value = json.loads(without_trailing_commas(without_comments(text)))
+        value = _DECODER.decode(without_trailing_commas(without_comments(text)))
     except json.JSONDecodeError as error:
         raise NotEditable(f"it is no JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
     except RecursionError:

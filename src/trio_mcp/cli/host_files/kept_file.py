@@ -32,10 +32,15 @@ class KeptFile:
 
     @classmethod
     def read(cls, path: Path) -> KeptFile:
-        """Read it. Raises `CannotChange` when it is there and cannot be read."""
+        """Read it. Raises `CannotChange` when it is there and cannot be read or is no file, and when it would be in a
+        directory behind a link to nothing: what should be there, a disk for example, is not."""
         real = Path(os.path.realpath(path))
+        for place in (path := path.absolute(), *path.parents):
+            # A link to a file that is not there yet is well where its directory is.
+            if place.is_symlink() and not (place.exists() or (place == path and real.parent.exists())):
+                raise CannotChange(f"{place} is a link to {os.readlink(place)}, which is not there")
         try:
-            return cls(real, real.read_bytes())
+            return cls(real, _content(real))
         except FileNotFoundError:
             return cls(real, None)
         except OSError as error:
@@ -87,6 +92,14 @@ class KeptFile:
         except BaseException:
             os.unlink(name)
             raise
+
+
+def _content(path: Path) -> bytes:
+    """What is in the file. Others are not waited for: a pipe has no end as long as somebody may write to it."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise CannotChange(f"{path} is no regular file")
+        return file.read()
 
 
 def _fill(descriptor: int, data: bytes, mode: int) -> None:
