@@ -31,6 +31,7 @@ async def test_list_changes_reach_the_callback_from_the_first_on(era: Any) -> No
         server.remove_tool("spare")
         server.remove_prompt("greet")
         await client.ping()
+        await wait_all_tasks_blocked()
         assert told == ["tools", "prompts"]
 
 
@@ -43,11 +44,13 @@ async def test_a_subscription_reaches_the_callback_until_it_is_undone(era: Any) 
         await client.subscribe("note://b")
         for uri in ("note://a", "note://b", "note://c"):
             await client.call_tool("change", {"uri": uri})
+        await wait_all_tasks_blocked()
         assert told == ["note://a", "note://b"]
         await client.unsubscribe("note://a")
         await client.unsubscribe("note://a")
         for uri in ("note://a", "note://b"):
             await client.call_tool("change", {"uri": uri})
+        await wait_all_tasks_blocked()
         assert told == ["note://a", "note://b", "note://b"]
 
 

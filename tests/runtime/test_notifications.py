@@ -128,3 +128,41 @@ async def test_the_end_of_the_queue_ends_the_wait(autojump_clock: object) -> Non
         queue.put(1, 10)
         nursery.start_soon(queue.caught_up, 1)
         await wait_all_tasks_blocked()
+
+
+async def test_a_request_that_was_made_inside_waits_for_nobody(autojump_clock: object) -> None:
+    async def handle(_: Any) -> None:
+        await trio.sleep(1)
+
+    async with queue_to(handle) as (queue, _):
+        queue.put(1, 10)
+        await wait_all_tasks_blocked()
+        seen, running = queue.received, queue.running
+        queue.put(2, 10)
+        begun = trio.current_time()
+        await queue.finished(seen, 2, running)
+        assert trio.current_time() == begun
+        await queue.caught_up(1)
+        await queue.finished(seen, 2, running)  # that callback is done: now it waits for what is its own
+        assert trio.current_time() == pytest.approx(begun + 2)
+
+
+async def test_drops_do_not_renew_the_grace(autojump_clock: object) -> None:
+    async def stuck(_: Any) -> None:
+        await trio.sleep_forever()
+
+    queue: Any = NotificationQueue(Backlog(2, 1_000_000), stuck, print, 3)
+    async with trio.open_nursery() as nursery:
+        queue.task.start_in(nursery, copy_context())
+
+        async def flood() -> None:
+            while True:
+                queue.put("more", 10)
+                await trio.sleep(1)
+
+        nursery.start_soon(flood)
+        begun = trio.current_time()
+        await trio.sleep(0.5)
+        await queue.finished(0, 1_000, 0)
+        assert trio.current_time() <= begun + 4
+        nursery.cancel_scope.cancel()

@@ -124,12 +124,15 @@ class ClientSettings:
     """What is declared in place of what the handlers above can do, because a `proxy` hands the server's questions
     on to its own clients. They are refused while there is none."""
     on_log: Callable[[LogParams], Any] | None = None
-    """Called for each log message, one after another, in wire order, before calls answered later return. The
-    order is kept among log messages; progress callbacks run beside them, in the tasks that called."""
+    """Called for each log message, one after another, in wire order. A call returns when it is done for the messages
+    that came while the call was in flight, except that a call made while it runs does not wait for it, since it may
+    wait for the call; and no call waits longer than `Limits.callback_grace` for a single message. The order is kept
+    among log messages; progress callbacks run beside them, in the tasks that called."""
     on_list_changed: Callable[[ChangedList], Any] | None = None
     """Called when the server's tools, resources or prompts changed. With a modern server this opens a stream of
     ``subscriptions/listen`` for those of the three whose changes it declares. A stream that the server ended is opened
-    anew, and what it is about counts as changed then."""
+    anew, and what it is about counts as changed then. Callbacks for changes run one after another, in wire order;
+    no call and no log message waits for them."""
     on_resource_updated: Callable[[str], Any] | None = None
     """Called with the URI of a resource that changed, if `Client.subscribe` was called for it."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))

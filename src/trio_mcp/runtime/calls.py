@@ -44,7 +44,7 @@ raise."""
 
 @value
 class Settled:
-    """The end of a call. ``after``: how many notifications came before it on the wire."""
+    """The end of a call. ``after``: how many notifications that tell of requests came before it on the wire."""
 
     result: Any
     error: MCPError | None

@@ -24,25 +24,28 @@ logger = logging.getLogger("trio_mcp")
 
 
 class Dispatch:
-    """Requests and cancels go to ``inbound``, replies and progress to our call, and the notifications that ``handler``
-    wants to ``notifications``."""
+    """Requests and cancels go to ``inbound``, replies and progress to our call, and of the notifications that
+    ``handler`` wants those that tell of a request to ``told``, the others to ``changes``."""
 
-    def __init__(self, inbound: Inbound, notifications: NotificationQueue, handler: RequestHandler) -> None:
+    def __init__(
+        self, inbound: Inbound, told: NotificationQueue, changes: NotificationQueue, handler: RequestHandler
+    ) -> None:
         self._inbound = inbound
-        self._notifications = notifications
+        self._told = told
+        self._changes = changes
         self._handler = handler
 
     def act(self, event: events.Event, size: int, batch: BatchReplies | None = None) -> None:
         """Carry out ``event``, which came in ``size`` bytes. ``batch`` collects the replies, where it came in one."""
         match event:  # the frequent ones first
             case events.ResultReceived():
-                event.request.waiter.settle(Settled(event.result, None, self._notifications.received))
+                event.request.waiter.settle(Settled(event.result, None, self._told.received))
             case events.RequestReceived():
                 self._inbound.accept(event.request, batch)
                 return
             case events.NotificationReceived():
                 if self._handler.wants(event):
-                    self._notifications.put(event, size)
+                    (self._told if event.method.of_request else self._changes).put(event, size)
             case events.Refused():
                 self._inbound.reply_now(error_line(event.reply), batch)
                 return
@@ -53,17 +56,17 @@ class Dispatch:
                 return
             case events.ErrorReceived():
                 error = PeerError(event.error.code, event.error.message, event.error.data)
-                event.request.waiter.settle(Settled(None, error, self._notifications.received))
+                event.request.waiter.settle(Settled(None, error, self._told.received))
             case events.ReplyUnreadable():
                 violation = ProtocolViolation(f"{event.request.method.name}: the answer cannot be read: {event.reason}")
-                event.request.waiter.settle(Settled(None, violation, self._notifications.received))
+                event.request.waiter.settle(Settled(None, violation, self._told.received))
             case events.StreamReceived():
                 call: Call = event.request.waiter
                 if call.on_notification is not None:
                     call.on_notification(event.notification, size)
             case events.StreamCancelled():
                 logger.debug("the peer ended stream %.100r: %.200r", event.request.id, event.reason)
-                event.request.waiter.settle(Settled(None, None, self._notifications.received))
+                event.request.waiter.settle(Settled(None, None, self._told.received))
             case events.ProgressReceived():
                 self._progressed(event, size)
             case events.CancelReceived():

@@ -4,7 +4,8 @@ Two tasks, some on demand, and one task per request of the peer::
 
     reader   channel.receive -> decode -> ConnectionState.receive -> Dispatch   never waits for a handler
     writer   Outbox.take -> channel.send                                        the only one that writes
-    notices  NotificationQueue: our callbacks, one after another                on demand
+    told     NotificationQueue: our callbacks for logs, one after another       on demand
+    changes  NotificationQueue: those for all else, one after another           on demand
     answer   one per request of the peer, in a nursery of its own (Inbound, RequestScope)
 
 All state of what is in flight changes in `ConnectionState`, synchronously; the tasks here only carry it out.
@@ -12,7 +13,6 @@ All state of what is in flight changes in `ConnectionState`, synchronously; the 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from contextvars import copy_context
 from typing import Any, Final
@@ -23,7 +23,6 @@ from ..jsonrpc.codec import decode, skipped
 from ..spec.revisions import Revision
 from ..state import events
 from ..state.connection_state import ConnectionState
-from .backlog import Backlog
 from .calls import OnProgress
 from .cancellation import CancelCause
 from .channel import ConnectionLost, MessageChannel, UnreadableFrame
@@ -34,7 +33,7 @@ from .late_progress import LateProgress
 from .limits import Limits
 from .load import Load
 from .notices import Notices
-from .notifications import NotificationQueue
+from .notifications import callback_queue
 from .outbound import Outbound
 from .outbox import Outbox
 from .peer import NOBODY_KNOWN, Peer
@@ -45,8 +44,6 @@ from .wiring import Wiring
 from .workers import Workers
 
 __all__ = ["DuplexChannel"]
-
-logger = logging.getLogger("trio_mcp")
 
 _READING_MARKS: Final = 64
 _LEAST_FLUSH: Final = 0.4
@@ -98,16 +95,15 @@ class DuplexChannel:
         self.lost: ConnectionLost | None = None
         """Why nothing we write reaches the peer any more; `None` while it does."""
         self._channel = channel
-        self._notifications = NotificationQueue(
-            Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), handler.notified, _callback_failed
-        )
+        self._told = callback_queue(limits, handler.notified, limits.callback_grace)
+        self._changes = callback_queue(limits, handler.notified)
         tracer = None if tracing is None else tracing.tracer(channel.network)
-        self.outbound = Outbound(state, self.outbox, self._notifications, limits, tracer, tell_deadlines=tell_deadlines)
+        self.outbound = Outbound(state, self.outbox, self._told, limits, tracer, tell_deadlines=tell_deadlines)
         """Where our requests go out; `request` for a single one."""
         replies = Replies({} if server_info is None else server_info, expose_errors=expose_errors)
         self._inbound = Inbound(self.wiring, handler, replies, self.outbound.request, tracer)
         self._notices = Notices(self.outbox)
-        self._dispatch = Dispatch(self._inbound, self._notifications, handler)
+        self._dispatch = Dispatch(self._inbound, self._told, self._changes, handler)
         self._drain_timeout = limits.drain_timeout
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
@@ -127,7 +123,8 @@ class DuplexChannel:
                 service.start_soon(self._write)
                 context = copy_context()
                 for task in (
-                    self._notifications.task,
+                    self._told.task,
+                    self._changes.task,
                     self._inbound.overruns.task,
                     self._inbound.parking.task,
                     self._inbound.deadlines.task,
@@ -158,7 +155,8 @@ class DuplexChannel:
         """It is over: its parts know each other and their handler no more, so that none of them has to wait for the
         garbage collector."""
         self._inbound.let_go()
-        self._notifications.let_go()
+        self._told.let_go()
+        self._changes.let_go()
         self.wiring.late_progress.let_go()
         self.outbox.let_go()
         del self._dispatch
@@ -262,8 +260,8 @@ class DuplexChannel:
         """Send a request and wait for its result, plain data.
 
         Leaving it for any reason, cancellation or an exception of ``on_progress``, withdraws the request if
-        it was not yet written, and else sends exactly one ``notifications/cancelled`` with the reason. All
-        notifications that came before the result have been handled when it returns.
+        it was not yet written, and else sends exactly one ``notifications/cancelled`` with the reason. When it
+        returns, the callbacks are done for the logs that came since it was sent; see `NotificationQueue.finished`.
 
         Raises `PeerError` for an error reply, `ConnectionLost`, `MethodUnavailable` when the revision lets
         us not send it, and `NotSerializable` for ``params`` that are no JSON; the last two send nothing.
@@ -296,9 +294,5 @@ class DuplexChannel:
             self.lose(error)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """A notification, ``size`` bytes long, for the handler's `RequestHandler.notified`."""
-        self._notifications.put(event, size)
-
-
-def _callback_failed(error: Exception) -> None:
-    logger.error("a notification callback failed", exc_info=error)
+        """Hand a change, ``size`` bytes long, to the handler's `RequestHandler.notified`, in its turn."""
+        self._changes.put(event, size)

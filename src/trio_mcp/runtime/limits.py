@@ -48,8 +48,8 @@ class Limits:
     max_parked: int = _bound(1000)
     """Handlers that wait for a modern client to come back with answers. Of more, the oldest is cancelled."""
     max_pending_notifications: int = _bound(10_000)
-    """Notifications of the peer that wait for our callbacks, and progress values of one call; together they
-    take ``max_inbound_bytes`` at most, too. Beyond it the oldest is dropped and counted."""
+    """Up to so many log messages of the peer wait for our callbacks, so many of its changes, and so many progress
+    values of one call; each kind takes ``max_inbound_bytes`` at most. Beyond it the oldest is dropped and counted."""
     max_subscriptions: int = _bound(1000)
     """Resources a client may be subscribed to, and, as a bound of its own, streams it may listen on. In legacy
     revisions one more resource is answered with error -31000, as is one more stream; a stream is acknowledged
@@ -81,6 +81,9 @@ class Limits:
     whether its machine is still there. ``math.inf``: for ever."""
     ping_timeout: float = _bound(20.0)
     """How long it may be silent after that, before the connection is taken for lost."""
+    callback_grace: float = _seconds(5.0)
+    """A callback of ours for a log message may hold up for so long the answers to the requests in whose course the
+    message came. Then it is reported, and they are given all the same. ``math.inf``: for ever."""
     deadline_grace: float = _seconds(1.0)
     """How much longer than its caller's deadline a request may run, where the caller tells it. The caller's own
     cancel, which says why, comes first then, unless it does not get through."""

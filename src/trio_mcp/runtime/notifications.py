@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from math import inf
 
 import trio
 
 from ..state.events import NotificationReceived
 from .backlog import Backlog
+from .limits import Limits
 from .on_demand import OnDemand
 
-__all__ = ["NotificationQueue"]
+__all__ = ["NotificationQueue", "callback_queue"]
+
+logger = logging.getLogger("trio_mcp")
 
 _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", default=frozenset())
 
 
 class NotificationQueue:
-    """Notifications in wire order, as many as ``backlog`` keeps; what it drops is counted.
+    """A queue keeps notifications in wire order, as many as ``backlog`` does; what is dropped is counted.
 
-    ``handle`` gets one at a time. What it raises goes to ``failed``, and the next one is handled.
+    ``handle`` gets one at a time. What it raises goes to ``failed``, and the next one is handled. Who waits in
+    `finished` waits up to ``grace`` seconds for each of them.
     """
 
     def __init__(
@@ -27,10 +33,12 @@ class NotificationQueue:
         backlog: Backlog[NotificationReceived],
         handle: Callable[[NotificationReceived], Awaitable[None]],
         failed: Callable[[Exception], None],
+        grace: float = inf,
     ) -> None:
         self._waiting = backlog
         self._handle = handle
         self._failed = failed
+        self._grace = grace
         self.task = OnDemand()
         """Does it, and is cancelled at the end, which ends the wait of all that wait to be caught up."""
         self._progressed = trio.lowlevel.ParkingLot()
@@ -40,6 +48,11 @@ class NotificationQueue:
         self.handled = 0
         """How many of those are done with, the dropped ones included."""
         self.dropped = 0
+        self.running = 0
+        """The notification of this number, counted from 1, is handled now; 0: none is."""
+        self._begun = 0
+        self._too_slow = 0
+        """The notification of this number was the last to be reported for taking longer than the grace."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
         """One has arrived, ``size`` bytes long."""
@@ -61,10 +74,12 @@ class NotificationQueue:
                 while not self._waiting:
                     await self.task.sleep()
                 event = self._waiting.take()
+                self._begun = self.running = self._begun + 1
                 try:
                     await self._handle(event)
                 except Exception as error:
                     self._failed(error)
+                self.running = 0
                 self._done()
         finally:
             self._over = True
@@ -77,5 +92,52 @@ class NotificationQueue:
     async def caught_up(self, count: int) -> None:
         """Wait until ``count`` of them are done with. Inside a callback it returns at once, since there the
         wait would be for the caller itself."""
-        while self.handled < count and not self._over and id(self) not in _inside.get():
+        while self._is_behind(count):
             await self._progressed.park()
+
+    def _is_behind(self, count: int) -> bool:
+        return self.handled < count and not self._over and id(self) not in _inside.get()
+
+    async def finished(self, seen: int, count: int, running: int) -> None:
+        """Wait for the callbacks of what came in the course of a request: up to ``count``, the first ``seen`` excepted.
+
+        When the request was made, the callback of number ``running`` ran. While that still runs, nobody waits: the
+        request may be what it waits for, by way of another task. A callback that was begun later may wait for it just
+        as well, which nothing shows, so each is waited for up to the grace, and reported.
+        """
+        if count <= seen or (running and running == self.running):
+            return
+        number, deadline = 0, inf
+        while self._is_behind(count):
+            if number != self._running_or_next:
+                number, deadline = self._running_or_next, trio.current_time() + self._grace
+            with trio.CancelScope(deadline=deadline) as scope:
+                await self._progressed.park()
+            if scope.cancelled_caught and number == self._running_or_next:
+                self._report(number)
+                return
+
+    @property
+    def _running_or_next(self) -> int:
+        """The number of the callback that runs; while none does though one is due, that of the next."""
+        return self.running or self._begun + 1
+
+    def _report(self, number: int) -> None:
+        if number != self._too_slow:
+            self._too_slow = number
+            logger.warning(
+                "a callback for a log message takes longer than %g s: answers wait for it no more", self._grace
+            )
+
+
+def callback_queue(
+    limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
+) -> NotificationQueue:
+    """Make the queue for one kind of what a connection's handler is ``notified`` of. Kinds have queues of their own: a
+    flood of logs drops no change, and a slow callback for changes holds up no reply."""
+    backlog = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
+    return NotificationQueue(backlog, notified, _callback_failed, grace)
+
+
+def _callback_failed(error: Exception) -> None:
+    logger.error("a notification callback failed", exc_info=error)

@@ -42,7 +42,7 @@ class Outbound:
         self,
         state: ConnectionState,
         outbox: Outbox,
-        notifications: NotificationQueue,
+        told: NotificationQueue,
         limits: Limits,
         tracer: Tracer | None,
         *,
@@ -50,7 +50,7 @@ class Outbound:
     ) -> None:
         self._state = state
         self._outbox = outbox
-        self._notifications = notifications
+        self._told = told
         self._limits = limits
         self._tracer = tracer
         self._tell_deadlines = tell_deadlines
@@ -88,9 +88,11 @@ class Outbound:
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
             self._outbox.put_sealed(frame_request(request.id, method, params) + b"\n", call)
+            told = self._told
+            seen, running = told.received, told.running
             end = await call.outcome()
-            if self._notifications.handled < end.after:
-                await self._notifications.caught_up(end.after)
+            if told.handled < end.after:
+                await told.finished(seen, end.after, running)
         except BaseException as error:
             if self._abandon(call, error) and trips is not None:
                 trips.asked = None

@@ -33,7 +33,7 @@ class Method:
     the method. ``may_ask``: a modern server may return ``InputRequiredResult``. ``cacheable``: a modern
     result carries ``ttlMs`` and ``cacheScope``. ``streams``: it stays open to be told things, and its result
     is the end of that. ``tells_failures``: what goes wrong in its handler is a result with ``isError``, shown to the
-    model (2025-11-25 tools, Error Handling).
+    model (2025-11-25 tools, Error Handling). ``of_request``: a notification that is part of some request in flight.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Method:
     cacheable: bool = False
     streams: bool = False
     tells_failures: bool = False
+    of_request: bool = False
 
     @property
     def is_request(self) -> bool:
@@ -70,8 +71,8 @@ ROWS: Final = (
     Method("server/discover", "client", _EMPTY, lifecycle.DiscoverResult, since=_MODERN, cacheable=True),
     Method("ping", "both", _EMPTY, _DONE, until=_LEGACY),
     Method("notifications/cancelled", "both", notifications.CancelledParams),
-    Method("notifications/progress", "both", notifications.ProgressParams, until=_LEGACY),
-    Method("notifications/progress", "server", notifications.ProgressParams, since=_MODERN),
+    Method("notifications/progress", "both", notifications.ProgressParams, until=_LEGACY, of_request=True),
+    Method("notifications/progress", "server", notifications.ProgressParams, since=_MODERN, of_request=True),
     # What servers offer
     Method("tools/list", "client", resources.PageParams, tools.ListToolsResult, cacheable=True),
     Method("tools/call", "client", tools.CallToolParams, tools.CallToolResult, may_ask=True, tells_failures=True),
@@ -106,7 +107,7 @@ ROWS: Final = (
         streams=True,
     ),
     # What servers tell
-    Method("notifications/message", "server", notifications.LogParams),
+    Method("notifications/message", "server", notifications.LogParams, of_request=True),
     Method("notifications/resources/updated", "server", notifications.ResourceUpdatedParams),
     Method("notifications/resources/list_changed", "server", _TOLD),
     Method("notifications/tools/list_changed", "server", _TOLD),

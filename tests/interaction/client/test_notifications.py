@@ -11,6 +11,7 @@ import pytest
 import trio
 from tests.interaction.client.raw import RawPeer, Serve, methods_in, scripted, text_of
 from tests.patience import PATIENCE
+from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Limits, LogParams, PeerError, Progress
 from trio_mcp.client.opening import open_client
@@ -26,25 +27,44 @@ async def test_notifications_are_handed_over_in_wire_order_and_finished_before_t
         call = await peer.until("tools/call")
         for number in range(20):
             await peer.log(number)
-        await peer.notify("notifications/resources/updated", {"uri": "x:20"})
-        await peer.notify("notifications/tools/list_changed")
         await peer.text(call)
         await peer.log("after the answer")
 
     told: list[Any] = []
 
-    async def slowly(told_now: Any) -> None:
+    async def slowly(message: LogParams) -> None:
         await trio.sleep(1)
-        told.append(told_now.data if isinstance(told_now, LogParams) else told_now)
+        told.append(message.data)
+
+    async with scripted(script) as (channel, _), open_client(channel, on_log=slowly) as client:
+        await client.call_tool("any")
+        assert told == [*range(20)]
+        await trio.sleep(10)
+        assert told[-1] == "after the answer"
+
+
+async def test_changes_are_handed_over_in_wire_order_one_after_another(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.notify("notifications/resources/updated", {"uri": "x:1"})
+        await peer.notify("notifications/tools/list_changed")
+        await peer.notify("notifications/resources/updated", {"uri": "x:2"})
+        await peer.text(await peer.until("tools/call"))
+
+    told: list[Any] = []
+
+    async def slowly(change: str) -> None:
+        told.append(("begin", change))
+        await trio.sleep(1)
+        told.append(("end", change))
 
     async with (
         scripted(script) as (channel, _),
-        open_client(channel, on_log=slowly, on_resource_updated=slowly, on_list_changed=slowly) as client,
+        open_client(channel, on_resource_updated=slowly, on_list_changed=slowly) as client,
     ):
         await client.call_tool("any")
-        assert told == [*range(20), "x:20", "tools"]
         await trio.sleep(10)
-        assert told[-1] == "after the answer"
+    assert told == [(step, change) for change in ("x:1", "tools", "x:2") for step in ("begin", "end")]
 
 
 async def test_they_are_finished_before_an_error_leaves_the_call_too(autojump_clock: object) -> None:
@@ -131,6 +151,7 @@ async def test_s2c_02_a_list_changed_callback_may_list_while_a_call_is_pending(
     async with scripted(script) as (channel, _), open_client(channel, on_list_changed=changed) as client:
         with trio.fail_after(1), nullcontext() if settled_by == "a later answer" else pytest.raises(PeerError):
             await client.call_tool("any")
+        await wait_all_tasks_blocked()
         assert names == ["new"]
 
 
