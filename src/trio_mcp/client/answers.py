@@ -20,6 +20,7 @@ from ..spec.schemas import SchemaValidator
 from .call_limits import CallLimits
 from .options import ClientSettings
 from .relay import Relay
+from .turns import Turns
 
 __all__ = ["Answer", "Answers"]
 
@@ -30,8 +31,9 @@ Answer: TypeAlias = Callable[[], Awaitable[Any]]
 
 
 class Answers:
-    """The handlers a client was opened with. Plain ``def`` ones run in threads that ``workers`` bounds; ``limits``
-    of calls stand still while the user is asked."""
+    """The handlers a client was opened with answer, ``max_questions`` of a kind at the same time. Plain ``def`` ones
+    run in threads that ``workers`` bounds; ``limits`` of calls stand still while the user is asked, or a question
+    waits for its turn."""
 
     def __init__(
         self, settings: ClientSettings, workers: Workers, limits: CallLimits, *, check_forms: bool = True
@@ -40,6 +42,10 @@ class Answers:
         self._workers = workers
         self._limits = limits
         self._check_forms = check_forms
+        self._turns = {
+            kind: Turns(settings.max_questions, limits.user_is_asked)
+            for kind in ("sampling/createMessage", "elicitation/create", "roots/list")
+        }
         self.relay: Relay | None = None
         """Who takes the questions that the client declared to forward."""
 
@@ -99,8 +105,7 @@ class Answers:
             raise CodedError(INVALID_PARAMS, "Invalid params: sampling with tools was not declared")
 
         async def sample() -> CreateMessageResult:
-            with self._time_of_user("sampling/createMessage"):
-                answer = await self._run(handler, params)
+            answer = await self._ask("sampling/createMessage", handler, params)
             return _expect(CreateMessageResult, answer, "a sampling handler")
 
         return sample
@@ -116,8 +121,7 @@ class Answers:
             )
 
         async def elicit() -> ElicitResult:
-            with self._time_of_user("elicitation/create"):
-                answer = await self._run(cast("Callable[..., Any]", handler), params)
+            answer = await self._ask("elicitation/create", cast("Callable[..., Any]", handler), params)
             if not isinstance(params, ElicitFormParams):
                 return _expect(ElicitResult, answer, "a handler of URL elicitations")
             if isinstance(answer, dict):
@@ -131,7 +135,12 @@ class Answers:
 
     async def _roots(self) -> ListRootsResult:
         roots = self._settings.roots
-        return ListRootsResult(list(await self._run(roots) if callable(roots) else roots or ()))
+        return ListRootsResult(list(await self._ask("roots/list", roots) if callable(roots) else roots or ()))
+
+    async def _ask(self, method: str, handler: Callable[..., Any], *args: Any) -> Any:
+        async with self._turns[method].turn():
+            with self._time_of_user(method):
+                return await self._run(handler, *args)
 
     async def _run(self, handler: Callable[..., Any], *args: Any) -> Any:
         # An object with an async __call__ is an async function, too.

@@ -65,6 +65,7 @@ class ClientOptions(TypedDict, total=False):
     on_resource_updated: Callable[[str], Any]
     max_rounds: int
     max_input_requests: int
+    max_questions: int
     max_pages: int
     cache: CachePartition | None
     limits: Limits
@@ -140,6 +141,11 @@ class ClientSettings:
     max_input_requests: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
     """How many questions it may ask at once, each answered in a task of its own; `ProtocolViolation` beyond. As many as
     requests of a legacy server run at the same time (`Limits.max_in_flight`)."""
+    max_questions: int = attrs.field(default=4, validator=attrs.validators.ge(1))
+    """In either era, so many handlers of a kind (``sampling``; ``elicitation`` and ``elicitation_url`` together;
+    ``roots``) run at the same time; further questions wait, first come, first served, within the bounds above and those
+    of `Limits`. The time limits of calls stand still meanwhile (`fail_after_work`). A handler that calls a server does
+    not count until it has its answer: that server may ask again. What is forwarded is not counted here."""
     max_pages: int = attrs.field(default=10_000, validator=attrs.validators.ge(1))
     """How many pages a listing may have; `ProtocolViolation` beyond. Their items are not counted: whoever iterates
     over them may stop."""

@@ -19,6 +19,7 @@ from .call_limits import CallLimits
 from .input_responses import InputRounds
 from .options import ClientSettings
 from .results import structured
+from .turns import current_turn
 
 __all__ = ["Requests"]
 
@@ -75,11 +76,18 @@ class Requests:
         data: JSONObject = {} if params is None else unstructure(params, revision)
         if self._meta or meta:
             data = {**data, "_meta": {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}}
-        with self._limits.around_call():
-            if method in CACHEABLE:
-                result = await self._cached.request(method, data, revision, on_progress, refresh=refresh)
-            else:
-                result = (await self._rounds.request(method, data, revision, on_progress)).result
+        turn = current_turn.get()
+        if turn is not None:
+            turn.step_aside()
+        try:
+            with self._limits.around_call():
+                if method in CACHEABLE:
+                    result = await self._cached.request(method, data, revision, on_progress, refresh=refresh)
+                else:
+                    result = (await self._rounds.request(method, data, revision, on_progress)).result
+        finally:
+            if turn is not None:
+                await turn.step_back()
         return structured(method, result, result_type)
 
     async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
