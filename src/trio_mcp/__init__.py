@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from .client.keep_alive import KeepAlive
     from .client.options import ClientOptions, ClientSettings
     from .client.subscriptions import Changes
+    from .client.unreadable import UnreadableMessage
     from .connecting.command import Command
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
@@ -131,6 +132,7 @@ _LATER: Final = {
     "serve_unix": ".serving.lines",
     "serve_websocket": ".serving.websocket",
     "ServingOptions": ".serving.options",
+    "UnreadableMessage": ".client.unreadable",
     "Watch": ".hosting.watching",
 }
 """What is imported when it is first asked for: hosts start servers by the dozen, and a server on stdio needs
@@ -241,6 +243,7 @@ __all__ = [
     "ToolResultContent",
     "ToolUseContent",
     "TraceContext",
+    "UnreadableMessage",
     "Watch",
     "WorkerContext",
     "error_result",

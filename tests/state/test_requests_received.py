@@ -12,7 +12,7 @@ from trio_mcp.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_
 from trio_mcp.jsonrpc.messages import Notification, Request, Response
 from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, REVISIONS, Revision
 from trio_mcp.state.connection_state import ConnectionState
-from trio_mcp.state.events import Ignored, NotificationReceived, Refused
+from trio_mcp.state.events import Ignored, NotificationReceived, Refused, Unread
 
 IDS = [0, -1, "1", "", 2**53 + 1, 10**25, "x" * 4096, "🦑"]
 every_era = pytest.mark.parametrize("revision", [LATEST_LEGACY, LATEST_MODERN], ids=str)
@@ -197,9 +197,32 @@ def test_a_modern_client_writes_no_reply_whatever_it_reads(message: Any) -> None
     """2026-07-28 stdio, Sending Messages: the client MUST NOT write responses."""
     client = client_of(LATEST_MODERN)
     event = client.receive(message)
-    assert isinstance(event, Ignored)
-    assert event.noteworthy
+    assert isinstance(event, Unread) or (isinstance(event, Ignored) and event.noteworthy)
     assert client.inbound == ()
+
+
+@every_era
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"stray output",
+        b"42",
+        b"{}",
+        b'{"jsonrpc":"2.0","id":5,"method":"roots/list",',
+        b'{"jsonrpc":"1.0","id":5,"method":"roots/list"}',
+        b'{"jsonrpc":"2.0","id":null,"method":"roots/list"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}',
+        b"[]",
+    ],
+)
+def test_a_client_never_answers_what_is_no_json_rpc(revision: Revision, line: bytes) -> None:
+    for client in (client_of(revision), ConnectionState("client")):
+        assert isinstance(client.receive(decode(line)), Unread)
+        assert isinstance(server_of(revision).receive(decode(line)), Refused)
+
+
+def test_a_legacy_client_still_answers_what_is_json_rpc_and_unknown() -> None:
+    assert refused(client_of(LATEST_LEGACY).receive(Request(1, "explode"))).code == METHOD_NOT_FOUND
 
 
 # Notifications
@@ -250,8 +273,7 @@ def test_an_unreadable_line_is_refused_once_and_the_next_is_served(line: bytes) 
 
 def test_a_senseless_reply_is_reported_and_not_answered() -> None:
     event = server_of(LATEST_LEGACY).receive(decode(b'{"jsonrpc":"2.0","id":1,"result":1,"error":2}'))
-    assert isinstance(event, Ignored)
-    assert event.noteworthy
+    assert isinstance(event, Unread)
 
 
 def test_both_roles_have_tables_of_their_own_for_either_direction() -> None:

@@ -13,7 +13,7 @@ from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Resp
 from trio_mcp.spec.errors import MethodUnavailable
 from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.state.connection_state import ConnectionState
-from trio_mcp.state.events import ErrorReceived, Ignored, ProgressReceived, ReplyUnreadable, ResultReceived
+from trio_mcp.state.events import ErrorReceived, Ignored, ProgressReceived, ReplyUnreadable, ResultReceived, Unread
 from trio_mcp.state.requests import OutboundRequest
 
 # Opening
@@ -228,5 +228,5 @@ def test_a_reply_that_cannot_be_read_settles_whom_it_names_once() -> None:
 def test_a_reply_that_cannot_be_read_and_names_nobody_is_reported(settles: Any) -> None:
     client = client_of(LATEST_LEGACY)
     call = client.open_request("ping", LATEST_LEGACY)
-    assert client.receive(Unreadable("not JSON", None, settles)) == Ignored("not JSON", noteworthy=True)
+    assert client.receive(Unreadable("not JSON", None, settles)) == Unread("not JSON")
     assert client.outbound == (call,)

@@ -47,6 +47,7 @@ from .relay import Relay
 from .requests import Requests
 from .server_messages import ServerMessages
 from .subscriptions import Changes, Subscriptions
+from .unreadable import UnreadableMessages
 
 __all__ = ["Client"]
 
@@ -72,6 +73,7 @@ class Client:
         self._limits = CallLimits(settings.call_timeout)
         self._answers = Answers(settings, workers, self._limits)
         self.callbacks = Callbacks(settings)
+        self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client")
         self.duplex = DuplexChannel(
             channel,
@@ -81,6 +83,7 @@ class Client:
             workers=workers,
             tracing=settings.tracing,
             tell_deadlines=settings.tell_deadlines,
+            on_unreadable=self._unreadable.received,
         )
         self.requests = Requests(self.duplex.outbound, self._answers, self._limits, settings)
         if settings.cache is not None:
@@ -101,6 +104,11 @@ class Client:
     def lost(self) -> ConnectionLost | None:
         """Why the connection is gone; `None` while it is there, as far as we know."""
         return self.duplex.outbound.over
+
+    @property
+    def unreadable_messages(self) -> int:
+        """The number of lines of the server that were no messages so far: see `ClientSettings.on_unreadable`."""
+        return self._unreadable.count
 
     @property
     def settings(self) -> ClientSettings:

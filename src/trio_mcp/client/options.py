@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
@@ -22,6 +23,7 @@ from ..spec.roots import Root
 from ..spec.sampling import CreateMessageParams, CreateMessageResult
 from .cache import CachePartition, ResponseCache
 from .keep_alive import KeepAlive
+from .unreadable import UnreadableMessage
 
 __all__ = [
     "ChangedList",
@@ -63,6 +65,7 @@ class ClientOptions(TypedDict, total=False):
     on_log: Callable[[LogParams], Any]
     on_list_changed: Callable[[ChangedList], Any]
     on_resource_updated: Callable[[str], Any]
+    on_unreadable: Callable[[UnreadableMessage], None] | None
     max_rounds: int
     max_input_requests: int
     max_questions: int
@@ -83,6 +86,11 @@ def _is_legacy(_: Any, __: Any, revision: str | None) -> None:
     names = [row.name for row in LEGACY_REVISIONS]
     if revision is not None and revision not in names:
         raise ValueError(f"the legacy revisions are {', '.join(names)}, not {revision}")
+
+
+def _is_plain(_: Any, attribute: attrs.Attribute[Any], callback: Any) -> None:
+    if inspect.iscoroutinefunction(callback):
+        raise ValueError(f"{attribute.name} is called while reading, so write it with def, not with async def")
 
 
 def _is_time(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> None:
@@ -136,6 +144,10 @@ class ClientSettings:
     no call and no log message waits for them."""
     on_resource_updated: Callable[[str], Any] | None = None
     """Called with the URI of a resource that changed, if `Client.subscribe` was called for it."""
+    on_unreadable: Callable[[UnreadableMessage], None] | None = attrs.field(default=None, validator=_is_plain)
+    """Called with what the server sent that is no message of JSON-RPC: what it prints to its standard output, mostly. A
+    server is never answered to that. It is logged, too, and counted: `Client.unreadable_messages`. A plain function,
+    called while the server's output is read, so it must be quick; what it raises is logged."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """How often a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
     max_input_requests: int = attrs.field(default=1000, validator=attrs.validators.ge(1))

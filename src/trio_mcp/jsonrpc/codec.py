@@ -68,14 +68,15 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
 
 def skipped(head: bytes | bytearray, reason: str) -> Unreadable:
     """A message that is not read, for ``reason``; ``head`` is what is known of its beginning."""
-    return _unreadable(head, reason, INVALID_REQUEST, f"Invalid request: {reason}")
+    return _unreadable(head, reason, INVALID_REQUEST, f"Invalid request: {reason}", too_long=True)
 
 
-def _unreadable(line: bytes | bytearray, reason: str, code: int, message: str) -> Unreadable:
+def _unreadable(line: bytes | bytearray, reason: str, code: int, message: str, *, too_long: bool = False) -> Unreadable:
     remains = remains_of(line)
     if remains.is_reply:
         return Unreadable(reason, None, remains.id)
-    return Unreadable(reason, ErrorResponse(remains.id if remains.is_request else None, code, message))
+    owed = ErrorResponse(remains.id if remains.is_request else None, code, message)
+    return Unreadable(reason, owed, too_long=too_long)
 
 
 def _classify(data: dict[str, Any], size: int) -> Message | Unreadable:

@@ -82,6 +82,8 @@ class Unreadable:
     reason: str
     reply: ErrorResponse | None
     settles: RequestId | None = None
+    too_long: bool = False
+    """It was not read because of its length alone, and may well be what it begins as."""
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse

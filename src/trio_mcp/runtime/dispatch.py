@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..jsonrpc.errors import PeerError, ProtocolViolation
 from ..spec.converters import structure
@@ -14,29 +14,46 @@ from .calls import Call, Progress, Settled
 from .replies import error_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .handler import RequestHandler
     from .inbound import Inbound
     from .notifications import NotificationQueue
 
-__all__ = ["Dispatch"]
+__all__ = ["Dispatch", "OnUnreadable"]
 
 logger = logging.getLogger("trio_mcp")
 
+_QUOTED: Final = 200
+"""Bytes of what is no message that the log shows."""
+
+
+OnUnreadable: TypeAlias = "Callable[[str, bytes | bytearray], None]"
+"""Called in the reader with the reason and the bytes of what is no message, as far as they were kept: it must be quick,
+and must not raise."""
+
 
 class Dispatch:
-    """Requests and cancels go to ``inbound``, replies and progress to our call, and of the notifications that
-    ``handler`` wants those that tell of a request to ``told``, the others to ``changes``."""
+    """Requests and cancels go to ``inbound``, replies and progress to our call, of the notifications that ``handler``
+    wants those that tell of a request to ``told`` and the others to ``changes``, and what is no message to the log and
+    to ``on_unreadable``."""
 
     def __init__(
-        self, inbound: Inbound, told: NotificationQueue, changes: NotificationQueue, handler: RequestHandler
+        self,
+        inbound: Inbound,
+        told: NotificationQueue,
+        changes: NotificationQueue,
+        handler: RequestHandler,
+        on_unreadable: OnUnreadable | None,
     ) -> None:
         self._inbound = inbound
         self._told = told
         self._changes = changes
         self._handler = handler
+        self._on_unreadable = on_unreadable
 
-    def act(self, event: events.Event, size: int, batch: BatchReplies | None = None) -> None:
-        """Carry out ``event``, which came in ``size`` bytes. ``batch`` collects the replies, where it came in one."""
+    def act(self, event: events.Event, line: bytes | bytearray, batch: BatchReplies | None = None) -> None:
+        """Carry out ``event``, which came in ``line``. ``batch`` collects the replies, where it came in one."""
         match event:  # the frequent ones first
             case events.ResultReceived():
                 event.request.waiter.settle(Settled(event.result, None, self._told.received))
@@ -45,14 +62,14 @@ class Dispatch:
                 return
             case events.NotificationReceived():
                 if self._handler.wants(event):
-                    (self._told if event.method.of_request else self._changes).put(event, size)
+                    (self._told if event.method.of_request else self._changes).put(event, _share(line, batch))
             case events.Refused():
                 self._inbound.reply_now(error_line(event.reply), batch)
                 return
             case events.BatchReceived():
                 replies = BatchReplies(len(event.events), self._inbound.put_batch)
                 for member in event.events:
-                    self.act(member, size // len(event.events), replies)
+                    self.act(member, line, replies)
                 return
             case events.ErrorReceived():
                 error = PeerError(event.error.code, event.error.message, event.error.data)
@@ -63,18 +80,25 @@ class Dispatch:
             case events.StreamReceived():
                 call: Call = event.request.waiter
                 if call.on_notification is not None:
-                    call.on_notification(event.notification, size)
+                    call.on_notification(event.notification, _share(line, batch))
             case events.StreamCancelled():
                 logger.debug("the peer ended stream %.100r: %.200r", event.request.id, event.reason)
                 event.request.waiter.settle(Settled(None, None, self._told.received))
             case events.ProgressReceived():
-                self._progressed(event, size)
+                self._progressed(event, _share(line, batch))
             case events.CancelReceived():
                 self._inbound.cancel_received(event)
+            case events.Unread():
+                self._unread(event.reason, line)
             case events.Ignored():
                 logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
         if batch is not None:
             batch.settle(None)  # a member that is owed no reply
+
+    def _unread(self, reason: str, line: bytes | bytearray) -> None:
+        logger.warning("this is no message (%s): %r", reason, bytes(line[:_QUOTED]))
+        if self._on_unreadable is not None:
+            self._on_unreadable(reason, line)
 
     def _progressed(self, event: events.ProgressReceived, size: int) -> None:
         call: Call = event.request.waiter
@@ -86,3 +110,8 @@ class Dispatch:
             logger.debug("ignored: progress that makes no sense: %s", error)
             return
         call.progressed(Progress(params.progress, params.total, params.message), size)
+
+
+def _share(line: bytes | bytearray, batch: BatchReplies | None) -> int:
+    """The bytes that one event took on the wire."""
+    return len(line) if batch is None else len(line) // batch.members

@@ -26,7 +26,7 @@ from ..state.connection_state import ConnectionState
 from .calls import OnProgress
 from .cancellation import CancelCause
 from .channel import ConnectionLost, MessageChannel, UnreadableFrame
-from .dispatch import Dispatch
+from .dispatch import Dispatch, OnUnreadable
 from .handler import RequestHandler
 from .inbound import Inbound
 from .late_progress import LateProgress
@@ -56,6 +56,7 @@ class DuplexChannel:
     ``may_log``: handlers' log messages may go out. ``server_info``: plain data that results carry where the
     revision says so. ``workers`` bounds the threads of plain ``def`` handlers, also across connections.
     ``tracing``: who is told of requests. ``expose_errors``: the peer is told the text of exceptions of handlers.
+    ``on_unreadable``: who is told of what is no message.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class DuplexChannel:
         seal: Seal | None = None,
         tell_deadlines: bool = True,
         expose_errors: bool = False,
+        on_unreadable: OnUnreadable | None = None,
     ) -> None:
         self.state = state
         self.limits = limits
@@ -103,7 +105,7 @@ class DuplexChannel:
         replies = Replies({} if server_info is None else server_info, expose_errors=expose_errors)
         self._inbound = Inbound(self.wiring, handler, replies, self.outbound.request, tracer)
         self._notices = Notices(self.outbox)
-        self._dispatch = Dispatch(self._inbound, self._told, self._changes, handler)
+        self._dispatch = Dispatch(self._inbound, self._told, self._changes, handler, on_unreadable)
         self._drain_timeout = limits.drain_timeout
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
@@ -278,9 +280,9 @@ class DuplexChannel:
                 try:
                     line = await receive()
                 except UnreadableFrame as error:
-                    act(state.receive(skipped(error.head, error.reason)), 0)
+                    act(state.receive(skipped(error.head, error.reason)), error.head)
                 else:
-                    act(state.receive(decode(line, max_batch=max_batch)), len(line))
+                    act(state.receive(decode(line, max_batch=max_batch)), line)
                 if outbox.size > _READING_MARKS * outbox.high_water:
                     # The peer sends on and on without reading its answers: it waits for itself now. Only what
                     # reading itself has put there counts. Two sides that stopped reading because both have

@@ -41,8 +41,8 @@ class Limits:
     """Bytes on the wire of all requests running or waiting. A request that would exceed it is answered with
     error -31000, except when it is the only one."""
     max_message_bytes: int = _bound(16 * 1024 * 1024)
-    """A longer message is skipped and answered with error -32600 under a null id; over WebSocket it ends the
-    connection (close code 1009)."""
+    """A longer message is skipped. A server answers it with error -32600, under its id where that can be read, else
+    under null; a client answers no more than requests. Over WebSocket it ends the connection (close code 1009)."""
     max_batch: int = _bound(100)
     """Messages in one batch (revisions that have batches). Longer ones are answered with error -32600."""
     max_parked: int = _bound(1000)

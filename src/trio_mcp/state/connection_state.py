@@ -59,6 +59,7 @@ from .events import (
     ResultReceived,
     StreamCancelled,
     StreamReceived,
+    Unread,
 )
 from .per_request_fields import PerRequestFields
 from .requests import InboundRequest, OutboundRequest
@@ -117,15 +118,14 @@ class ConnectionState(RequestTables):
                 return self._receive_batch(message)
 
     def _receive_unreadable(self, message: Unreadable) -> Event:
-        if message.reply is not None:
-            return self._refuse_unread(message.reply)
-        call = None if message.settles is None else self._outbound.pop(message.settles, None)
-        return Ignored(message.reason, noteworthy=True) if call is None else ReplyUnreadable(call, message.reason)
-
-    def _refuse_unread(self, reply: ErrorResponse) -> Event:
-        """Rule on a message that could not be read as a request: it gets ``reply``, where we may write replies."""
-        if self._never_replies:
-            return Ignored(f"what cannot be read, or not be taken: {reply.message}", noteworthy=True)
+        reply = message.reply
+        if reply is None:
+            call = None if message.settles is None else self._outbound.pop(message.settles, None)
+            return Unread(message.reason) if call is None else ReplyUnreadable(call, message.reason)
+        if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
+            # A server that prints to its output does not read while it does. Answers would fill its input, and
+            # both sides wait for ever. Only a request that was too long for us has somebody who waits for the answer.
+            return Unread(message.reason)
         return Refused(reply)
 
     @property
@@ -136,7 +136,7 @@ class ConnectionState(RequestTables):
     def _receive_batch(self, batch: Batch) -> Event:
         # Batches were legal until 2025-03-26 (MUST be received there) and gone with 2025-06-18.
         if self.revision is None or not self.revision.batches:
-            return self._refuse_unread(ErrorResponse(None, INVALID_REQUEST, _NO_BATCHES))
+            return self._receive_unreadable(Unreadable(_NO_BATCHES, ErrorResponse(None, INVALID_REQUEST, _NO_BATCHES)))
         return BatchReceived(tuple(self._receive_member(member) for member in batch.members))
 
     def _receive_member(self, member: Message | Unreadable) -> Event:

@@ -24,6 +24,7 @@ __all__ = [
     "ResultReceived",
     "StreamCancelled",
     "StreamReceived",
+    "Unread",
 ]
 
 
@@ -100,6 +101,13 @@ class ReplyUnreadable:
 
 
 @value
+class Unread:
+    """What arrived was no message, and is owed no reply."""
+
+    reason: str
+
+
+@value
 class Refused:
     """The message broke a rule, and the peer is owed ``reply``. Nothing else happened."""
 
@@ -132,6 +140,7 @@ Event: TypeAlias = (
     | ResultReceived
     | ErrorReceived
     | ReplyUnreadable
+    | Unread
     | Refused
     | Ignored
     | BatchReceived

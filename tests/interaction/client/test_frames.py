@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import logging
 import resource
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
-from tests.interaction.client.raw import RawPeer, RawServer, scripted, text_of
+from tests.interaction.client.raw import RawPeer, RawServer, methods_in, scripted, text_of
 from tests.patience import PATIENCE
 
-from trio_mcp import Limits, ProtocolViolation, open_stdio
+from trio_mcp import (
+    Limits,
+    MemberDescription,
+    ProtocolViolation,
+    UnreadableMessage,
+    open_group,
+    open_memory,
+    open_stdio,
+    proxy,
+)
 from trio_mcp.client.opening import open_client
 
 
@@ -42,9 +53,9 @@ async def test_std_07_a_line_that_is_no_message_is_reported_and_the_next_is_hand
 
     async with scripted(script) as (channel, peer), open_client(channel) as client:
         assert text_of(await client.call_tool("any")) == "done"
-    told = [message for message in peer.wire if "error" in message and message.get("id") is None]
-    noted = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert told or noted
+        assert client.unreadable_messages == 1
+    assert not [message for message in peer.wire if "error" in message], "it is never answered"
+    assert [record for record in caplog.records if record.levelno == logging.WARNING]
     assert all(record.levelno <= logging.WARNING for record in caplog.records)
 
 
@@ -62,7 +73,103 @@ async def test_std_07_over_a_real_pipe(tmp_path: Path) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:
             assert text_of(await client.call_tool("any")) == "done"
-    assert {message["error"]["code"] for message in raw.wire if "error" in message} == {-32700}
+            assert client.unreadable_messages == 3
+    assert methods_in(raw.wire) == ["initialize", "notifications/initialized", "tools/call"]
+    assert len(raw.wire) == 3, "nothing of it was answered"
+
+
+PRINTS = r"""
+opened()
+call = until("tools/call")
+for number in range(20_000):
+    write(b"working on item %d of 20000, and reading nothing meanwhile\n" % number)
+text(call)
+"""
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_server_that_prints_while_it_works_and_reads_nothing_is_waited_for(tmp_path: Path, era: Any) -> None:
+    raw = RawServer(tmp_path, PRINTS)
+    told: list[UnreadableMessage] = []
+    with trio.fail_after(PATIENCE):
+        async with open_stdio(raw.command, era=era, on_unreadable=told.append) as client:
+            assert text_of(await client.call_tool("any")) == "done"
+            assert client.unreadable_messages == 20_000
+    assert [message.text for message in told[:1]] == ["working on item 0 of 20000, and reading nothing meanwhile"]
+    assert "not JSON" in told[0].reason
+    assert len(told) == 20_000
+
+
+async def test_a_member_of_a_group_prints_and_the_group_is_told(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, r'handshake(); write(b"stray\n"); result(until("ping"), {})')
+    told: list[UnreadableMessage] = []
+    members = {"chatty": MemberDescription(raw.command, options={"era": "legacy", "on_unreadable": told.append})}
+    with trio.fail_after(PATIENCE):
+        async with open_group(members) as group:
+            client = await group.client("chatty")
+            await client.ping()
+            assert client.unreadable_messages == 1
+    assert [message.text for message in told] == ["stray"]
+
+
+async def test_the_server_behind_a_proxy_prints_and_is_not_answered(tmp_path: Path) -> None:
+    raw = RawServer(tmp_path, r'opened(); call = until("tools/call"); write(b"stray\n"); text(call)')
+    told: list[UnreadableMessage] = []
+    behind = proxy(partial(open_stdio, raw.command, on_unreadable=told.append))
+    with trio.fail_after(PATIENCE):
+        async with open_memory(behind, era="legacy") as client:
+            assert text_of(await client.call_tool("any")) == "done"
+    assert [message.text for message in told] == ["stray"]
+    assert not [message for message in raw.wire if "error" in message]
+
+
+async def test_a_callback_that_fails_costs_neither_the_call_nor_the_next_line(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.write("stray")
+        await peer.write("é" * 5000)
+        await peer.text(call)
+
+    told: list[str] = []
+
+    def fails(message: UnreadableMessage) -> None:
+        told.append(message.text)
+        raise OSError("no space left on device")
+
+    async with scripted(script) as (channel, _), open_client(channel, on_unreadable=fails) as client:
+        assert text_of(await client.call_tool("any")) == "done"
+    assert told == ["stray", "é" * 1000]
+    assert "no space left on device" in caplog.text
+
+
+async def test_a_callback_for_what_is_unreadable_is_a_plain_function(tmp_path: Path) -> None:
+    async def asynchronous(message: UnreadableMessage) -> None: ...
+
+    with pytest.raises(ValueError, match="on_unreadable is called while reading, so write it with def"):
+        async with open_stdio(RawServer(tmp_path).command, on_unreadable=asynchronous):  # type: ignore[arg-type]
+            pass
+
+
+async def test_a_question_that_is_too_long_is_refused_under_its_id_by_a_legacy_client(tmp_path: Path) -> None:
+    """It is no junk: somebody waits for its answer."""
+    raw = RawServer(
+        tmp_path,
+        """
+        handshake()
+        call = until("tools/call")
+        request("q", "roots/list", {"_meta": {"x": "x" * 100_000}})
+        assert read()["id"] == "q"
+        text(call)
+        """,
+    )
+    with trio.fail_after(PATIENCE):
+        async with open_stdio(raw.command, era="legacy", limits=Limits(max_message_bytes=10_000)) as client:
+            assert text_of(await client.call_tool("any")) == "done"
+            assert client.unreadable_messages == 0
+    assert raw.wire[-1]["error"]["code"] == -32600
 
 
 async def test_a_modern_client_writes_no_reply_whatever_comes_over_a_real_pipe(tmp_path: Path) -> None:
@@ -150,9 +257,9 @@ async def test_std_08_a_line_beyond_the_limit_is_skipped_without_being_kept(tmp_
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             assert text_of(await client.call_tool("any")) == "after the flood"
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+            assert client.unreadable_messages == 1
     assert grown < 20 * 1024  # KiB
-    [refusal] = [message for message in raw.wire if "error" in message]
-    assert (refusal["id"], refusal["error"]["code"]) == (None, -32600)
+    assert not [message for message in raw.wire if "error" in message]
 
 
 async def test_a_reply_beyond_the_limit_fails_its_call(tmp_path: Path) -> None:
