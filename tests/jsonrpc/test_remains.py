@@ -62,7 +62,10 @@ def test_a_request_that_is_not_json_is_a_parse_error_under_its_id(value: bytes) 
         (b'{"id":5,"error":{"code"', Remains(5, is_request=False, is_reply=True)),
         (b'{"result":{"id":5', Remains(None, is_request=False, is_reply=True)),
         (b'{"result":"\\"id\\":5', Remains(None, is_request=False, is_reply=True)),
-        (b'{"result":[]],"id":5}', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":[]],"id":5}', Remains(5, is_request=False, is_reply=True)),
+        (b'{"result":"say "hi","jsonrpc":"2.0","id":"a\\\\"}', Remains("a\\", is_request=False, is_reply=True)),
+        (b'{"result":{"id":5},"id":', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":"x,\\"id\\":5}', Remains(None, is_request=False, is_reply=True)),
         (b'{"result":{},"id":1,"id":2}', Remains(2, is_request=False, is_reply=True)),
         (b'{"result":{},"method":"x","id":3}', Remains(3, is_request=True, is_reply=False)),
         *(
@@ -73,6 +76,41 @@ def test_a_request_that_is_not_json_is_a_parse_error_under_its_id(value: bytes) 
 )
 def test_members_count_up_to_where_the_line_makes_no_sense(line: bytes, remains: Remains) -> None:
     assert remains_of(line) == remains
+
+
+LONG = b'{"id":9,"method":"x","text":",\\"id\\":8,"},' * 10_000
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "remains"),
+    [
+        (b'{"result":[', b'],"jsonrpc":"2.0","id":7}', Remains(7, is_request=False, is_reply=True)),
+        (b'{"jsonrpc":"2.0","result":[', b'] , "id" : "7" } ', Remains("7", is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"id":7,"jsonrpc":"2.0","x":null}', Remains(7, is_request=False, is_reply=True)),
+        (b'{"result":"', b'","id":7}', Remains(7, is_request=False, is_reply=True)),
+        (b'{"error":{"code":1,"message":"', b'"},"id":7}', Remains(7, is_request=False, is_reply=True)),
+        (b'{"method":"x","params":[', b'],"jsonrpc":"2.0","id":7}', Remains(7, is_request=True, is_reply=False)),
+        (b'{"params":[', b'],"id":7,"method":"x"}', Remains(7, is_request=True, is_reply=False)),
+        (b'{"id":3,"result":[', b'],"x":7}', Remains(3, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"x":{"id":7}}', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":{"x":[', b'],"id":7}}', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"x":",\\"id\\":7,\\"y\\":\\"z"}', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"x":"\\\\","id":7}', Remains(7, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"id":7', Remains(None, is_request=False, is_reply=True)),
+        (b'{"result":[', b'],"id":7} x', Remains(None, is_request=False, is_reply=True)),
+        (b"no JSON [", b'],"id":7,"result":1}', NOTHING),
+    ],
+)
+def test_of_a_long_line_both_ends_count(head: bytes, tail: bytes, remains: Remains) -> None:
+    inside = LONG.replace(b'"', b'\\"') if head.endswith(b'"') else LONG
+    line = head + inside + tail
+    assert remains_of(line[:65536], line[-65536:]) == remains
+
+
+@given(st.binary(max_size=60))
+def test_any_end_can_be_looked_at(tail: bytes) -> None:
+    remains_of(b'{"result":[', tail)
+    remains_of(b'{"result":[', tail + b',"id":7}')
 
 
 @pytest.mark.parametrize(
@@ -91,6 +129,8 @@ def test_a_flood_costs_no_more_than_a_look_at_it(flood: bytes) -> None:
     for begin in (b"{", b'{"result":[', b'{"result":"'):
         used = time.process_time()
         remains_of(begin + flood)
+        remains_of(begin, flood)
+        remains_of(begin, flood + b',"id":7}')
         assert time.process_time() - used < 2  # some 0.06 s
 
 

@@ -13,7 +13,15 @@ from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Resp
 from trio_mcp.spec.errors import MethodUnavailable
 from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.state.connection_state import ConnectionState
-from trio_mcp.state.events import ErrorReceived, Ignored, ProgressReceived, ReplyUnreadable, ResultReceived, Unread
+from trio_mcp.state.events import (
+    AnswerLost,
+    ErrorReceived,
+    Ignored,
+    ProgressReceived,
+    ReplyUnreadable,
+    ResultReceived,
+    Unread,
+)
 from trio_mcp.state.requests import OutboundRequest
 
 # Opening
@@ -133,6 +141,25 @@ def test_a_reply_that_makes_no_sense_leaves_the_waiter_waiting_for_the_true_one(
     assert client.receive(Response(call.id, {})) == ResultReceived(call, {})
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"result":{"content":',
+        b'{"jsonrpc":"2.0","id":1.0,"result":{"content":',
+        b'{"error":{"code":1,"message":"\\udc00"},"jsonrpc":"2.0"}',
+    ],
+)
+def test_an_answer_that_cannot_be_read_and_names_nobody_may_be_that_of_any_request_but_of_a_stream(
+    client: ConnectionState, call: OutboundRequest, line: bytes
+) -> None:
+    other = client.open_request("ping", LATEST_LEGACY)
+    client.open_request("subscriptions/listen", LATEST_MODERN)
+    event = client.receive(decode(line))
+    assert isinstance(event, AnswerLost)
+    assert event.requests == (call, other)
+    assert len(client.outbound) == 3, "it is not decided here"
+
+
 def test_an_error_that_names_no_request_is_reported(client: ConnectionState) -> None:
     event = client.receive(ErrorResponse(None, -32700, "Parse error"))
     assert isinstance(event, Ignored)
@@ -218,15 +245,15 @@ def test_a_lost_connection_fails_every_request_once(client: ConnectionState) -> 
 def test_a_reply_that_cannot_be_read_settles_whom_it_names_once() -> None:
     client = client_of(LATEST_LEGACY)
     first, second = (client.open_request("ping", LATEST_LEGACY) for _ in range(2))
-    event = client.receive(Unreadable("not JSON", None, second.id))
+    event = client.receive(Unreadable("not JSON", None, second.id, is_answer=True))
     assert event == ReplyUnreadable(second, "not JSON")
     assert client.outbound == (first,)
     assert isinstance(client.receive(Response(second.id, {})), Ignored)
 
 
-@pytest.mark.parametrize("settles", [None, 99, "1"])
-def test_a_reply_that_cannot_be_read_and_names_nobody_is_reported(settles: Any) -> None:
+@pytest.mark.parametrize("settles", [99, "1"])
+def test_a_reply_that_cannot_be_read_and_names_nobody_in_flight_is_reported(settles: Any) -> None:
     client = client_of(LATEST_LEGACY)
     call = client.open_request("ping", LATEST_LEGACY)
-    assert client.receive(Unreadable("not JSON", None, settles)) == Unread("not JSON")
+    assert client.receive(Unreadable("not JSON", None, settles, is_answer=True)) == Unread("not JSON")
     assert client.outbound == (call,)

@@ -76,11 +76,16 @@ async def test_a_line_beyond_the_limit_is_skipped_and_reported_once(chunk: int) 
     assert await lines_of(chunks, limit=10) == [b"a" * 10, told[0], told[1], b"d", told[2]]
 
 
-async def test_of_a_line_that_is_skipped_no_more_than_its_head_is_kept() -> None:
-    channel = LineChannel(Chunks([b'{"id":1,' + b"x" * 1_000_000 + b"\n"]), 100_000)
+@pytest.mark.parametrize("size", [1, 7, 65536, 1_000_000])
+@pytest.mark.parametrize("end", [b"\n", b""])
+async def test_of_a_line_that_is_skipped_no_more_than_both_ends_are_kept(size: int, end: bytes) -> None:
+    text = b'{"id":1,' + b"x" * 300_000 + b',"jsonrpc":"2.0"}'
+    channel = LineChannel(Chunks([(text + end)[at : at + size] for at in range(0, len(text + end), size)]), 100_000)
     with pytest.raises(UnreadableFrame) as caught:
         await channel.receive()
-    assert (caught.value.head[:8], len(caught.value.head)) == (b'{"id":1,', 65536)
+    assert (caught.value.head, caught.value.tail) == (text[:65536], text[-65536:])
+    with pytest.raises(trio.EndOfChannel):
+        await channel.receive()
 
 
 @given(

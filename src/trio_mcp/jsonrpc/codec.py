@@ -24,7 +24,7 @@ from .messages import (
     Unreadable,
     is_request_id,
 )
-from .remains import remains_of
+from .remains import Remains, remains_of
 
 __all__ = [
     "canonical_value",
@@ -58,7 +58,8 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
         data = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        return _unreadable(line, f"not JSON: {reason}", PARSE_ERROR, "Parse error: the message is not JSON in UTF-8")
+        owed = "Parse error: the message is not JSON in UTF-8"
+        return _unreadable(remains_of(line), f"not JSON: {reason}", PARSE_ERROR, owed)
     if type(data) is dict:
         return _classify(cast("dict[str, Any]", data), len(line))
     if type(data) is list:
@@ -66,15 +67,16 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
     return _invalid("a message is a JSON object")
 
 
-def skipped(head: bytes | bytearray, reason: str) -> Unreadable:
-    """A message that is not read, for ``reason``; ``head`` is what is known of its beginning."""
-    return _unreadable(head, reason, INVALID_REQUEST, f"Invalid request: {reason}", too_long=True)
+def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
+    """Return what is owed for a message that is too long to be read, which is the ``reason``, and of which no more is
+    known than its ``head`` and its ``tail``."""
+    remains = remains_of(head, tail)
+    return _unreadable(remains, reason, INVALID_REQUEST, f"Invalid request: {reason}", too_long=True)
 
 
-def _unreadable(line: bytes | bytearray, reason: str, code: int, message: str, *, too_long: bool = False) -> Unreadable:
-    remains = remains_of(line)
+def _unreadable(remains: Remains, reason: str, code: int, message: str, *, too_long: bool = False) -> Unreadable:
     if remains.is_reply:
-        return Unreadable(reason, None, remains.id)
+        return Unreadable(reason, None, remains.id, is_answer=True)
     owed = ErrorResponse(remains.id if remains.is_request else None, code, message)
     return Unreadable(reason, owed, too_long=too_long)
 

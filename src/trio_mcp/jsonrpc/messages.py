@@ -74,14 +74,15 @@ class ErrorResponse:
 class Unreadable:
     """What arrived was no message.
 
-    ``reply`` is the error owed to the peer, or `None` where it was a reply itself: those are reported and
-    ignored, since an answer to an answer could go on for ever. ``settles`` is what that one was an answer to, where
-    no JSON could be read, but this could: nothing else will come for it.
+    ``reply`` is the error owed to the peer, or `None` where it was a reply itself, since an answer to an answer could
+    go on for ever. ``is_answer``: it was surely the answer to a request, and nothing else will come for that;
+    ``settles`` is its id, where that could be read.
     """
 
     reason: str
     reply: ErrorResponse | None
     settles: RequestId | None = None
+    is_answer: bool = False
     too_long: bool = False
     """It was not read because of its length alone, and may well be what it begins as."""
 

@@ -1,7 +1,9 @@
-"""Remains: what can still be read of a line that is not JSON, so that nobody waits for its answer for ever.
+"""Remains: what can still be read of a line that is not JSON, or too long, so that nobody waits for its answer for
+ever.
 
 Such lines come from healthy peers, too: a text that was cut in the middle of a character, a number that is too large,
-an object that is nested too deeply.
+an object that is nested too deeply. They are read from the start, and where no id is found on the way, as in those that
+say ``{"result": …, "jsonrpc": "2.0", "id": 7}``, from the end.
 """
 
 from __future__ import annotations
@@ -28,6 +30,15 @@ _SCALAR: Final = re.compile(_STRING + rb'|[^\s",:\[\]{}]++', re.DOTALL)
 _BRACKETS: Final = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+([\[{]++|[\]}]++)", re.DOTALL)
 _NEXT: Final = re.compile(rb"\s*+,")
 
+_LOOKED_AT: Final = 65536
+"""Bytes of the end that are looked at."""
+_REVERSED_STRING: Final = rb'"(?:[^"]++|"(?=\\))*+"'
+"""Read backwards, a quote inside of a string is one that a backslash follows; none stands before the first quote."""
+_REVERSED_END: Final = re.compile(rb"\s*+\}")
+_REVERSED_MEMBER: Final = re.compile(
+    rb"\s*+(" + _REVERSED_STRING + rb'|[^\s",:\[\]{}]++)\s*+:\s*+(' + _REVERSED_STRING + rb")", re.DOTALL
+)
+
 
 @value
 class Remains:
@@ -42,8 +53,12 @@ class Remains:
 NOTHING: Final = Remains(None, is_request=False, is_reply=False)
 
 
-def remains_of(line: bytes | bytearray) -> Remains:
-    """Look through ``line`` from its start, in bounded time and without recursion, up to where it makes no sense."""
+def remains_of(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Remains:
+    """Look through ``line`` from its start, in bounded time and without recursion, up to where it makes no sense, and
+    then from its end for an id. ``tail`` is how it ends, where ``line`` is no more than its beginning.
+
+    Behind the last bracket before the end, members are those of the outermost object, if the line is whole.
+    """
     start = _START.match(line)
     if start is None:
         return NOTHING
@@ -53,6 +68,12 @@ def remains_of(line: bytes | bytearray) -> Remains:
         names.add(name)
         if name == b'"id"':
             request_id = _id_in(text)
+    if request_id is None:
+        for name, text in _last_members(tail or line):
+            if tail:
+                names.add(name)
+            if name == b'"id"' and request_id is None:
+                request_id = _id_in(text)
     is_request = b'"method"' in names
     is_reply = not is_request and (b'"result"' in names or b'"error"' in names)
     return Remains(request_id, is_request, is_reply)
@@ -83,6 +104,15 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
         if following is None:
             return
         at = following.end()
+
+
+def _last_members(line: bytes | bytearray) -> Iterator[tuple[bytes, bytes]]:
+    """Names and values at the end of ``line``, the last one first, up to the first array or object."""
+    text = line[-_LOOKED_AT:][::-1]
+    found = _REVERSED_END.match(text)
+    while found is not None and (member := _REVERSED_MEMBER.match(text, found.end())):
+        yield bytes(member[2][::-1]), bytes(member[1][::-1])
+        found = _NEXT.match(text, member.end())
 
 
 def _id_in(text: bytes | None) -> RequestId | None:

@@ -71,13 +71,23 @@ class RoundTrips:
 
 class Call(Owner):
     """The mailbox of one request of ours: its progress, then its end. ``backlog`` keeps the progress, where anybody
-    listens.
+    listens. ``deadline`` is when its caller leaves it at the latest, on trio's clock.
 
     The caller's own task empties it, so that callbacks run where the caller can see their exceptions and
     cancel them.
     """
 
-    __slots__ = ("_items", "_limits", "_on_progress", "_waiting", "end", "ended", "on_notification", "request")
+    __slots__ = (
+        "_items",
+        "_limits",
+        "_on_progress",
+        "_waiting",
+        "end",
+        "ended",
+        "limited",
+        "on_notification",
+        "request",
+    )
 
     def __init__(
         self,
@@ -85,6 +95,7 @@ class Call(Owner):
         on_progress: OnProgress | None,
         backlog: Backlog[Progress] | None,
         on_notification: OnNotification | None = None,
+        deadline: float = inf,
     ) -> None:
         super().__init__()
         self.request = request
@@ -97,6 +108,8 @@ class Call(Owner):
         """Who gets what comes on the stream that the request opened."""
         self._on_progress = on_progress
         limits = call_limits()
+        self.limited = deadline < inf or bool(limits)
+        """Whether it ends by itself when nothing comes."""
         self._limits = tuple(limit for limit in limits if limit.renewed) if limits else ()
         self._items = backlog
         self._waiting = Sleeper()

@@ -34,13 +34,15 @@ class ConnectionLost(MCPError):
 class UnreadableFrame(Exception):
     """One message could not be read, because it was too long for example. The channel goes on.
 
-    The peer is told the ``reason``. ``head`` is how the message began: who waits for it may be found there.
+    The peer is told the ``reason``. ``head`` and ``tail`` are how the message began and ended: who waits for it may be
+    found there.
     """
 
-    def __init__(self, reason: str, head: bytes | bytearray = b"") -> None:
+    def __init__(self, reason: str, head: bytes | bytearray = b"", tail: bytes | bytearray = b"") -> None:
         super().__init__(reason)
         self.reason = reason
         self.head = head
+        self.tail = tail
 
 
 class MessageChannel(ABC):

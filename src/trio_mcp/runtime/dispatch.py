@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..jsonrpc.errors import PeerError, ProtocolViolation
+from ..jsonrpc.errors import PeerError
 from ..spec.converters import structure
 from ..spec.notifications import ProgressParams
 from ..state import events
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .handler import RequestHandler
     from .inbound import Inbound
     from .notifications import NotificationQueue
+    from .outbound import Outbound
 
 __all__ = ["Dispatch", "OnUnreadable"]
 
@@ -41,12 +42,14 @@ class Dispatch:
     def __init__(
         self,
         inbound: Inbound,
+        outbound: Outbound,
         told: NotificationQueue,
         changes: NotificationQueue,
         handler: RequestHandler,
         on_unreadable: OnUnreadable | None,
     ) -> None:
         self._inbound = inbound
+        self._outbound = outbound
         self._told = told
         self._changes = changes
         self._handler = handler
@@ -75,8 +78,7 @@ class Dispatch:
                 error = PeerError(event.error.code, event.error.message, event.error.data)
                 event.request.waiter.settle(Settled(None, error, self._told.received))
             case events.ReplyUnreadable():
-                violation = ProtocolViolation(f"{event.request.method.name}: the answer cannot be read: {event.reason}")
-                event.request.waiter.settle(Settled(None, violation, self._told.received))
+                self._outbound.unreadable_answer(event.request, event.reason)
             case events.StreamReceived():
                 call: Call = event.request.waiter
                 if call.on_notification is not None:
@@ -88,6 +90,9 @@ class Dispatch:
                 self._progressed(event, _share(line, batch))
             case events.CancelReceived():
                 self._inbound.cancel_received(event)
+            case events.AnswerLost():
+                self._unread(event.reason, line)
+                self._outbound.answer_lost(event.requests, event.reason)
             case events.Unread():
                 self._unread(event.reason, line)
             case events.Ignored():

@@ -105,7 +105,7 @@ class DuplexChannel:
         replies = Replies({} if server_info is None else server_info, expose_errors=expose_errors)
         self._inbound = Inbound(self.wiring, handler, replies, self.outbound.request, tracer)
         self._notices = Notices(self.outbox)
-        self._dispatch = Dispatch(self._inbound, self._told, self._changes, handler, on_unreadable)
+        self._dispatch = Dispatch(self._inbound, self.outbound, self._told, self._changes, handler, on_unreadable)
         self._drain_timeout = limits.drain_timeout
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
@@ -280,7 +280,7 @@ class DuplexChannel:
                 try:
                     line = await receive()
                 except UnreadableFrame as error:
-                    act(state.receive(skipped(error.head, error.reason)), error.head)
+                    act(state.receive(skipped(error.head, error.tail, error.reason)), error.head)
                 else:
                     act(state.receive(decode(line, max_batch=max_batch)), line)
                 if outbox.size > _READING_MARKS * outbox.high_water:

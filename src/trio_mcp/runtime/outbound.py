@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ..jsonrpc.codec import frame_notification, frame_request
-from ..jsonrpc.errors import MCPError, NotSerializable
+from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation
 from ..spec.input_required import asks_for_input
 from ..spec.meta import PROGRESS_TOKEN
 from .backlog import Backlog
@@ -22,11 +22,12 @@ from .request_scope import current_request
 from .time_limits import last_deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from ..jsonrpc.messages import RequestId
     from ..spec.revisions import Revision
     from ..state.connection_state import ConnectionState
+    from ..state.requests import OutboundRequest
     from .limits import Limits
     from .notifications import NotificationQueue
     from .outbox import Outbox
@@ -77,11 +78,13 @@ class Outbound:
                 await self._outbox.room(REQUEST_MARKS)
         if self.over is not None:
             raise _again(self.over)
+        deadline = last_deadline()
         if self._tell_deadlines:
-            params = with_remaining(method, params, last_deadline())
+            params = with_remaining(method, params, deadline)
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params)
-        call = Call(request, on_progress, None if on_progress is None else self._backlog(), on_notification)
+        backlog = None if on_progress is None else self._backlog()
+        call = Call(request, on_progress, backlog, on_notification, deadline)
         try:
             params = _carrying_trace(params) if span is None else span.params
             if call.wants_progress:
@@ -157,6 +160,33 @@ class Outbound:
                 self._waiting.discard(scope)
         if self.over is not None:
             raise _again(self.over)
+
+    def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
+        """Fail ``request``, which was answered with what cannot be read."""
+        self._violated(request, f"the answer cannot be read: {reason}")
+
+    def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
+        """One of ``requests``, which are in flight, was answered with what cannot be read; nobody knows which.
+
+        Where only one of them was sent, it is that one. Else each call that has no time limit is given up, since it
+        might wait for ever, and the peer is told so; those that have one go on.
+        """
+        sent = [request for request in requests if not request.waiter.segments]
+        if len(sent) == 1:
+            self._state.abandon(sent[0])
+            self.unreadable_answer(sent[0], reason)
+            return
+        for request in sent:
+            if not request.waiter.limited:
+                told = self._state.abandon(request)
+                error = self._violated(request, f"an answer, maybe to this, cannot be read: {reason}")
+                if told:
+                    self._send_cancel(request.id, error)
+
+    def _violated(self, request: OutboundRequest, what: str) -> ProtocolViolation:
+        violation = ProtocolViolation(f"{request.method.name}: {what}")
+        request.waiter.settle(Settled(None, violation, self._notifications.received))
+        return violation
 
     def fail_all(self, error: ConnectionLost) -> None:
         """No reply will ever come: all that wait get ``error``, and so does whoever asks from now on."""

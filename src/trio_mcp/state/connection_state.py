@@ -46,6 +46,7 @@ from ..spec.meta import (
 from ..spec.methods import METHODS, Method
 from ..spec.revisions import LATEST_LEGACY, Revision, negotiate, notifications_of, requests_of
 from .events import (
+    AnswerLost,
     BatchReceived,
     CancelReceived,
     ErrorReceived,
@@ -119,9 +120,10 @@ class ConnectionState(RequestTables):
 
     def _receive_unreadable(self, message: Unreadable) -> Event:
         reply = message.reply
+        if message.is_answer:
+            return self._receive_bad_answer(message)
         if reply is None:
-            call = None if message.settles is None else self._outbound.pop(message.settles, None)
-            return Unread(message.reason) if call is None else ReplyUnreadable(call, message.reason)
+            return Unread(message.reason)
         if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
             # A server that prints to its output does not read while it does. Answers would fill its input, and
             # both sides wait for ever. Only a request that was too long for us has somebody who waits for the answer.
@@ -132,6 +134,13 @@ class ConnectionState(RequestTables):
     def _never_replies(self) -> bool:
         """2026-07-28 stdio, Sending Messages: the client MUST NOT write responses."""
         return self.role == "client" and self.revision is not None and not self.revision.server_requests
+
+    def _receive_bad_answer(self, answer: Unreadable) -> Event:
+        if answer.settles is not None:
+            call = self._outbound.pop(answer.settles, None)
+            return Unread(answer.reason) if call is None else ReplyUnreadable(call, answer.reason)
+        calls = tuple(call for call in self._outbound.values() if not call.method.streams)
+        return AnswerLost(calls, answer.reason) if calls else Unread(answer.reason)
 
     def _receive_batch(self, batch: Batch) -> Event:
         # Batches were legal until 2025-03-26 (MUST be received there) and gone with 2025-06-18.

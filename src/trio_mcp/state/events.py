@@ -11,6 +11,7 @@ from ..spec.revisions import Revision
 from .requests import InboundRequest, OutboundRequest
 
 __all__ = [
+    "AnswerLost",
     "BatchReceived",
     "CancelReceived",
     "ErrorReceived",
@@ -101,6 +102,14 @@ class ReplyUnreadable:
 
 
 @value
+class AnswerLost:
+    """One of ``requests`` of ours was answered with what cannot be read, and nobody knows which of them."""
+
+    requests: tuple[OutboundRequest, ...]
+    reason: str
+
+
+@value
 class Unread:
     """What arrived was no message, and is owed no reply."""
 
@@ -140,6 +149,7 @@ Event: TypeAlias = (
     | ResultReceived
     | ErrorReceived
     | ReplyUnreadable
+    | AnswerLost
     | Unread
     | Refused
     | Ignored

@@ -15,6 +15,7 @@ __all__ = ["ByteStream", "LineChannel"]
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 65536
 _HEAD = 65536
+_TAIL = 65536
 
 
 class ByteStream(Protocol):
@@ -34,7 +35,8 @@ class ByteStream(Protocol):
 class LineChannel(MessageChannel):
     """Messages as lines of UTF-8, separated by ``\\n`` or ``\\r\\n``; blank lines and a leading BOM mean nothing.
 
-    A line of more than ``max_message_bytes`` is skipped without being kept, and reported once.
+    A line of more than ``max_message_bytes`` is skipped without being kept, and reported once: an object at its end,
+    where its id may stand, all else at once.
     """
 
     def __init__(self, stream: ByteStream, max_message_bytes: int) -> None:
@@ -45,8 +47,9 @@ class LineChannel(MessageChannel):
         """Whole lines that were not received yet, the next one last."""
         self._unfinished = bytearray()
         """How the line after those begins."""
-        self._skipping = False
-        """That line was reported as too long, and is dropped as it comes."""
+        self._head: bytearray | None = None
+        """How that line begins, where it is too long: then the former is no more than its last bytes so far. Empty,
+        where it was reported already."""
         self._first = True
         self._ended = False
 
@@ -73,22 +76,23 @@ class LineChannel(MessageChannel):
             if line.startswith(_BOM):
                 line = line[len(_BOM) :]
         if len(line) > self._max:
-            raise self._too_long(line[:_HEAD])
+            raise self._too_long(line[:_HEAD], line[-_TAIL:])
         return line if line and not line.isspace() else None
 
     def _bound_unfinished(self) -> None:
         bom = len(_BOM) if self._first and self._unfinished.startswith(_BOM) else 0
-        if self._skipping:
-            self._unfinished.clear()
-        elif len(self._unfinished) - bom > self._max:
-            head = self._unfinished[bom:_HEAD]
-            self._unfinished.clear()
+        if self._head is None and len(self._unfinished) - bom > self._max:
+            head = self._unfinished[bom : bom + _HEAD]
             self._first = False
-            self._skipping = True
-            raise self._too_long(head)
+            if not head.lstrip().startswith(b"{"):
+                self._head = bytearray()
+                raise self._too_long(head, b"")
+            self._head = head
+        if self._head is not None:
+            del self._unfinished[:-_TAIL]
 
-    def _too_long(self, head: bytes | bytearray) -> UnreadableFrame:
-        return UnreadableFrame(f"a message has at most {self._max} bytes", head)
+    def _too_long(self, head: bytes | bytearray, tail: bytes | bytearray) -> UnreadableFrame:
+        return UnreadableFrame(f"a message has at most {self._max} bytes", head, tail)
 
     async def _fill(self) -> None:
         """Wait for more, while there are no whole lines left."""
@@ -102,15 +106,17 @@ class LineChannel(MessageChannel):
         if not whole:
             self._unfinished += last
             return
-        if self._skipping:
-            self._skipping = False
-            whole[0] = b""
-        elif self._unfinished:
+        if self._unfinished:
             whole[0] = self._unfinished + whole[0]
         whole.reverse()
         self._lines = whole
         if self._unfinished or last:
             self._unfinished = bytearray(last)
+        if self._head is not None:
+            head, self._head = self._head, None
+            end = whole.pop()
+            if head:
+                raise self._too_long(head, end[-_TAIL:])
 
     async def send(self, messages: bytes | bytearray) -> None:
         """See `MessageChannel.send`."""

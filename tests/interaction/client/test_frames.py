@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 import resource
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from tests.interaction.client.raw import RawPeer, RawServer, methods_in, scripted, text_of
+from tests.interaction.client.raw import RawPeer, RawServer, cancels_in, methods_in, scripted, text_of
 from tests.patience import PATIENCE
 
 from trio_mcp import (
+    Client,
     Limits,
     MemberDescription,
     ProtocolViolation,
     UnreadableMessage,
+    fail_after_work,
     open_group,
     open_memory,
     open_stdio,
@@ -277,3 +281,85 @@ async def test_a_reply_beyond_the_limit_fails_its_call(tmp_path: Path) -> None:
                 await client.call_tool("any")
             assert text_of(await client.call_tool("any")) == "done"
     assert not [message for message in raw.wire if "error" in message]
+
+
+TYPESCRIPT = """
+opened()
+asked = [until("tools/call") for _ in range(2)]
+content = [{"type": "text", "text": "x" * 3_000_000}]
+write('{"result":' + json.dumps({"content": content}) + ',"jsonrpc":"2.0","id":%d}' % asked[0]["id"] + chr(10))
+text(asked[1], "the other")
+"""
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_result_beyond_the_limit_whose_id_stands_behind_it_fails_its_call_and_no_other(
+    tmp_path: Path, era: Any
+) -> None:
+    """So does the TypeScript SDK write its replies."""
+    raw = RawServer(tmp_path, TYPESCRIPT)
+    outcomes: list[str] = []
+
+    async def call(client: Client) -> None:
+        try:
+            outcomes.append(text_of(await client.call_tool("any")))
+        except ProtocolViolation as error:
+            outcomes.append(str(error))
+
+    with trio.fail_after(PATIENCE):
+        limits = Limits(max_message_bytes=1 << 20)
+        async with open_stdio(raw.command, era=era, limits=limits) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(call, client)
+            nursery.start_soon(call, client)
+    assert outcomes == ["tools/call: the answer cannot be read: a message has at most 1048576 bytes", "the other"]
+
+
+@pytest.mark.parametrize(
+    "lost",
+    ['{"result":{"content":[', '{"result":{"content":[' + "[]," * 700_000 + '],"jsonrpc":"2.0"}'],
+    ids=["cut", "too long"],
+)
+async def test_an_answer_that_names_nobody_fails_the_only_call_it_can_be_meant_for(tmp_path: Path, lost: str) -> None:
+    raw = RawServer(tmp_path, f"""
+        handshake()
+        call = until("tools/call")
+        request("q", "ping"); until_reply = read()
+        write({lost[:30]!r} + "[]," * {lost.count("[],")} + {lost[-20:]!r} + chr(10))
+        text(until("tools/call"), "next")
+        """)  # fmt: skip
+    with trio.fail_after(PATIENCE):
+        async with open_stdio(raw.command, era="legacy", limits=Limits(max_message_bytes=1 << 20)) as client:
+            with pytest.raises(ProtocolViolation, match="tools/call: the answer cannot be read"):
+                await client.call_tool("any")
+            assert text_of(await client.call_tool("any")) == "next"
+            assert client.unreadable_messages == 1
+    assert "notifications/cancelled" not in methods_in(raw.wire)
+
+
+async def test_an_answer_that_names_nobody_fails_those_that_would_wait_for_ever(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        calls = [await peer.until("tools/call") for _ in range(4)]
+        await peer.write('{"result":{"content":[')
+        await trio.sleep(1)
+        for call in calls:
+            await peer.text(call)
+
+    outcomes: dict[str, str] = {}
+
+    async def call(client: Client, name: str, limit: Callable[[], AbstractContextManager[Any]]) -> None:
+        try:
+            with limit():
+                outcomes[name] = text_of(await client.call_tool(name))
+        except ProtocolViolation as error:
+            outcomes[name] = str(error)
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(call, client, "endless", nullcontext)
+        nursery.start_soon(call, client, "scoped", trio.CancelScope)
+        nursery.start_soon(call, client, "limited", partial(trio.fail_after, 30))
+        nursery.start_soon(call, client, "working", partial(fail_after_work, 30))
+    lost = "tools/call: an answer, maybe to this, cannot be read: not JSON: Input data was truncated"
+    assert outcomes == {"endless": lost, "scoped": lost, "limited": "done", "working": "done"}
+    given_up = {call["id"] for call in peer.wire if call.get("params", {}).get("name") in ("endless", "scoped")}
+    assert set(cancels_in(peer.wire)) == given_up, "the server need not go on with them"

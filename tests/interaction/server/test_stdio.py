@@ -185,6 +185,28 @@ def test_std_08_endless_line_is_skipped_without_being_kept(tmp_path: Path) -> No
         assert sum("error" in m for m in client.messages) == 1
 
 
+def test_an_answer_beyond_the_limit_fails_the_question_whose_id_stands_behind_it(tmp_path: Path) -> None:
+    """So does the TypeScript SDK write its replies."""
+    with serving(
+        tmp_path, limits={"max_message_bytes": 100_000}, revision=LATEST_LEGACY, capabilities={"sampling": {}}
+    ) as client:
+        call = client.call("ask", {"kind": "sampling"})
+        question = client.take(lambda m: m.get("method") == "sampling/createMessage", "the question")
+        client.write(b'{"result":{"content":{"type":"text","text":"' + b"x" * 200_000 + b'"}},"jsonrpc":"2.0",')
+        client.write(b'"id":%d}\n' % question["id"])
+        assert "the answer cannot be read: a message has at most 100000 bytes" in client.text(call)
+        assert client.finish() == 0
+        assert sum("error" in m for m in client.messages) == 0
+
+
+def test_a_request_beyond_the_limit_is_refused_under_the_id_at_its_end(tmp_path: Path) -> None:
+    with serving(tmp_path, limits={"max_message_bytes": 100_000}, revision=LATEST_LEGACY) as client:
+        text = b"x" * 200_000
+        client.write(b'{"method":"ping","params":{"x":"' + text + b'"},"jsonrpc":"2.0","id":"late"}\n')
+        assert client.error("late")["code"] == -32600
+        client.ping()
+
+
 def test_std_08_limit_holds_to_the_byte(tmp_path: Path) -> None:
     with serving(tmp_path, limits={"max_message_bytes": 1000}, revision=LATEST_LEGACY) as client:
         for length, fits in ((1000, True), (1001, False)):
