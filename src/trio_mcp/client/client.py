@@ -83,6 +83,7 @@ class Client:
             workers=workers,
             tracing=settings.tracing,
             tell_deadlines=settings.tell_deadlines,
+            send_cancels=settings.send_cancels,
             on_unreadable=self._unreadable.received,
         )
         self.requests = Requests(self.duplex.outbound, self._answers, self._limits, settings)

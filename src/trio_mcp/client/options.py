@@ -77,6 +77,7 @@ class ClientOptions(TypedDict, total=False):
     revision: str
     connect_timeout: float
     tell_deadlines: bool
+    send_cancels: bool
     probe_timeout: float
     call_timeout: float
     keep_alive: KeepAlive | None
@@ -177,6 +178,10 @@ class ClientSettings:
     tell_deadlines: bool = True
     """Tell the server with each call how many milliseconds are left of the deadline that it is made under
     (``trio-mcp/remainingMs`` in ``_meta``), so that the handler stops even if no cancel gets through."""
+    send_cancels: bool = True
+    """Tell the server when a call or a stream is left. Some servers die of it (``mcp`` 1.9.4 to 1.11.0): ``False`` sends
+    no ``notifications/cancelled`` at all. What is left is given up on this side alone then, and what the server still
+    answers or tells of it is dropped."""
     connect_timeout: float = 60.0
     """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""
     probe_timeout: float = 2.0

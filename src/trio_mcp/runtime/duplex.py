@@ -56,7 +56,7 @@ class DuplexChannel:
     ``may_log``: handlers' log messages may go out. ``server_info``: plain data that results carry where the
     revision says so. ``workers`` bounds the threads of plain ``def`` handlers, also across connections.
     ``tracing``: who is told of requests. ``expose_errors``: the peer is told the text of exceptions of handlers.
-    ``on_unreadable``: who is told of what is no message.
+    ``send_cancels``: leaving a request tells the peer. ``on_unreadable``: who is told of what is no message.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class DuplexChannel:
         seal: Seal | None = None,
         tell_deadlines: bool = True,
         expose_errors: bool = False,
+        send_cancels: bool = True,
         on_unreadable: OnUnreadable | None = None,
     ) -> None:
         self.state = state
@@ -100,7 +101,15 @@ class DuplexChannel:
         self._told = callback_queue(limits, handler.notified, limits.callback_grace)
         self._changes = callback_queue(limits, handler.notified)
         tracer = None if tracing is None else tracing.tracer(channel.network)
-        self.outbound = Outbound(state, self.outbox, self._told, limits, tracer, tell_deadlines=tell_deadlines)
+        self.outbound = Outbound(
+            state,
+            self.outbox,
+            self._told,
+            limits,
+            tracer,
+            tell_deadlines=tell_deadlines,
+            send_cancels=send_cancels,
+        )
         """Where our requests go out; `request` for a single one."""
         replies = Replies({} if server_info is None else server_info, expose_errors=expose_errors)
         self._inbound = Inbound(self.wiring, handler, replies, self.outbound.request, tracer)

@@ -48,6 +48,7 @@ class Outbound:
         tracer: Tracer | None,
         *,
         tell_deadlines: bool = True,
+        send_cancels: bool = True,
     ) -> None:
         self._state = state
         self._outbox = outbox
@@ -55,6 +56,7 @@ class Outbound:
         self._limits = limits
         self._tracer = tracer
         self._tell_deadlines = tell_deadlines
+        self._send_cancels = send_cancels
         self.over: ConnectionLost | None = None
         """Why no reply will ever come any more; `None` while one may."""
         self._waiting: set[trio.CancelScope] = set()
@@ -126,6 +128,8 @@ class Outbound:
         return True
 
     def _send_cancel(self, request_id: RequestId, error: BaseException) -> None:
+        if not self._send_cancels:
+            return
         reason = _cancel_reason(error)
         params = {"requestId": request_id, **({} if reason is None else {"reason": reason})}
         # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
@@ -185,7 +189,7 @@ class Outbound:
 
     def _violated(self, request: OutboundRequest, what: str) -> ProtocolViolation:
         violation = ProtocolViolation(f"{request.method.name}: {what}")
-        request.waiter.settle(Settled(None, violation, self._notifications.received))
+        request.waiter.settle(Settled(None, violation, self._told.received))
         return violation
 
     def fail_all(self, error: ConnectionLost) -> None:
