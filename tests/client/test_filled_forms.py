@@ -23,6 +23,8 @@ NO_FORMS = [
     # Nothing that the specification allows, and something with which a validator might never come to an end.
     {"type": "object", "properties": {"colour": {"$ref": "#/properties/colour"}}},
     {"type": "object", "properties": COLOUR, "$schema": "https://example.com/unknown"},
+    # A schema that takes long to compile.
+    {"type": "object", "properties": COLOUR | {str(number): {"type": "boolean"} for number in range(20_000)}},
 ]
 
 
@@ -91,6 +93,6 @@ async def test_a_form_that_is_declined_need_not_be_filled_in(autojump_clock: obj
     assert await answer_of(SHIRT, ElicitResult("decline")) == {"action": "decline"}
 
 
-@pytest.mark.parametrize("form", NO_FORMS, ids=["of references", "in an unknown dialect"])
+@pytest.mark.parametrize("form", NO_FORMS, ids=["of references", "in an unknown dialect", "for nobody"])
 async def test_what_cannot_be_checked_is_answered_as_the_handler_says(autojump_clock: object, form: Any) -> None:
     assert await answer_of(form, {"colour": 3}) == {"action": "accept", "content": {"colour": 3}}

@@ -49,6 +49,11 @@ def fault(data: Any, kind: Any) -> str:
     return str(caught.value)
 
 
+def test_faults_of_large_data_are_not_all_collected() -> None:
+    assert fault({"messages": [1] * 100_000, "maxTokens": 5}, CreateMessageParams) == "expected an object"
+    assert fault({"messages": [{}] * 100_000, "maxTokens": 5}, CreateMessageParams) == "missing 'role'"
+
+
 # Reading
 
 

@@ -93,6 +93,12 @@ def test_what_is_no_flat_object_is_no_form(schema: Any) -> None:
     assert "a form schema" in refusal(schema)
 
 
+def test_a_form_that_nobody_can_fill_in_is_none() -> None:
+    many: dict[str, Any] = {"type": "string", "enum": ["x"] * 20_000}
+    assert "at most 20000 parts" in refusal(form(wind=many))
+    assert "characters" in refusal(form(wind={"type": "string", "title": "x" * 1_000_001}))
+
+
 @pytest.mark.parametrize("required", [None, "wind", ["sea"], [1], {"wind": True}])
 def test_required_names_fields_of_the_form(required: Any) -> None:
     assert "required" in refusal(form(wind={"type": "string"}) | {"required": required})

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from typing import Any
+
 import pytest
 
 from trio_mcp.spec.schemas import SchemaValidator
@@ -47,3 +51,86 @@ def test_only_the_first_faults_are_told() -> None:
 def test_local_references_are_followed() -> None:
     schema = {"$defs": {"Name": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/Name"}}}
     assert SchemaValidator(schema).faults({"a": 1}) is not None
+
+
+WORDS = {
+    "type": "object",
+    "properties": {"words": {"type": "array", "items": {"type": "string"}}, "mode": {"enum": ["a", "b"]}},
+    "required": ["words"],
+}
+TREE = {
+    "$defs": {
+        "node": {
+            "anyOf": [
+                {"type": "object", "properties": {"sum": {"$ref": "#/$defs/node"}}, "required": ["sum"]},
+                {"type": "object", "properties": {"sum": {"$ref": "#/$defs/node"}, "kind": {"const": "b"}}},
+                {"type": "integer"},
+            ]
+        }
+    },
+    "type": "object",
+    "properties": {"tree": {"$ref": "#/$defs/node"}, "name": {"type": "string"}},
+}
+
+
+PEAK = """
+from pathlib import Path
+from trio_mcp.spec.schemas import SchemaValidator
+
+def peak():
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
+
+validator = SchemaValidator({"properties": {"words": {"type": "array", "items": {"type": "string"}}}})
+value = {"words": [1] * 1_000_000}
+assert validator.faults({"words": 3}), "what is loaded once is loaded"
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+before = peak()
+assert validator.faults(value)
+print(peak() - before)
+"""
+
+
+def test_faults_of_a_large_value_take_no_memory() -> None:
+    megabytes = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True).stdout
+    assert int(megabytes) < 50
+
+
+def test_the_first_fault_of_a_large_value_is_told_with_its_place() -> None:
+    assert SchemaValidator(WORDS).faults({"words": ["a"] * 5000 + [1]}) == '1 is not of type "string" at words[5000]'
+    large = {"words": ["a" * 100_000], "mode": "c"}
+    assert SchemaValidator(WORDS).faults(large) == '"c" is not one of "a" or "b" at mode'
+    assert SchemaValidator(WORDS).faults({"mode": "a", "x": "a" * 100_000}) == '"words" is a required property'
+
+
+def test_what_is_too_large_to_say_why_does_not_fit_all_the_same() -> None:
+    faults = SchemaValidator(WORDS).faults({"words": ["a"] * 100_000 + [1]})
+    assert faults == "a value does not fit the schema, and is too large or too deep to say why at words"
+
+
+def test_a_fault_is_not_quoted_at_any_length() -> None:
+    faults = SchemaValidator({"items": {"type": "integer"}}).faults(["x" * 10_000])
+    assert faults is not None
+    assert len(faults) < 400
+
+
+def test_a_small_value_of_a_schema_that_refers_to_itself_is_told_of_without_trying_all_alternatives() -> None:
+    tree: Any = "wrong"
+    for _ in range(60):  # 2 to the power of 60 ways
+        tree = {"sum": tree}
+    faults = SchemaValidator(TREE).faults({"tree": tree, "name": "x"})
+    assert faults == "a value does not fit the schema, and is too large or too deep to say why at tree"
+    assert SchemaValidator(TREE).faults({"tree": {"sum": 1}, "name": 3}) == '3 is not of type "string" at name'
+
+
+def test_names_of_members_may_hold_anything() -> None:
+    schema = {"properties": {"a/b~c d%": {"type": "array", "items": {"type": "string"}}}}
+    faults = SchemaValidator(schema).faults({"a/b~c d%": [1] * 5000})
+    assert faults == '1 is not of type "string" at a/b~c d%[0]'
+
+
+def test_what_is_nested_without_end_is_a_fault_too() -> None:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    assert "256 levels" in (SchemaValidator({"items": {"type": "array"}}).faults(value) or "")

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import cattrs
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..jsonrpc.extent import MOST_LEVELS, is_small
 from .fields import wire_name
 from .revisions import Revision
 from .shapes import NotExpressible
@@ -23,13 +24,19 @@ __all__ = ["NotExpressible", "structure", "structure_params", "unstructure"]
 
 T = TypeVar("T")
 
+_PARTS: Final = 1000
+_CHARACTERS: Final = 1_000_000
+
 
 def structure(data: Any, kind: type[T]) -> T:
-    """JSON data to an object of ``kind``. Raises `ValueError` with one line per fault, naming its place."""
+    """Make an object of ``kind`` of JSON data. Raises `ValueError` with one line per fault, naming its place; of large
+    data only the first fault is told, without its place."""
     try:
         return _hook_for(kind)(data, kind)
-    except (KeyError, TypeError, ValueError):  # any fault: done again by the converter that says where
-        try:
+    except (KeyError, TypeError, ValueError) as error:
+        if not is_small(data, _PARTS, _CHARACTERS, MOST_LEVELS):
+            raise ValueError(_in_words(error, None)) from None
+        try:  # once more by the converter that says where; it collects all faults, with a traceback each
             return _detailed().structure(data, kind)
         except (TypeError, ValueError, cattrs.BaseValidationError) as error:
             faults = cattrs.transform_error(error, format_exception=_in_words)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
+from ..jsonrpc.extent import MOST_LEVELS, is_small
 from ..jsonrpc.values import value
 from .fields import JSONObject, since
 from .tasks import TaskMetadata
@@ -24,6 +25,9 @@ __all__ = [
     "first_form",
     "with_defaults",
 ]
+
+_MOST_PARTS: Final = 20_000
+_MOST_CHARACTERS: Final = 1_000_000
 
 
 @value
@@ -70,11 +74,13 @@ def check_form_schema(schema: object) -> None:
 
     2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of
     enum strings; nothing nested, and no keyword that the schema of the specification does not list. The
-    error names the field.
+    error names the field. A form is for people, so what none of them could fill in is refused, too.
     """
     if not isinstance(schema, dict):
         raise _bad_form("a form schema is a JSON Schema object")
     form = cast("JSONObject", schema)
+    if not is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS):
+        raise _bad_form(f"a form schema has at most {_MOST_PARTS} parts and {_MOST_CHARACTERS} characters")
     properties = form.get("properties")
     if form.get("type") != "object" or not isinstance(properties, dict):
         raise _bad_form('a form schema has "type": "object" and "properties"')

@@ -7,13 +7,14 @@ expressions run in linear time, so that no schema can hold up the server.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ..jsonrpc.extent import MOST_LEVELS, is_too_deep
 from .fields import JSONObject
+from .schema_faults import SchemaFaults
 
 __all__ = ["SchemaValidator"]
-
-_FAULTS_TOLD = 5
 
 
 class SchemaValidator:
@@ -23,24 +24,23 @@ class SchemaValidator:
     def __init__(self, schema: JSONObject) -> None:
         import jsonschema_rs  # most servers never need it, and it takes its time to load
 
+        def compiled(make: Callable[..., Any]) -> Any:
+            return make(schema, retriever=_never, pattern_options=jsonschema_rs.RegexOptions())
+
         try:
-            self._validator: Any = jsonschema_rs.validator_for(
-                schema, retriever=_never, pattern_options=jsonschema_rs.RegexOptions()
-            )
+            self._validator = compiled(jsonschema_rs.validator_for)
         except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
             raise ValueError(f"not a usable JSON Schema: {str(error).splitlines()[0]}") from None
+        self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
 
     def faults(self, value: Any) -> str | None:
-        """What is wrong with ``value`` in one line, `None` when nothing is."""
-        if self._validator.is_valid(value):
-            return None
-        told: list[str] = []
-        for error in self._validator.iter_errors(value):
-            place = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in error.instance_path)
-            told.append(f"{error.message}" + (f" at {place.removeprefix('.')}" if place else ""))
-            if len(told) == _FAULTS_TOLD:
-                break
-        return "; ".join(told)
+        """Return what is wrong with ``value`` in one line, `None` when nothing is.
+
+        The first few faults are told, and fewer of what is large; see `SchemaFaults`.
+        """
+        if is_too_deep(value):  # the validator recurses
+            return f"there are more than {MOST_LEVELS} levels of nesting"
+        return None if self._validator.is_valid(value) else self._faults.told(value)
 
 
 def _never(uri: str) -> Any:

@@ -1,0 +1,60 @@
+"""The extent of values: how deep they are nested, and how large they are. Nothing here recurses.
+
+A peer says what is decoded, checked and walked through. So these are asked before anything that recurses, or that takes
+more time or memory than the value itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+__all__ = ["MOST_LEVELS", "is_small", "is_too_deep"]
+
+MOST_LEVELS: Final = 256
+"""Arrays and objects inside each other, the outermost included, of what is read and written: the same on every Python.
+What people send has a tenth of that, and the stack has room for it four times."""
+
+_CONTAINERS: Final = frozenset((dict, list, tuple))
+
+
+def is_too_deep(value: Any) -> bool:
+    """Return whether more than `MOST_LEVELS` arrays and objects are inside each other in ``value``."""
+    level: list[Any] = [value] if type(value) in _CONTAINERS else []
+    for _ in range(MOST_LEVELS):
+        if not level:
+            return False
+        level = [
+            item
+            for container in level
+            for item in cast("list[Any]", container.values() if type(container) is dict else container)
+            if type(item) in _CONTAINERS
+        ]
+    return bool(level)
+
+
+def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
+    """Return whether ``value`` has at most so many parts (items and members), characters and levels of nesting.
+
+    Gives up once it knows, so that it takes no longer for more.
+    """
+    level: list[Any] = [value]
+    while level:
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                characters -= len(item)
+            elif isinstance(item, dict | list | tuple):
+                parts -= len(cast("list[Any]", item))
+                if parts < 0 or levels == 0:
+                    return False
+                if isinstance(item, dict):
+                    members = cast("dict[Any, Any]", item)
+                    characters -= sum(len(name) for name in members if isinstance(name, str))
+                    below.extend(members.values())
+                else:
+                    below.extend(cast("list[Any]", item))
+        if characters < 0:
+            return False
+        level = below
+        levels -= 1
+    return True

@@ -1,0 +1,53 @@
+"""How deep and how large values are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trio_mcp.jsonrpc.extent import MOST_LEVELS, is_small, is_too_deep
+
+
+def nested(levels: int, *, objects: bool = False) -> Any:
+    """``levels`` containers inside each other, the innermost empty."""
+    value: Any = {} if objects else []
+    for _ in range(levels - 1):
+        value = {"a": value} if objects else [value]
+    return value
+
+
+@pytest.mark.parametrize("objects", [False, True], ids=["arrays", "objects"])
+def test_the_limit_is_as_deep_as_a_value_may_be(objects: bool) -> None:
+    assert not is_too_deep(nested(MOST_LEVELS, objects=objects))
+    assert is_too_deep(nested(MOST_LEVELS + 1, objects=objects))
+    assert is_too_deep(nested(100_000, objects=objects))
+
+
+def test_tuples_are_arrays() -> None:
+    value: Any = ()
+    for _ in range(MOST_LEVELS):
+        value = (value,)
+    assert is_too_deep(value)
+
+
+def test_a_scalar_has_no_depth() -> None:
+    assert not is_too_deep("x" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("value", "small"),
+    [
+        (["a"] * 10, True),
+        (["a"] * 11, False),
+        (["a" * 20], True),
+        (["a" * 21], False),
+        ({"a" * 21: 1}, False),
+        ([[[]]], True),
+        ([[[[]]]], False),
+        ("a" * 21, False),
+        (3, True),
+    ],
+)
+def test_small_is_what_has_few_parts_characters_and_levels(value: Any, small: bool) -> None:
+    assert is_small(value, parts=10, characters=20, levels=3) is small
