@@ -180,6 +180,15 @@ def thread_sleep(ms: float, ctx: WorkerContext) -> str:
 
 
 @server.tool
+def print_much(ctx: WorkerContext) -> str:
+    """Print in a thread more than a pipe takes."""
+    with journal(ctx, "print_much"):
+        for _ in range(1000):
+            print("x" * 1000)
+    return "printed"
+
+
+@server.tool
 async def progress(
     values: list[int | float | str], ctx: RequestContext, step_ms: float = 0, total: float | None = None
 ) -> str:

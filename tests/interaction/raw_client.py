@@ -284,12 +284,14 @@ def serving(
     wire: Wire | None = None,
     revision: str | None = None,
     capabilities: dict[str, Any] | None = None,
+    stderr_to: int | None = None,
 ) -> Iterator[RawClient]:
     """The fixture server, or ``command``, as a child process in a group of its own.
 
     ``transport`` is ``stdio``, ``websocket``, ``tcp``, or ``bridged``: stdio, through ``trio-mcp bridge``. ``stdio``
     and ``wire``: other descriptors than pipes for the child, and how to reach it through them. With a ``revision``
-    the connection is opened. Whatever happens, no process is left behind.
+    the connection is opened. ``stderr_to``: a descriptor for its standard error, in place of a file. Whatever happens,
+    no process is left behind.
     """
     directory.mkdir(parents=True, exist_ok=True)
     journal, stderr = Journal(directory / "journal"), directory / "stderr"
@@ -299,7 +301,7 @@ def serving(
             command or (BRIDGED if transport == "bridged" else [sys.executable, str(FIXTURE), transport]),
             stdin=subprocess.PIPE if stdio is None else stdio[0],
             stdout=subprocess.PIPE if stdio is None else stdio[1],
-            stderr=errors,
+            stderr=errors if stderr_to is None else stderr_to,
             env=env,
             start_new_session=True,
         )

@@ -179,8 +179,8 @@ class ClientSettings:
     """Tell the server with each call how many milliseconds are left of the deadline that it is made under
     (``trio-mcp/remainingMs`` in ``_meta``), so that the handler stops even if no cancel gets through."""
     send_cancels: bool = True
-    """Tell the server when a call or a stream is left. Some servers die of it (``mcp`` 1.9.4 to 1.11.0): ``False`` sends
-    no ``notifications/cancelled`` at all. What is left is given up on this side alone then, and what the server still
+    """Tell the server when a call or a stream is left. Some servers die of it (``mcp`` 1.9.4 to 1.11.0): ``False``
+    sends no ``notifications/cancelled`` at all. What is left is given up on this side alone then, and what the server still
     answers or tells of it is dropped."""
     connect_timeout: float = 60.0
     """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""

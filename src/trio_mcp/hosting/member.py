@@ -15,6 +15,7 @@ from ..client.client import Client
 from ..client.options import ClientOptions, ClientSettings
 from ..connecting.command import Command
 from ..connecting.targets import Target
+from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.errors import MCPError
 from ..runtime.channel import ConnectionLost
 from ..runtime.together import only_member
@@ -115,7 +116,7 @@ class Member:
     async def run(self) -> None:
         """Connect, and connect again as the description says, until `close`."""
         try:
-            with self._scope:
+            with self._scope, share_of_a_peer():
                 while True:
                     await self._live_once()
                     if self.status.state is MemberState.FAILED:

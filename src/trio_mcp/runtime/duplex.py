@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import trio
 
+from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.codec import decode, skipped
 from ..spec.revisions import Revision
 from ..state import events
@@ -129,6 +130,10 @@ class DuplexChannel:
         for up to ``drain_timeout`` seconds and are cancelled then (ruling 14). Cancelled from outside, it
         cancels all requests at once.
         """
+        with share_of_a_peer():
+            await self._run(task_status)
+
+    async def _run(self, task_status: trio.TaskStatus[None]) -> None:
         try:
             async with trio.open_nursery() as service:
                 service.start_soon(self._write)

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import attrs
 import trio
 
+from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery, open_service_nursery
@@ -58,6 +59,7 @@ async def serve_connections(
     """Serve ``server`` to whoever connects, until a signal or a cancel. `ServingOptions` says what the
     last three mean."""
     async with (
+        written_in_a_thread(),
         server.running(limits, stateless=stateless) as running,
         open_service_nursery("the server has ended") as nursery,
     ):

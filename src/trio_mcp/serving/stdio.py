@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from ..diagnostics.log import written_in_a_thread
+from ..runtime.channel import MessageChannel
 from ..runtime.nurseries import open_service_nursery
 from ..server.served import Servable, connection_to
 from ..transports.stdio import own_stdio
@@ -27,14 +29,19 @@ async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signa
     standard input is empty. Raises `OSError` when one of the two is not open.
     """
     quieten_collector()
-    with own_stdio(server.limits.max_message_bytes) as channel:
-        async with (
-            server.running(stateless=stateless) as running,
-            open_service_nursery("the server has ended") as nursery,
-        ):
-            connection = connection_to(running, channel)
-            if handle_signals and may_handle_signals():
-                await nursery.start(shut_down_at_signals, connection.duplex.shut_down)
-            await connection.run()
-            if connection.duplex.lost is not None:
-                logger.warning("the client is gone: %s", connection.duplex.lost.reason)
+    async with written_in_a_thread():
+        with own_stdio(server.limits.max_message_bytes) as channel:
+            await _serve(server, channel, stateless=stateless, handle_signals=handle_signals)
+
+
+async def _serve(server: Servable, channel: MessageChannel, *, stateless: bool, handle_signals: bool) -> None:
+    async with (
+        server.running(stateless=stateless) as running,
+        open_service_nursery("the server has ended") as nursery,
+    ):
+        connection = connection_to(running, channel)
+        if handle_signals and may_handle_signals():
+            await nursery.start(shut_down_at_signals, connection.duplex.shut_down)
+        await connection.run()
+        if connection.duplex.lost is not None:
+            logger.warning("the client is gone: %s", connection.duplex.lost.reason)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
+from ..diagnostics.unread import let_go_of_unread_output, takes_more
 from .descriptors import DescriptorStream
 from .lines import LineChannel
 
@@ -21,7 +23,8 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
     Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and for the children
     it starts: a stray ``print``, ``os.write(1, …)`` or a child's output cannot corrupt the wire, and no child
     eats input (2025-11-25 stdio: MUST NOT write anything to stdout that is not a message). Both are put back
-    afterwards. Raises `OSError` when one of them is not open.
+    afterwards; but while nobody reads standard error, what is printed goes nowhere from then on, instead of keeping
+    the process from its end. Raises `OSError` when one of them is not open.
     """
     _check_open()
     stream = DescriptorStream(0, 1)
@@ -32,10 +35,15 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
         os.dup2(null if sys.__stderr__ is None else 2, 1)
         yield LineChannel(stream, max_message_bytes)
     finally:
-        with suppress(OSError, ValueError):  # what print left in its buffer belongs to standard error
-            sys.stdout.flush()
         os.dup2(saved_input, 0)
-        os.dup2(saved_output, 1)
+        if takes_more(1):
+            with suppress(OSError, ValueError):  # what print left in its buffer belongs to standard error
+                sys.stdout.flush()
+            os.dup2(saved_output, 1)
+        else:
+            # A thread may stand in a print, and would go on with the rest of it where the descriptor leads then.
+            os.dup2(null, 1)
+            atexit.register(let_go_of_unread_output)
         for fd in (saved_input, saved_output, null):
             os.close(fd)
         stream.close()

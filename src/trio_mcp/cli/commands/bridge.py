@@ -62,13 +62,14 @@ def bridge(
     Exit status: 0; 2 for what cannot be meant, and 3 when TARGET could not be reached, or was lost, while there was
     one client on standard input and output.
     """
+    from ...diagnostics.log import WrittenInAThread
     from ..addresses import Addresses
     from ..bridging import run_bridge
     from ..targets import NoTarget, target_typed
     from ..terminal.plain import CopiedToStderr
 
     try:
-        where = target_typed(words_after_dashes(target), config, CopiedToStderr())
+        where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()))
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
     return run_bridge(where, era, log_level, Addresses(websocket, tcp, unix, origins, names))

@@ -46,6 +46,10 @@ class CopiedToStderr:
         """Copy ``text``."""
         sys.stderr.write(printable(text) if sys.stderr.isatty() else text)
 
+    def flush(self) -> None:
+        """Flush standard error."""
+        sys.stderr.flush()
+
 
 def _escape(found: re.Match[str]) -> str:
     return ascii(found[0])[1:-1]

@@ -1,0 +1,144 @@
+"""Log: where the records of our logger go, each peer's within its share.
+
+Importing this is all it takes: whoever says ``logging.getLogger("trio_mcp").warning(...)`` need not know of it. Levels,
+filters, handlers and where records propagate to remain what the application makes them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Final, Protocol
+
+import trio
+
+from .shares import Share, Shares
+from .texts import bound
+from .writer import Writer, hand_over
+
+__all__ = ["Output", "WrittenInAThread", "share_of_a_peer", "writer", "written_in_a_thread"]
+
+_OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
+"""Loggers of libraries with which we serve, and what peers make those log."""
+_FLUSH: Final = 0.5
+"""Seconds that the end of serving waits for what is still to be written."""
+
+writer: Final = Writer()
+_of_process: Final = Shares(time.monotonic, writer.wake)
+_of_run: trio.lowlevel.RunVar[Shares] = trio.lowlevel.RunVar("trio_mcp.log_shares")
+_share: ContextVar[Share | None] = ContextVar("trio_mcp.log_share", default=None)
+"""That of the peer for whom this task or thread works."""
+
+
+def _shares_here() -> Shares:
+    """Return those of this run of trio, so that one never has to do with another, such as the next test."""
+    try:
+        return _of_run.get()
+    except LookupError:
+        shares = Shares(time.monotonic, writer.wake)
+        _of_run.set(shares)
+        return shares
+    except RuntimeError:  # outside of trio
+        return _of_process
+
+
+@contextmanager
+def share_of_a_peer() -> Generator[None]:
+    """Meanwhile what this task, and all that it starts, logs counts as caused by one peer, which has its own share."""
+    shares = _shares_here()
+    share = Share(shares)
+    token = _share.set(share)
+    try:
+        yield
+    finally:
+        _share.reset(token)
+        for record in shares.end(share):
+            _pass_on(record)
+
+
+@asynccontextmanager
+async def written_in_a_thread() -> AsyncGenerator[None]:
+    """Have the log written in a thread meanwhile: a process that serves must not wait for whoever reads it.
+
+    At the end it waits for what is not yet written, for half a second at most; the thread goes on with the rest. Any
+    number of these may be nested, or run beside each other.
+    """
+    shares = _shares_here()
+    if not writer.serving:
+        for name in _OTHERS:
+            _route(logging.getLogger(name))
+    writer.enter(shares)
+    try:
+        yield
+    finally:
+        writer.leave(shares)
+        if not writer.serving:
+            for name in _OTHERS:
+                del logging.getLogger(name).callHandlers
+        if not writer.wait_until_written(0):
+            with trio.CancelScope(shield=True):  # the wait has its own deadline
+                await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH)
+        writer.wake()
+
+
+class Output(Protocol):
+    """The part of a text stream that is needed to write to it."""
+
+    def write(self, text: str, /) -> object:
+        """Write ``text``, which may take for ever."""
+        ...
+
+    def flush(self) -> None:
+        """Write what is kept."""
+
+
+class WrittenInAThread:
+    """A text sink that has what it is given written to ``stream`` behind the records of the log, bounded as they are.
+
+    What writing raises is raised at the next `write`.
+    """
+
+    def __init__(self, stream: Output) -> None:
+        self._stream = stream
+        self._error: Exception | None = None
+
+    def write(self, text: str, /) -> None:
+        """Have ``text`` written. Never waits."""
+        if self._error is not None:
+            raise self._error
+        writer.put(partial(self._write, text), len(text))
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError) as error:
+            self._error = error
+
+
+def _route(logger: logging.Logger) -> None:
+    """Have us called where ``logger`` would call handlers: behind its level and its filters."""
+    logger.callHandlers = _take
+
+
+def _take(record: logging.LogRecord) -> None:
+    share = _share.get() or _shares_here().of_nobody
+    for told in share.shares.due():
+        _pass_on(told)
+    if share.shares.admit(record, share):
+        _pass_on(record)
+
+
+def _pass_on(record: logging.LogRecord) -> None:
+    if writer.serving:
+        writer.put_record(record)
+    else:
+        bound(record)
+        hand_over(record)
+
+
+_route(logging.getLogger("trio_mcp"))

@@ -1,0 +1,181 @@
+"""Shares: how many records of the log one peer may cause, so that it can neither fill the log nor hide what others
+cause in it."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from .texts import message_of
+
+__all__ = ["BURST", "OVERALL", "WINDOW", "Share", "Shares"]
+
+WINDOW: Final = 10.0
+"""Seconds in which a share is used up."""
+BURST: Final = 10
+"""Records of one kind that one peer may cause in that time."""
+OVERALL: Final = 100
+"""Records of one kind that all peers together may cause in that time."""
+_MOST_KINDS: Final = 100
+_LONGEST_EXAMPLE: Final = 200
+
+_Kind: TypeAlias = tuple[object, ...]
+
+
+def _kind_of(record: logging.LogRecord) -> _Kind:
+    """Return what makes records alike: the line that logs, and the line that raised what is logged. So two tools that
+    fail are two kinds, and nothing that a peer says is part of one."""
+    kind = record.name, record.levelno, record.pathname, record.lineno
+    if not record.exc_info or record.exc_info[0] is None:
+        return kind
+    place = record.exc_info[2]
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    raised_at = None if place is None else (place.tb_frame.f_code.co_filename, place.tb_lineno)
+    return *kind, record.exc_info[0], raised_at
+
+
+class _Count:
+    """How many records of one kind there were in a window, which begins with the first of them."""
+
+    __slots__ = ("example", "held_back", "kind", "overall", "passed", "until")
+
+    def __init__(self, kind: _Kind, example: logging.LogRecord, *, overall: bool) -> None:
+        self.kind = kind
+        self.example = example
+        self.overall = overall
+        """Those of all peers together."""
+        self.passed = self.held_back = 0
+        self.until = 0.0
+
+
+class Share:
+    """That of one peer, or of all that belongs to none."""
+
+    __slots__ = ("counts", "most", "shares")
+
+    def __init__(self, shares: Shares, most: int = BURST) -> None:
+        self.shares = shares
+        self.most = most
+        self.counts: dict[_Kind, _Count] = {}
+
+
+class Shares:
+    """All shares of one log. Threads may use it at once: its lock is never held while anything is written.
+
+    ``clock`` gives seconds and never goes back. ``holds`` is called when `due_in` has changed.
+    """
+
+    def __init__(self, clock: Callable[[], float], holds: Callable[[], None]) -> None:
+        self._clock = clock
+        self._holds = holds
+        self._lock = threading.Lock()
+        self._all = Share(self, OVERALL)
+        self._holding: list[tuple[float, int, _Count]] = []
+        """A heap of what holds back, by the end of its window."""
+        self._number = 0
+        self.of_nobody = Share(self)
+        """Of what is logged outside of any connection."""
+
+    def admit(self, record: logging.LogRecord, share: Share) -> bool:
+        """Return whether ``record`` is to be written. If not, it is counted, and told by `due`."""
+        kind, now = _kind_of(record), self._clock()
+        with self._lock:
+            count = self._count(record, kind, share, now)
+            if count.passed < share.most:
+                count.passed += 1
+                count = self._count(record, kind, self._all, now)
+                if count.passed < OVERALL:
+                    count.passed += 1
+                    return True
+            begins = not count.held_back
+            self._hold_back(count, 1)
+        if begins:
+            self._holds()
+        return False
+
+    def _count(self, record: logging.LogRecord, kind: _Kind, share: Share, now: float) -> _Count:
+        count = share.counts.get(kind)
+        if count is None:
+            if len(share.counts) >= _MOST_KINDS:
+                _forget_what_is_over(share, now)
+            if len(share.counts) >= _MOST_KINDS:
+                kind = ()  # all others are one kind
+                count = share.counts.get(kind)
+            if count is None:
+                count = share.counts[kind] = _Count(kind, _example_of(record), overall=share is self._all)
+        if now >= count.until and not count.held_back:
+            count.until, count.passed = now + WINDOW, 0
+        return count
+
+    def _hold_back(self, count: _Count, number: int) -> None:
+        if not count.held_back:
+            self._number += 1
+            heapq.heappush(self._holding, (count.until, self._number, count))
+        count.held_back += number
+
+    def due_in(self) -> float | None:
+        """Return in how many seconds there is something to tell; `None`: nothing is held back."""
+        with self._lock:
+            return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
+
+    def due(self) -> list[logging.LogRecord]:
+        """Return what is to be told now: how many more there were of each kind whose window is over."""
+        told = list[logging.LogRecord]()
+        if self._holding:  # seldom, and looking needs no lock
+            now = self._clock()
+            with self._lock:
+                while self._holding and self._holding[0][0] <= now:
+                    self._tell(heapq.heappop(self._holding)[2], now, told)
+        return told
+
+    def end(self, share: Share) -> list[logging.LogRecord]:
+        """Return what is still to be told of ``share``, whose peer is gone."""
+        told, now = list[logging.LogRecord](), self._clock()
+        with self._lock:
+            for count in share.counts.values():
+                self._tell(count, now, told)
+            share.counts.clear()
+        return told
+
+    def rest(self) -> list[logging.LogRecord]:
+        """Return all that is still to be told, whatever the time."""
+        told = list[logging.LogRecord]()
+        with self._lock:
+            while self._holding:
+                self._tell(heapq.heappop(self._holding)[2], self._clock(), told)
+        return told
+
+    def _tell(self, count: _Count, now: float, told: list[logging.LogRecord]) -> None:
+        number, count.held_back = count.held_back, 0
+        if not number:  # told already, since its peer is gone
+            return
+        count.until = now
+        # Peers that come and go must not fill the log with this either.
+        overall = count if count.overall else self._count(count.example, count.kind, self._all, now)
+        if overall is not count:
+            if overall.passed >= OVERALL:
+                self._hold_back(overall, number)
+                return
+            overall.passed += 1
+        told.append(_like(count.example, "%s … and %s more like it", (count.example.msg, f"{number:,}")))
+
+
+def _forget_what_is_over(share: Share, now: float) -> None:
+    for count in [count for count in share.counts.values() if now >= count.until and not count.held_back]:
+        del share.counts[count.kind]
+
+
+def _example_of(record: logging.LogRecord) -> logging.LogRecord:
+    first = message_of(record).partition("\n")[0]
+    if len(first) > _LONGEST_EXAMPLE:
+        first = first[:_LONGEST_EXAMPLE] + "…"
+    return _like(record, first, None)
+
+
+def _like(record: logging.LogRecord, message: object, values: tuple[object, ...] | None) -> logging.LogRecord:
+    place = record.pathname, record.lineno
+    return logging.LogRecord(record.name, record.levelno, *place, message, values, None, record.funcName)

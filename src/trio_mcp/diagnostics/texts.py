@@ -1,0 +1,50 @@
+"""Texts: what a record of the log says, of bounded length."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+__all__ = ["LONGEST", "bound", "message_of", "resolve"]
+
+LONGEST: Final = 10_000
+"""Characters of a message, and of a traceback. Of longer ones the beginning and the end are kept."""
+
+_FORMATTER: Final = logging.Formatter()
+
+
+def message_of(record: logging.LogRecord) -> str:
+    """Return the message of ``record``, or what it was to be made of if that cannot be done."""
+    try:
+        return record.getMessage()
+    except Exception:  # whatever the values raise; the handlers of the log report it
+        return str(record.msg)
+
+
+def bound(record: logging.LogRecord) -> None:
+    """Cut what is too long about ``record``."""
+    message = message_of(record)
+    if len(message) > LONGEST:
+        record.msg, record.args = _cut(message), None
+    if record.exc_info and not record.exc_text:
+        text = _FORMATTER.formatException(record.exc_info)
+        if len(text) > LONGEST:
+            # Formatters take this for what they have made of the exception before, and use it.
+            record.exc_text = _cut(text)
+
+
+def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
+    """Put texts in place of what ``record`` was logged with, so that it keeps nothing of that alive; return how long
+    they are. ``keep_exception``: handlers that want more than its text still get it."""
+    bound(record)
+    record.msg, record.args = message_of(record), None
+    if record.exc_info and not record.exc_text and not keep_exception:
+        record.exc_text = _FORMATTER.formatException(record.exc_info)
+    if not keep_exception:
+        record.exc_info = None
+    return len(record.msg) + len(record.exc_text or "")
+
+
+def _cut(text: str) -> str:
+    half = LONGEST // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters are left out here …\n{text[-half:]}"

@@ -1,0 +1,173 @@
+"""Writer: the thread in which the log is written while something is served, so that nobody else waits for it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from .shares import Shares
+from .texts import resolve
+from .unread import let_go_of_unread_output
+
+__all__ = ["Writer", "hand_over"]
+
+_MOST_WAITING: Final = 1000
+_MOST_CHARACTERS: Final = 4 * 1024 * 1024
+_LAST_WAIT: Final = 0.2
+"""Seconds that the end of the process waits for the thread."""
+
+
+def hand_over(record: logging.LogRecord) -> None:
+    """Give ``record`` to the handlers that its logger, or the application, has for it. Waits for them."""
+    logger = logging.getLogger(record.name)
+    type(logger).callHandlers(logger, record)
+
+
+class Writer:
+    """Writes in the order of `put`, in a daemon thread that is there when there is something to do.
+
+    What waits is bounded; beyond it is dropped, counted, and told once the thread has caught up. `put` may be called
+    in any thread and never waits for one that writes: the lock is never held meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs = queue.SimpleQueue[tuple[Callable[[], object], int]]()
+        self._waiting = self._characters = self._dropped = 0
+        self._thread: threading.Thread | None = None
+        self._shares: dict[Shares, int] = {}
+        """Of what is served now, and how often."""
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._start_again)
+
+    def _start_again(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs = queue.SimpleQueue[tuple[Callable[[], object], int]]()
+        self._waiting = self._characters = self._dropped = 0
+        self._thread = None
+        self._shares = {}
+
+    @property
+    def serving(self) -> bool:
+        """Something is served: records are to be written here."""
+        return bool(self._shares)
+
+    def enter(self, shares: Shares) -> None:
+        """Something is served from now on; what ``shares`` holds back is told by the thread."""
+        with self._lock:
+            self._shares[shares] = self._shares.get(shares, 0) + 1
+
+    def leave(self, shares: Shares) -> None:
+        """It is served no more. What waits is still written."""
+        with self._lock:
+            self._shares[shares] -= 1
+            last = not self._shares[shares]
+            if last:
+                del self._shares[shares]
+        if last:
+            for record in shares.rest():
+                self.put_record(record)
+
+    def put_record(self, record: logging.LogRecord) -> None:
+        """Have ``record`` written. Handlers get its exception, too, unless others wait: an exception keeps all alive
+        that its frames know."""
+        characters = resolve(record, keep_exception=not self._waiting)
+        self.put(partial(hand_over, record), characters)
+
+    def put(self, job: Callable[[], object], characters: int) -> None:
+        """Have ``job`` called, which writes so many characters."""
+        with self._lock:
+            if self._waiting >= _MOST_WAITING or self._characters + characters > _MOST_CHARACTERS:
+                self._dropped += 1
+            else:
+                self._put(job, characters)
+
+    def _put(self, job: Callable[[], object], characters: int) -> None:
+        self._waiting += 1
+        self._characters += characters
+        self._jobs.put((job, characters))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="trio_mcp log", daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Have the thread look again at when there is something to tell, and whether to go on."""
+        with self._lock:
+            if self._thread is not None:
+                self._put(_nothing, 0)
+
+    def wait_until_written(self, timeout: float) -> bool:
+        """Wait until all is written that waits now, at most ``timeout`` seconds. False when it is not."""
+        written = threading.Event()
+        with self._lock:
+            if not self._waiting:
+                return True
+            self._put(written.set, 0)
+        return written.wait(timeout)
+
+    # In the thread
+
+    def _run(self) -> None:
+        while self._goes_on():
+            characters = 0
+            with suppress(queue.Empty):
+                job, characters = self._jobs.get(timeout=self._due_in())
+                self._do(job)
+                del job
+                with self._lock:
+                    self._waiting -= 1
+                    self._characters -= characters
+            for shares in tuple(self._shares):
+                for record in shares.due():
+                    self._do(partial(hand_over, record))
+            self._tell_dropped()
+
+    def _goes_on(self) -> bool:
+        """Return whether there is something to do, or will be."""
+        with self._lock:
+            if not self._waiting and not self._shares:
+                self._thread = None
+            return self._thread is not None
+
+    def _due_in(self) -> float | None:
+        """Return how many seconds there are until something is to be told; `None`: for ever."""
+        with self._lock:
+            times = [time for shares in self._shares if (time := shares.due_in()) is not None]
+        return min(times, default=None)
+
+    def _do(self, job: Callable[[], object]) -> None:
+        try:
+            job()
+        except BaseException:
+            # A handler that raises instead of reporting it: as any thread says it, but this one goes on.
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+    def _tell_dropped(self) -> None:
+        with self._lock:
+            if self._waiting or not self._dropped:
+                return
+            number, self._dropped = f"{self._dropped:,}", 0
+        text = "%s records were dropped: this log is written more slowly than it grows"
+        record = logging.LogRecord("trio_mcp", logging.WARNING, __file__, 0, text, (number,), None)
+        if logging.getLogger("trio_mcp").isEnabledFor(logging.WARNING):
+            self._do(partial(hand_over, record))
+
+    # At the end of the process
+
+    def _at_exit(self) -> None:
+        if not self.wait_until_written(_LAST_WAIT):
+            # The thread holds the locks of a stream and a handler, for which the interpreter would wait.
+            let_go_of_unread_output()
+            self.wait_until_written(_LAST_WAIT)
+
+
+def _nothing() -> None:
+    """Do nothing but be done."""

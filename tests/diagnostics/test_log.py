@@ -1,0 +1,311 @@
+"""The log of this package while something is served, and while nothing is."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+from tests.patience import PATIENCE
+
+import trio_mcp
+from trio_mcp import PeerError, Server, open_memory
+from trio_mcp.diagnostics.log import WrittenInAThread, share_of_a_peer, writer, written_in_a_thread
+from trio_mcp.diagnostics.shares import BURST
+
+logger = logging.getLogger("trio_mcp")
+
+
+class Handler(logging.Handler):
+    """Keeps what it is given. While ``closed``, it keeps whoever gives it waiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.open.set()
+        self.records: list[logging.LogRecord] = []
+        self.threads: set[threading.Thread] = set()
+        self.entered = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.entered.set()
+        self.threads.add(threading.current_thread())
+        assert self.open.wait(PATIENCE)
+        self.records.append(record)
+
+    @property
+    def messages(self) -> list[str]:
+        return [record.getMessage() for record in self.records]
+
+
+@pytest.fixture
+def handler() -> Iterator[Handler]:
+    handler = Handler()
+    logger.addHandler(handler)
+    yield handler
+    handler.open.set()
+    assert writer.wait_until_written(PATIENCE)
+    logger.removeHandler(handler)
+
+
+async def test_where_nothing_is_served_records_are_written_where_they_are_made(handler: Handler) -> None:
+    logger.warning("here")
+    assert handler.threads == {threading.current_thread()}
+    assert handler.messages == ["here"]
+
+
+async def test_while_something_is_served_nobody_waits_for_a_handler(handler: Handler) -> None:
+    async with written_in_a_thread():
+        handler.open.clear()
+        for number in range(3):
+            logger.warning("record %d", number, extra={"number": number})
+        handler.open.set()
+    assert handler.messages == ["record 0", "record 1", "record 2"]
+    assert threading.current_thread() not in handler.threads
+    logger.warning("direct again")
+    assert handler.messages[-1] == "direct again"
+    assert threading.current_thread() in handler.threads
+
+
+async def test_end_of_serving_waits_half_a_second_for_a_handler_and_no_longer(handler: Handler) -> None:
+    handler.open.clear()
+    with trio.fail_after(PATIENCE):
+        async with written_in_a_thread():
+            logger.warning("late")
+    assert handler.messages == []
+    handler.open.set()
+    assert writer.wait_until_written(PATIENCE)
+    assert handler.messages == ["late"]
+
+
+async def test_what_finds_no_room_is_dropped_and_the_number_is_told(handler: Handler) -> None:
+    async with written_in_a_thread():
+        handler.open.clear()
+        logger.warning("first")
+        assert await trio.to_thread.run_sync(handler.entered.wait, PATIENCE)
+        for _ in range(1500):
+            writer.put_record(logging.LogRecord("trio_mcp", logging.WARNING, "file.py", 1, "x", None, None))
+        handler.open.set()
+    assert writer.wait_until_written(PATIENCE)
+    assert handler.messages == ["first"] + ["x"] * 999 + [
+        "501 records were dropped: this log is written more slowly than it grows"
+    ]
+
+
+async def test_what_waits_is_bounded_in_characters_too(handler: Handler) -> None:
+    async with written_in_a_thread():
+        handler.open.clear()
+        logger.warning("first")
+        assert await trio.to_thread.run_sync(handler.entered.wait, PATIENCE)
+        for _ in range(900):
+            writer.put_record(logging.LogRecord("trio_mcp", logging.WARNING, "file.py", 1, "x" * 9000, None, None))
+        handler.open.set()
+    assert writer.wait_until_written(PATIENCE)
+    assert len(handler.messages) < 500
+    assert "records were dropped" in handler.messages[-1]
+
+
+async def test_handler_gets_the_exception_itself_unless_others_wait(handler: Handler) -> None:
+    async with written_in_a_thread():
+        handler.open.clear()
+        for number in range(3):
+            try:
+                raise ValueError(number)
+            except ValueError:
+                logger.exception("failed")
+        handler.open.set()
+    first, second, third = handler.records
+    assert first.exc_info is not None
+    assert second.exc_info is third.exc_info is None
+    assert "ValueError: 2" in (third.exc_text or "")
+
+
+async def test_handler_that_raises_costs_its_record_only(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda what: told.append(what.exc_type))
+
+    def emit(record: logging.LogRecord) -> None:
+        if record.msg == "bad":
+            raise OSError("the disk is full")
+        handler.records.append(record)
+
+    monkeypatch.setattr(handler, "emit", emit)
+    async with written_in_a_thread():
+        logger.warning("bad")
+        logger.warning("good")
+    assert told == [OSError]
+    assert handler.messages == ["good"]
+
+
+async def test_levels_filters_and_propagation_stay_those_of_the_application(
+    handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(record: logging.LogRecord) -> bool:
+        return "secret" not in record.getMessage()
+
+    root, before = Handler(), (logger.level, list(logger.handlers), logger.propagate)
+    logging.getLogger().addHandler(root)
+    monkeypatch.setattr(logger, "filters", [])
+    try:
+        async with written_in_a_thread():
+            assert (logger.level, logger.handlers, logger.propagate) == before
+            logger.addFilter(keep)  # later than we came, and heard all the same
+            logger.setLevel(logging.ERROR)
+            logger.warning("too low")
+            logger.error("a secret")
+            logger.error("seen")
+            assert writer.wait_until_written(PATIENCE)
+            logger.propagate = False
+            logger.error("for its own handlers")
+            assert writer.wait_until_written(PATIENCE)
+            logger.propagate = True
+            logger.disabled = True
+            logger.error("nobody")
+            logger.disabled = False
+    finally:
+        logger.setLevel(before[0])
+        logging.getLogger().removeHandler(root)
+    assert handler.messages == ["seen", "for its own handlers"]
+    assert root.messages == ["seen"]
+    assert (logger.level, logger.handlers, logger.propagate) == before
+
+
+async def test_loggers_of_the_application_are_left_alone(handler: Handler) -> None:
+    own = logging.getLogger("application")
+    own.addHandler(handler)
+    try:
+        async with written_in_a_thread():
+            own.warning("its own")
+            assert handler.messages == ["its own"]
+    finally:
+        own.removeHandler(handler)
+    assert handler.threads == {threading.current_thread()}
+
+
+async def test_what_trio_logs_of_our_peers_is_written_there_too_and_only_meanwhile(handler: Handler) -> None:
+    accepting = logging.getLogger("trio.serve_listeners")
+    accepting.addHandler(handler)
+    try:
+        async with written_in_a_thread():
+            accepting.error("accept returned %s", "EMFILE")
+        assert threading.current_thread() not in handler.threads
+        accepting.error("somebody else's")
+    finally:
+        accepting.removeHandler(handler)
+    assert handler.messages == ["accept returned EMFILE", "somebody else's"]
+    assert threading.current_thread() in handler.threads
+
+
+async def test_serving_may_be_nested(handler: Handler) -> None:
+    async with written_in_a_thread():
+        async with written_in_a_thread():
+            logger.warning("inner")
+        logger.warning("outer")
+        assert writer.serving
+    assert not writer.serving
+    assert handler.messages == ["inner", "outer"]
+    assert threading.current_thread() not in handler.threads
+
+
+async def test_thread_ends_with_serving(handler: Handler) -> None:
+    async with written_in_a_thread():
+        logger.warning("x")
+    (thread,) = handler.threads
+    await trio.to_thread.run_sync(thread.join, PATIENCE)
+    assert not thread.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+async def test_forked_child_writes_for_itself(handler: Handler) -> None:
+    async with written_in_a_thread():
+        logger.warning("before")
+        assert writer.wait_until_written(PATIENCE)
+        if (child := os.fork()) == 0:
+            status = 1
+            try:
+                logger.warning("in the child")
+                status = 0 if handler.messages == ["before", "in the child"] else 2
+            finally:
+                os._exit(status)
+        assert await trio.to_thread.run_sync(os.waitpid, child, 0) == (child, 0)
+
+
+async def test_what_one_peer_causes_is_limited_whether_served_or_not(handler: Handler) -> None:
+    def log() -> None:
+        for _ in range(BURST + 5):
+            logger.warning("again")
+
+    async def peer() -> None:
+        with share_of_a_peer():
+            log()
+            async with trio.open_nursery() as nursery:  # what it starts counts for it
+                nursery.start_soon(trio.to_thread.run_sync, log)
+
+    for serving in (False, True):
+        handler.records.clear()
+        if serving:
+            async with written_in_a_thread():
+                await peer()
+        else:
+            await peer()
+        assert handler.messages == ["again"] * BURST + [f"again … and {BURST + 10} more like it"]
+
+
+async def test_each_connection_has_a_share_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def fail() -> None:
+        raise RuntimeError("oh dear")
+
+    async def call() -> None:
+        with contextlib.suppress(PeerError):
+            assert (await client.call_tool("fail")).is_error
+
+    async with open_memory(server) as other:
+        async with open_memory(server) as client:
+            for _ in range(50):
+                await call()
+        assert len([record for record in caplog.records if record.exc_info]) == BURST
+        assert "and 40 more like it" in caplog.text
+        client = other
+        await call()
+        assert len([record for record in caplog.records if record.exc_info]) == BURST + 1
+
+
+async def test_runs_of_trio_have_nothing_to_do_with_each_other(handler: Handler) -> None:
+    async def log() -> None:
+        for _ in range(BURST):
+            logger.warning("again")
+
+    for _ in range(3):
+        await trio.to_thread.run_sync(trio.run, log)
+    assert handler.messages == ["again"] * (3 * BURST)
+
+
+async def test_text_is_copied_in_the_thread_and_its_error_raised_later(tmp_path: Path) -> None:
+    with (tmp_path / "copy").open("w") as stream:
+        sink = WrittenInAThread(stream)
+        async with written_in_a_thread():
+            sink.write("from a child\n")
+        assert (tmp_path / "copy").read_text() == "from a child\n"
+    sink.write("into nothing")
+    assert writer.wait_until_written(PATIENCE)
+    with pytest.raises(ValueError, match="closed file"):
+        sink.write("more")
+
+
+def test_there_is_one_logger() -> None:
+    """Only what it is given goes through its share and its thread."""
+    for path in Path(trio_mcp.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "getLogger":
+                (name,) = node.args
+                if path.parent.name != "diagnostics":
+                    assert ast.unparse(name) == "'trio_mcp'", path

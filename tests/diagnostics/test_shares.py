@@ -1,0 +1,179 @@
+"""Shares of the log: many records of one kind, from one peer or from many."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import attrs
+
+from trio_mcp.diagnostics.shares import BURST, OVERALL, WINDOW, Share, Shares
+
+
+@attrs.define
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Log:
+    """The shares of a log whose clock stands still, and what they let out."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.woken = 0
+        self.shares = Shares(self.clock, self._woken)
+        self.written: list[str] = []
+
+    def _woken(self) -> None:
+        self.woken += 1
+
+    def record(self, line: int, text: str, error: Exception | None = None) -> logging.LogRecord:
+        exc_info = None if error is None else (type(error), error, error.__traceback__)
+        return logging.LogRecord("trio_mcp", logging.WARNING, "file.py", line, "%s", (text,), exc_info)
+
+    def log(self, share: Share, text: str, line: int = 1, error: Exception | None = None) -> None:
+        record = self.record(line, text, error)
+        if self.shares.admit(record, share):
+            self.written.append(record.getMessage())
+
+    def told(self) -> list[str]:
+        return [record.getMessage() for record in self.shares.due()]
+
+
+def raised(kind: type[Exception], place: int) -> Exception:
+    try:
+        if place == 0:
+            raise kind("a")
+        raise kind("b")
+    except Exception:
+        error = sys.exc_info()[1]
+        assert isinstance(error, Exception)
+        return error
+
+
+def test_of_many_records_of_a_kind_the_first_are_written_and_the_others_counted() -> None:
+    log, peer = Log(), Share(Log().shares)
+    for number in range(BURST + 4312):
+        log.log(peer, f"line {number} cannot be read")
+    assert log.written == [f"line {number} cannot be read" for number in range(BURST)]
+    assert log.told() == []
+    log.clock.now += WINDOW
+    assert log.told() == ["line 0 cannot be read … and 4,312 more like it"]
+    assert log.told() == []
+
+
+def test_after_the_window_records_of_the_kind_are_written_again() -> None:
+    log, peer = Log(), Share(Log().shares)
+    for _ in range(3):
+        for _ in range(BURST + 1):
+            log.log(peer, "again")
+        log.clock.now += WINDOW
+        assert len(log.told()) == 1
+    assert len(log.written) == 3 * BURST
+
+
+def test_records_that_come_slowly_are_all_written() -> None:
+    log, peer = Log(), Share(Log().shares)
+    for _ in range(100):
+        log.log(peer, "now and then")
+        log.clock.now += WINDOW / BURST
+    assert len(log.written) == 100
+    assert log.told() == []
+
+
+def test_one_peer_does_not_hide_what_another_causes() -> None:
+    log = Log()
+    hostile, honest = Share(log.shares), Share(log.shares)
+    for _ in range(1000):
+        log.log(hostile, "hostile")
+    log.log(honest, "honest")
+    assert log.written == ["hostile"] * BURST + ["honest"]
+
+
+def test_one_kind_does_not_hide_another() -> None:
+    log, peer = Log(), Share(Log().shares)
+    for _ in range(100):
+        log.log(peer, "often", line=1)
+    log.log(peer, "once", line=2)
+    assert log.written[-1] == "once"
+
+
+def test_failures_are_alike_only_when_the_same_line_raised_the_same() -> None:
+    log, peer = Log(), Share(Log().shares)
+    for _ in range(100):
+        log.log(peer, "often", error=raised(ValueError, 0))
+    log.log(peer, "elsewhere", error=raised(ValueError, 1))
+    log.log(peer, "otherwise", error=raised(KeyError, 0))
+    assert log.written[BURST:] == ["elsewhere", "otherwise"]
+
+
+def test_peers_that_come_and_go_have_one_share_together() -> None:
+    log = Log()
+    for _ in range(OVERALL):
+        peer = Share(log.shares)
+        for _ in range(BURST + 1):
+            log.log(peer, "and gone")
+        log.written += [record.getMessage() for record in log.shares.end(peer)]
+    assert len(log.written) == OVERALL
+    log.clock.now += WINDOW
+    (told,) = log.told()
+    held_back = int(told.split()[-4].replace(",", ""))
+    also_told = sum(int(line.split()[-4]) for line in log.written if "more like it" in line)
+    assert held_back + also_told + len([line for line in log.written if line == "and gone"]) == OVERALL * (BURST + 1)
+
+
+def test_what_is_held_back_of_a_peer_is_told_when_it_goes() -> None:
+    log = Log()
+    peer = Share(log.shares)
+    for _ in range(BURST + 3):
+        log.log(peer, "x")
+    assert [record.getMessage() for record in log.shares.end(peer)] == ["x … and 3 more like it"]
+    log.clock.now += WINDOW
+    assert log.told() == []
+
+
+def test_all_that_is_held_back_is_told_at_the_end_of_serving() -> None:
+    log = Log()
+    for line in range(3):
+        for _ in range(BURST + 1):
+            log.log(log.shares.of_nobody, f"line {line}", line=line)
+    assert len(log.shares.rest()) == 3
+    assert log.shares.rest() == []
+
+
+def test_kinds_are_bounded_and_those_beyond_are_one() -> None:
+    log = Log()
+    peer = Share(log.shares)
+    for line in range(10_000):
+        log.log(peer, "x", line=line)
+    assert len(peer.counts) < 200
+    assert len(log.written) < 200
+    log.clock.now += WINDOW
+    assert sum(int(line.split()[-4].replace(",", "")) for line in log.told()) == 10_000 - len(log.written)
+    log.log(peer, "seen", line=20_000)
+    assert log.written[-1] == "seen", "what is over makes room"
+
+
+def test_whoever_waits_learns_that_something_is_held_back() -> None:
+    log, peer = Log(), Share(Log().shares)
+    assert log.shares.due_in() is None
+    for _ in range(BURST):
+        log.log(peer, "x")
+    assert log.woken == 0
+    for _ in range(100):
+        log.log(peer, "x")
+    assert log.woken == 1
+    assert log.shares.due_in() == WINDOW
+
+
+def test_example_is_the_beginning_of_the_first() -> None:
+    log, peer = Log(), Share(Log().shares)
+    for _ in range(BURST + 1):
+        log.log(peer, "a" * 100_000 + "\nb")
+    log.clock.now += WINDOW
+    (told,) = log.told()
+    assert told.startswith("aaa")
+    assert len(told) < 300

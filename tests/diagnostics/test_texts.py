@@ -1,0 +1,69 @@
+"""Records of the log as text, of bounded length."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import weakref
+
+from trio_mcp.diagnostics.texts import LONGEST, bound, message_of, resolve
+
+FORMATTER = logging.Formatter()
+
+
+def record(message: object = "short", *values: object, error: BaseException | None = None) -> logging.LogRecord:
+    exc_info = None if error is None else (type(error), error, error.__traceback__)
+    return logging.LogRecord("trio_mcp", logging.ERROR, "file.py", 1, message, values, exc_info)
+
+
+def test_short_record_is_left_as_it_is() -> None:
+    short = record("%s failed", "it", error=ValueError("oh dear"))
+    bound(short)
+    assert short.msg == "%s failed"
+    assert short.args == ("it",)
+    assert short.exc_text is None
+
+
+def test_of_a_long_message_the_beginning_and_the_end_are_kept() -> None:
+    long = record("<%s>", "x" * 1_000_000)
+    bound(long)
+    text = FORMATTER.format(long)
+    assert text.startswith("<xxx")
+    assert text.endswith("xxx>")
+    assert "990,002 characters are left out here" in text
+    assert len(text) < LONGEST + 100
+
+
+def test_of_a_long_traceback_the_beginning_and_the_end_are_kept() -> None:
+    long = record("failed", error=ExceptionGroup("many", [ValueError("y" * 1_000_000), KeyError("the last")]))
+    bound(long)
+    text = FORMATTER.format(long)
+    assert "many" in text
+    assert "the last" in text
+    assert len(text) < LONGEST + 200
+
+
+def test_resolved_record_keeps_nothing_alive() -> None:
+    class Thing:
+        pass
+
+    def fail(thing: Thing) -> None:
+        raise ValueError(f"with {type(thing).__name__}")
+
+    thing = Thing()
+    gone = weakref.ref(thing)
+    try:
+        fail(thing)
+    except ValueError:
+        resolved = logging.LogRecord("trio_mcp", 40, "file.py", 1, "%s failed", ("it",), sys.exc_info())
+    assert resolve(resolved, keep_exception=False) > 100
+    del thing
+    gc.collect()
+    assert gone() is None
+    assert "ValueError: with Thing" in FORMATTER.format(resolved)
+    assert FORMATTER.format(resolved).startswith("it failed\nTraceback")
+
+
+def test_record_whose_values_do_not_fit_is_told_by_its_template() -> None:
+    assert message_of(record("%d of %d", 1)) == "%d of %d"
