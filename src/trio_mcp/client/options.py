@@ -180,8 +180,8 @@ class ClientSettings:
     (``trio-mcp/remainingMs`` in ``_meta``), so that the handler stops even if no cancel gets through."""
     send_cancels: bool = True
     """Tell the server when a call or a stream is left. Some servers die of it (``mcp`` 1.9.4 to 1.11.0): ``False``
-    sends no ``notifications/cancelled`` at all. What is left is given up on this side alone then, and what the server still
-    answers or tells of it is dropped."""
+    sends no ``notifications/cancelled`` at all. What is left is given up on this side alone then, and what the server
+    still answers or tells of it is dropped."""
     connect_timeout: float = 60.0
     """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""
     probe_timeout: float = 2.0
