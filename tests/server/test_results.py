@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter
 from typing import Any
 
 import attrs
 import pytest
 
-from trio_mcp import CallToolResult, ImageContent, TextContent, error_result, text_result
+from trio_mcp import (
+    CallToolResult,
+    ContentBlock,
+    ImageContent,
+    PeerError,
+    Server,
+    TextContent,
+    error_result,
+    open_memory,
+    text_result,
+)
 from trio_mcp.server.results import result_maker
 
 
@@ -78,3 +92,136 @@ def test_helpers_make_text_and_errors() -> None:
 
 def test_a_ready_result_passes_through_a_structured_tool() -> None:
     assert made(Weather, error_result("no data")) == error_result("no data")
+
+
+# Content in lists, tuples and dicts
+
+TEXT, IMAGE = TextContent("a"), ImageContent("aGk=", "image/png")
+INTERNALS = ("annotations", "mime_type", "null")
+
+
+@dataclass
+class Report:
+    title: str
+    chart: ImageContent
+
+
+@pytest.mark.parametrize(
+    "returns",
+    [
+        Parameter.empty,
+        Any,
+        list[str | ImageContent],
+        list[ContentBlock | str],
+        tuple[str, ImageContent],
+        tuple[ContentBlock | str, ...],
+        Sequence[str | ImageContent],
+        list[ImageContent] | tuple[str, ImageContent] | None,
+        list[str | ImageContent] | CallToolResult,
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_text_and_blocks_in_one_list_or_tuple_are_content(returns: Any, kind: type[Any]) -> None:
+    schema, make = result_maker(returns, None)
+    assert schema is None
+    assert make(kind(["a", IMAGE])) == CallToolResult([TEXT, IMAGE])
+
+
+def test_other_data_between_blocks_is_json() -> None:
+    assert made(Any, [IMAGE, {"n": 1}, None, 2.5]).content == [IMAGE, TextContent('{"n":1}'), TextContent("2.5")]
+
+
+@pytest.mark.parametrize(
+    "returns", [Parameter.empty, Any, list[TextContent], list[ContentBlock | str], tuple[str, TextContent]]
+)
+@pytest.mark.parametrize("empty", [[], ()])
+def test_an_empty_list_is_no_content(returns: Any, empty: Any) -> None:
+    assert made(returns, empty) == CallToolResult([])
+
+
+def test_a_list_of_text_is_content_where_the_annotation_says_so_and_data_elsewhere() -> None:
+    assert made(list[str | ImageContent], ["a", "b"]).content == [TEXT, TextContent("b")]
+    assert made(Any, ["a", "b"]).content == [TextContent('["a","b"]')]
+    assert made(list[str], ["a", "b"]).structured_content == {"result": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("returns", "value"),
+    [
+        (Any, {"chart": IMAGE, "note": TEXT}),
+        (dict[str, ImageContent], {"chart": IMAGE}),
+        (dict[str, Any], {"chart": IMAGE}),
+        (dict, {"charts": (IMAGE,)}),
+        (list, [IMAGE]),
+        (Any, [[IMAGE]]),
+        (Report, Report("a", IMAGE)),
+        (Any, Report("a", IMAGE)),
+    ],
+    ids=str,
+)
+def test_a_block_inside_of_data_is_written_as_the_specification_writes_it(returns: Any, value: Any) -> None:
+    schema, make = result_maker(returns, None)
+    result = make(value)
+    told = f"{schema} {result.structured_content} {result.text}"
+    assert '"mimeType":"image/png"' in result.text
+    assert not [word for word in INTERNALS if word in told]
+
+
+def test_a_result_inside_of_data_is_an_error() -> None:
+    with pytest.raises(TypeError, match="the whole of what a tool returns"):
+        made(Any, [text_result("a"), TEXT])
+
+
+def test_a_result_beside_data_in_the_annotation_changes_nothing_about_the_data() -> None:
+    schema, make = result_maker(Weather | CallToolResult, None)
+    assert schema == result_maker(Weather, None)[0]
+    assert make(error_result("no data")) == error_result("no data")
+
+
+# Defaults
+
+
+@dataclass
+class Base:
+    size: int
+    kind: str = field(default="base", init=False)
+    tags: list[str] = field(default_factory=list, init=False)
+    _inner: int = 3
+
+
+@pytest.mark.parametrize(
+    ("returns", "value", "expected"),
+    [
+        (Base, Base(1), {"size": 1, "kind": "base", "tags": [], "_inner": 3}),
+        (Any, {"all": [Base(1)]}, {"all": [{"size": 1, "kind": "base", "tags": [], "_inner": 3}]}),
+        (list[Base], [Base(1)], [{"size": 1, "kind": "base", "tags": [], "_inner": 3}]),
+        (Weather, Weather(1.5), {"degrees": 1.5, "sunny": True}),
+    ],
+)
+def test_a_dataclass_keeps_its_defaults(returns: Any, value: Any, expected: Any) -> None:
+    result = made(returns, value)
+    assert json.loads(result.text) == expected
+    if returns is not Any:
+        assert result.structured_content in (expected, {"result": expected})
+
+
+# Prompts
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+async def test_a_prompt_gives_text_and_blocks_in_a_list_or_tuple(kind: type[Any]) -> None:
+    server = Server("s")
+
+    @server.prompt
+    async def draw() -> Any:
+        return kind(["a", IMAGE])
+
+    @server.prompt
+    async def wrong() -> Any:
+        return {"a": IMAGE}
+
+    async with open_memory(server) as client:
+        assert [message.content for message in (await client.get_prompt("draw")).messages] == [TEXT, IMAGE]
+        with pytest.raises(PeerError, match="Internal error"):
+            await client.get_prompt("wrong")

@@ -10,14 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import (
-    PeerError,
-    RequestContext,
-    ResourceTemplateReference,
-    Server,
-    TextResourceContents,
-    open_memory,
-)
+from trio_mcp import PeerError, RequestContext, ResourceTemplateReference, Server, TextResourceContents, open_memory
 
 
 async def test_the_lifespan_spans_all_requests() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import threading
 from collections.abc import Callable
@@ -186,3 +187,57 @@ def test_text_is_read_as_numbers_where_that_is_asked_for() -> None:
     assert Signature.of(prompt).bind({"count": "3", "exact": "true"}, strict=False) == {"count": 3, "exact": True}
     with pytest.raises(BadArguments):
         Signature.of(prompt).bind({"count": "3"})
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+@dataclass
+class Table:
+    rows: dict[int, dict[datetime.date, str]]
+
+
+DAY = datetime.date(2026, 7, 28)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "bound"),
+    [
+        (dict[int, str], {"1": "a", "-2": "b"}, {1: "a", -2: "b"}),
+        (dict[float, int], {"1.5": 1}, {1.5: 1}),
+        (dict[Literal[1, 2], int], {"2": 1}, {2: 1}),
+        (dict[Number, int], {"1": 1}, {Number.ONE: 1}),
+        (dict[Colour, int], {"red": 1}, {Colour.RED: 1}),
+        (dict[datetime.date, int], {"2026-07-28": 1}, {DAY: 1}),
+        (list[dict[int, int]], [{"1": 1}], [{1: 1}]),
+        (Table, {"rows": {"7": {"2026-07-28": "a"}}}, Table({7: {DAY: "a"}})),
+        (dict[str, int], {"1": 1}, {"1": 1}),
+    ],
+)
+def test_keys_of_a_dict_are_read_from_the_strings_that_json_has(kind: Any, given: Any, bound: Any) -> None:
+    async def count(by: Any) -> None: ...
+
+    count.__annotations__["by"] = kind
+    signature = Signature.of(count)
+    assert signature.schema["properties"]["by"]
+    for strict in (True, False):
+        assert signature.bind({"by": given}, strict=strict) == {"by": bound}
+
+
+@pytest.mark.parametrize(("kind", "given"), [(dict[int, str], {"1.5": "a"}), (dict[int, int], {"1": "1"})])
+def test_a_key_that_does_not_fit_is_a_bad_argument(kind: Any, given: Any) -> None:
+    async def count(by: Any) -> None: ...
+
+    count.__annotations__["by"] = kind
+    with pytest.raises(BadArguments, match="by"):
+        Signature.of(count).bind({"by": given})
+
+
+@pytest.mark.parametrize("kind", [dict[bool, int], dict[None, int], dict[int | None, int], dict[tuple[int, int], int]])
+def test_a_dict_whose_keys_no_string_can_be_is_refused_where_it_is_declared(kind: Any) -> None:
+    async def count(by: Any) -> None: ...
+
+    count.__annotations__["by"] = list[kind]
+    with pytest.raises(TypeError, match=r"count: parameter 'by': the keys of a JSON object are strings.*dict\[str"):
+        Signature.of(count)

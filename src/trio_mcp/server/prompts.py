@@ -19,6 +19,7 @@ from ..spec.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgum
 from .handlers import Handler
 from .input_required import InputRequired, settle
 from .pages import Listing
+from .plain import BLOCKS
 from .signature import BadArguments
 
 __all__ = ["Prompts", "RegisteredPrompt"]
@@ -90,11 +91,17 @@ class Prompts:
             value = await settle(value, scope, run)
         if isinstance(value, GetPromptResult | InputRequiredResult):
             return value
-        messages = cast("list[Any]", value) if isinstance(value, list) else [value]
+        messages = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
         return GetPromptResult([_message(message) for message in messages], entry.prompt.description)
 
 
 def _message(value: Any) -> PromptMessage:
     if isinstance(value, PromptMessage):
         return value
-    return PromptMessage("user", TextContent(value) if isinstance(value, str) else value)
+    if isinstance(value, str):
+        return PromptMessage("user", TextContent(value))
+    if isinstance(value, BLOCKS):
+        return PromptMessage("user", value)
+    raise TypeError(
+        f"a prompt returns text, content blocks, PromptMessages or a list of these, not {type(value).__name__}"
+    )

@@ -22,7 +22,8 @@ from .cache_hints import CacheHints
 from .handlers import Handler
 from .input_required import InputRequired, settle
 from .pages import Listing
-from .signature import BadArguments, to_plain
+from .plain import to_plain
+from .signature import BadArguments
 from .uri_templates import LONGEST_URI, UriTemplate, check_length
 
 __all__ = ["RegisteredResource", "RegisteredTemplate", "ResourceNotFound", "Resources"]

@@ -8,48 +8,46 @@ from inspect import Parameter
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 from ..jsonrpc.codec import encode_value
-from ..spec.content import (
-    AudioContent,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-)
+from ..spec.content import ContentBlock, TextContent
 from ..spec.fields import JSONObject
 from ..spec.tools import CallToolResult
-from .signature import schema_of, to_plain
+from .kinds import classes_in
+from .plain import BLOCKS, to_plain
+from .signature import schema_of
 
 __all__ = ["ToResult", "error_result", "result_maker", "text_result"]
 
 T = TypeVar("T")
 ToResult: TypeAlias = Callable[[Any], CallToolResult]
 
-_BLOCKS = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
-
 
 def text_result(text: str) -> CallToolResult:
-    """A result that is one piece of text."""
+    """Return a result that is one piece of text."""
     return CallToolResult([TextContent(text)])
 
 
 def error_result(text: str) -> CallToolResult:
-    """A failure of the tool, told to the model so that it can mend its call (``isError``)."""
+    """Return a failure of the tool, told to the model so that it can mend its call (``isError``)."""
     return CallToolResult([TextContent(text)], is_error=True)
 
 
 def result_maker(returns: Any, output_schema: JSONObject | None) -> tuple[JSONObject | None, ToResult]:
-    """The output schema of a tool, and how its return values become results.
+    """Return the output schema of a tool, and how its return values become results.
 
-    An explicit schema is kept as it is. Without one the return annotation decides: text, content blocks, a
-    `CallToolResult`, nothing or no annotation mean unstructured; everything else is structured, and what is
-    not an object is wrapped as ``{"result": …}``. Raises `TypeError` for an annotation without a JSON Schema.
+    An explicit schema is kept as it is. Without one the return annotation decides: text, content blocks and whatever
+    holds them, a `CallToolResult`, nothing or no annotation mean unstructured; everything else is structured, and what
+    is not an object is wrapped as ``{"result": …}``. Raises `TypeError` for an annotation without a JSON Schema.
     """
     if output_schema is not None:
         return output_schema, _structured
-    if _is_unstructured(returns):
+    returns = _without_results(returns)
+    if returns in (Parameter.empty, object) or _is_text(returns):
         return None, _unstructured
+    if _names_blocks(returns):
+        return None, _content
     schema = schema_of(returns)
+    if not classes_in(returns).isdisjoint(BLOCKS):
+        return None, _content
     if schema.get("type") == "object":
         return schema, _structured
     definitions = schema.pop("$defs", None)
@@ -59,32 +57,52 @@ def result_maker(returns: Any, output_schema: JSONObject | None) -> tuple[JSONOb
     return wrapped, _wrapped
 
 
-def _is_unstructured(returns: Any) -> bool:
-    if returns in (Parameter.empty, Any, object, None, type(None), str, CallToolResult) or returns in _BLOCKS:
-        return True
+def _without_results(returns: Any) -> Any:
+    """Return an annotation without `CallToolResult`, which says all of itself."""
+    if returns is CallToolResult:
+        return Parameter.empty
+    if get_origin(returns) in (Union, types.UnionType) and CallToolResult in get_args(returns):
+        return Union[tuple(member for member in get_args(returns) if member is not CallToolResult)]  # noqa: UP007, made
+    return returns
+
+
+def _is_text(returns: Any) -> bool:
+    """Return whether ``returns`` is text or nothing, however that is written."""
     origin = get_origin(returns)
     if origin is Annotated:
-        return _is_unstructured(get_args(returns)[0])
+        return _is_text(get_args(returns)[0])
     if origin in (Union, types.UnionType):
-        return all(_is_unstructured(member) for member in get_args(returns))
-    if origin is list:
-        (item,) = get_args(returns)
-        return item not in (str, Any, object, None, type(None)) and _is_unstructured(item)
-    return False
+        return all(map(_is_text, get_args(returns)))
+    return returns in (str, Any, None, type(None))
+
+
+def _names_blocks(returns: Any) -> bool:
+    return returns in BLOCKS or any(map(_names_blocks, get_args(returns)))
 
 
 def _unstructured(value: Any) -> CallToolResult:
+    """Return the result of a value that nothing was said about: a list or tuple is content when it holds a block, or
+    nothing."""
     if type(value) is str:
         return CallToolResult([TextContent(value)])
-    if value is None:
-        return CallToolResult()
+    if isinstance(value, list | tuple):
+        items = cast("list[Any]", value)
+        if items and not any(isinstance(item, BLOCKS) for item in items):
+            return CallToolResult([_as_text(to_plain(items))])
+    return _content(value)
+
+
+def _content(value: Any) -> CallToolResult:
+    """Return ``value`` as content: the items of a list or tuple one by one, text and blocks as they are, all else as
+    JSON."""
     if isinstance(value, CallToolResult):
         return value
-    if isinstance(value, _BLOCKS):
-        return CallToolResult([value])
-    if isinstance(value, list) and value and all(isinstance(item, _BLOCKS) for item in cast("list[Any]", value)):
-        return CallToolResult(cast("list[ContentBlock]", value))
-    return CallToolResult([_as_text(to_plain(value))])
+    items = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
+    return CallToolResult([_block(item) for item in items if item is not None])
+
+
+def _block(value: Any) -> ContentBlock:
+    return value if isinstance(value, BLOCKS) else _as_text(value if isinstance(value, str) else to_plain(value))
 
 
 def _structured(value: Any) -> CallToolResult:

@@ -115,8 +115,12 @@ class Server:
 
         Its parameters, checked before it is called, give the input schema: attrs classes, dataclasses,
         TypedDicts, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``; a plain
-        string in ``Annotated`` describes a parameter. Its return annotation gives the output schema. A parameter
-        annotated `RequestContext` (`WorkerContext` in a plain ``def``) gets the context.
+        string in ``Annotated`` describes a parameter. A parameter annotated `RequestContext` (`WorkerContext` in a
+        plain ``def``) gets the context.
+
+        Its return annotation gives the output schema, and what it returns is structured content, repeated as JSON
+        text. Text and content blocks, alone or in a list or tuple, are content and have no schema; `None` and an empty
+        list of them are none. Without an annotation a list or tuple is content when it holds a block.
 
         ``replay=True``: the handler is safe to run again. What it asks a modern client then stops it, its cleanup
         runs, and it runs from the top when the client comes back, with all answers so far at once. Nothing is kept

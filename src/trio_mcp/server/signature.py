@@ -15,9 +15,10 @@ import msgspec
 
 from ..spec.fields import JSONObject
 from .context import RequestContext
+from .kinds import check_keys, needs_options
 from .worker_context import WorkerContext
 
-__all__ = ["BadArguments", "Signature", "schema_of", "to_plain"]
+__all__ = ["BadArguments", "Signature", "schema_of"]
 
 
 class BadArguments(ValueError):
@@ -39,8 +40,8 @@ class Signature:
     schema: JSONObject
     returns: Any
     _model: type[msgspec.Struct]
-    _has_foreign: bool
-    """Whether some argument is of a type that msgspec does not know."""
+    _needs_options: bool
+    """Some argument is of a type that msgspec does not know, or has keys to be read from strings."""
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Signature:
@@ -77,17 +78,17 @@ class Signature:
             schema,
             hints.get("return", inspect.Parameter.empty),
             model,
-            _has_foreign(model),
+            needs_options(model),
         )
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
         from strings. Raises `BadArguments`."""
         try:
-            if strict and not self._has_foreign:  # each option adds to what converting takes
+            if strict and not self._needs_options:  # each option adds to what converting takes
                 bound = msgspec.convert(arguments, self._model)
             else:
-                bound = msgspec.convert(arguments, self._model, strict=strict, dec_hook=_decode_foreign)
+                bound = msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=_decode_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             raise BadArguments(str(error)) from None
         return msgspec.structs.asdict(bound)
@@ -124,6 +125,7 @@ def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObje
     try:
         model = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         schema = schema_of(model)
+        check_keys(model)
     except TypeError as error:
         raise TypeError(f"{name}: {_misfit(fields) or error}") from None
     schema.pop("title", None)
@@ -135,20 +137,13 @@ def _misfit(fields: list[Any]) -> str | None:
     for name, hint, *_ in fields:
         try:
             schema_of(hint)
+            check_keys(hint)
         except TypeError as error:
             return (
                 f"parameter {name!r}: {error}. Annotate it as what comes over the wire: str, list[int] or a dataclass, "
                 "for example. The context is a `RequestContext`."
             )
     return None
-
-
-def _has_foreign(model: type[msgspec.Struct]) -> bool:
-    try:
-        msgspec.json.schema_components([model])
-    except TypeError:  # there is no schema without our hook
-        return True
-    return False
 
 
 def schema_of(kind: Any) -> JSONObject:
@@ -176,17 +171,3 @@ def _decode_foreign(kind: type, value: Any) -> Any:
     if issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
     raise TypeError(f"expected {kind.__name__}")
-
-
-def _encode_foreign(value: Any) -> Any:
-    if isinstance(value, PurePath):
-        return str(value)
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
-
-
-def to_plain(value: Any) -> Any:
-    """A handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
-
-    Raises `TypeError` for what has no JSON form.
-    """
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_foreign)

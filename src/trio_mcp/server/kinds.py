@@ -1,0 +1,75 @@
+"""Kinds: what an annotation is made of, looked at once, where a function is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from msgspec import inspect as kinds
+
+__all__ = ["check_keys", "classes_in", "kinds_in", "needs_options"]
+
+_KEYS = (
+    kinds.AnyType,
+    kinds.StrType,
+    kinds.IntType,
+    kinds.FloatType,
+    kinds.EnumType,
+    kinds.LiteralType,
+    kinds.DateType,
+    kinds.DateTimeType,
+    kinds.TimeType,
+    kinds.TimeDeltaType,
+    kinds.UUIDType,
+    kinds.DecimalType,
+    kinds.BytesType,
+)
+"""What the key of a JSON object, which is a string, can be read as."""
+
+
+def kinds_in(annotation: Any) -> list[kinds.Type]:
+    """Return all that ``annotation`` is made of, the fields of its classes included. Raises `NameError` for what cannot
+    be resolved, and `TypeError`."""
+    found: dict[int, kinds.Type] = {}
+    ahead = [kinds.type_info(annotation)]
+    while ahead:
+        kind = ahead.pop()
+        if id(kind) not in found:  # a class may be made of itself
+            found[id(kind)] = kind
+            ahead += _inside(kind)
+    return list(found.values())
+
+
+def _inside(kind: kinds.Type) -> Iterator[kinds.Type]:
+    for name in kind.__struct_fields__:
+        member: Any = getattr(kind, name)
+        for each in cast("tuple[Any, ...]", member) if isinstance(member, tuple) else (member,):
+            if isinstance(each, kinds.Field):
+                yield each.type
+            elif isinstance(each, kinds.Type):
+                yield each
+
+
+def needs_options(annotation: Any) -> bool:
+    """Return whether ``annotation`` holds a class that msgspec does not know, or a dict whose keys are no strings."""
+    return any(
+        isinstance(kind, kinds.CustomType)
+        or (isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.StrType | kinds.AnyType))
+        for kind in kinds_in(annotation)
+    )
+
+
+def check_keys(annotation: Any) -> None:
+    """Raise `TypeError` for a dict in ``annotation`` whose keys cannot be read from the strings that JSON has."""
+    for kind in kinds_in(annotation):
+        if isinstance(kind, kinds.DictType):
+            key = kind.key_type
+            for one in key.types if isinstance(key, kinds.UnionType) else (key,):
+                if not isinstance(one, _KEYS):
+                    name = type(one).__name__.removesuffix("Type").lower()
+                    raise TypeError(f"the keys of a JSON object are strings, and none is read as {name}: dict[str, …]")
+
+
+def classes_in(annotation: Any) -> set[Any]:
+    """Return the classes with fields that ``annotation`` is made of."""
+    return {getattr(kind, "cls", None) for kind in kinds_in(annotation)} - {None}

@@ -1,0 +1,65 @@
+"""A handler's values as plain JSON data."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import PurePath
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+
+from ..spec.content import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
+from ..spec.converters import unstructure
+from ..spec.revisions import LATEST_MODERN
+from ..spec.tools import CallToolResult
+
+__all__ = ["BLOCKS", "to_plain"]
+
+BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
+
+_ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
+
+
+def to_plain(value: Any) -> Any:
+    """Return a handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
+
+    All fields of a dataclass are in it, those that no argument of its constructor sets, too. Content blocks inside of
+    data are as the specification writes them. Raises `TypeError` for what has no JSON form, and for a `CallToolResult`
+    inside of data, since it is a result of its own.
+    """
+    return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=_encode_foreign)
+
+
+def _spelled_out(value: Any) -> Any:
+    """Return ``value`` with all in it that msgspec would write otherwise than we do put in plain words."""
+    if type(value) in _ATOMS:
+        return value
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value)
+        return {key: each if type(each) in _ATOMS else _spelled_out(each) for key, each in members.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items = cast("list[Any]", value)
+        return [each if type(each) in _ATOMS else _spelled_out(each) for each in items]
+    if isinstance(value, BLOCKS):
+        return unstructure(value, LATEST_MODERN)
+    if isinstance(value, CallToolResult):
+        raise TypeError("a CallToolResult is the whole of what a tool returns, and no part of it")
+    kind = cast("type[Any]", type(value))
+    if dataclasses.is_dataclass(kind):
+        return _fields(value, [field.name for field in dataclasses.fields(kind)])
+    if attrs.has(kind):
+        return _fields(value, [field.name for field in attrs.fields(kind) if not field.name.startswith("_")])
+    return value
+
+
+def _fields(value: Any, names: list[str]) -> dict[str, Any]:
+    # A plain default of a field that is in no constructor is an attribute of the class, where msgspec does not look.
+    members = {name: getattr(value, name, msgspec.UNSET) for name in names}
+    return {name: _spelled_out(member) for name, member in members.items() if member is not msgspec.UNSET}
+
+
+def _encode_foreign(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
