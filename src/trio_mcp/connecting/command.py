@@ -39,6 +39,7 @@ class Command:
     close_grace: float = attrs.field(default=2.0, kw_only=True)
 
     @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
         """See `open_stdio`."""
         begun, settings = trio.current_time(), ClientSettings(**options)
@@ -50,6 +51,7 @@ class Command:
 
 
 @asynccontextmanager
+@trio.lowlevel.enable_ki_protection  # no interrupt between the start of a process and those who end it
 async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessChannel]:
     """The bare messages of a child process, which is started and ended as `open_stdio` says.
 
@@ -64,10 +66,14 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
             stderr=command.stderr,
             max_message_bytes=limits.max_message_bytes,
         )
-        nursery.start_soon(channel.drain_stderr)
         try:
+            nursery.start_soon(channel.drain_stderr)
             yield channel
         finally:
-            # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
-                await channel.end(command.close_grace)
+            try:
+                nursery.start_soon(channel.discard_output)
+                # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
+                    await channel.end(command.close_grace)
+            finally:
+                channel.kill()

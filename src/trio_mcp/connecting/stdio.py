@@ -33,7 +33,8 @@ def open_stdio(
 
     Left in whatever way, the block closes the child's input and waits up to ``close_grace`` seconds for it to
     exit, then sends SIGTERM to its whole process group and waits once more, then SIGKILL. The child is
-    reaped, and no process of its group runs on. Exceptions of the body leave as they are, never as a group.
+    reaped, and no process of its group runs on. An interrupt (Ctrl-C) while the block waits for that sends SIGKILL
+    at once. Exceptions of the body leave as they are, never as a group.
 
     Raises `ConnectionLost` when the command cannot be started or the server exits, `ValueError` for what is no
     list of words, and as `open_client`.

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import subprocess
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,12 +40,15 @@ INHERITED_ENVIRONMENT: Final = (
 logger = logging.getLogger("trio_mcp")
 
 _OBITUARY_WAIT: Final = 0.3
+_REAPING_WAIT: Final = 1.0
+"""For a child that was sent SIGKILL."""
 
 
 class ProcessChannel(MessageChannel):
     """Messages to and from a child process, as `start_process` makes it.
 
-    Whoever starts it runs `drain_stderr` in the background and calls `end` at last.
+    Whoever starts it runs `drain_stderr` in the background, calls `end` at last, with `discard_output` in the
+    background, and `kill` when that was interrupted.
     """
 
     network = "pipe"
@@ -58,6 +62,8 @@ class ProcessChannel(MessageChannel):
         self._sink = stderr
         self._tail = LastLines()
         self._drained = trio.Event()
+        self._last_resort = weakref.finalize(self, _kill_group, process.pid, os.getpid())
+        """Where nobody gets to call `end`, because an interrupt came between two lines: at the end of our process."""
 
     @property
     def pid(self) -> int:
@@ -115,10 +121,10 @@ class ProcessChannel(MessageChannel):
         """The specification's ladder: close its input and wait, then SIGTERM and wait, then SIGKILL
         (2025-11-25 lifecycle, Shutdown). Signals go to the child's whole process group; ``grace`` is the
         time for each step in seconds. Returns when the child was reaped and its group is gone. Run it under a
-        shield: it is what leaves nothing behind."""
+        shield: it is what leaves nothing behind. Interrupted all the same, it sends SIGKILL at once.
+        """
         process = self._process
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._discard_output)
+        try:
             await self._stdin.aclose()
             with trio.move_on_after(grace):
                 await process.wait()
@@ -129,12 +135,19 @@ class ProcessChannel(MessageChannel):
                     await process.wait()
                     await self._group_gone()
             await process.wait()
-            nursery.cancel_scope.cancel(reason="the child has exited")
-        with trio.move_on_after(_OBITUARY_WAIT):  # its last words: they wait in the pipe, and nobody else has that now
-            await self._drained.wait()
-        for stream in (process.stdout, process.stderr):
-            assert stream is not None
-            await stream.aclose()
+            with trio.move_on_after(_OBITUARY_WAIT):  # its last words wait in the pipe, which nobody else has now
+                await self._drained.wait()
+        finally:
+            self.kill()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _REAPING_WAIT):
+                await process.wait()
+                for stream in (process.stdout, process.stderr):
+                    assert stream is not None
+                    await stream.aclose()
+
+    def kill(self) -> None:
+        """Send SIGKILL to what is left of the child's process group. Synchronous and idempotent."""
+        self._last_resort()
 
     def _signal_group(self, number: int) -> bool:
         """Signal what is left of the group. False when nothing is."""
@@ -149,13 +162,19 @@ class ProcessChannel(MessageChannel):
         while self._signal_group(0) and not _all_exited(self._process.pid):  # noqa: ASYNC110 - there is no event
             await trio.sleep(0.01)
 
-    async def _discard_output(self) -> None:
-        # A child that still writes could not exit while its output is full.
+    async def discard_output(self) -> None:
+        """Read the child's output to its end: one that still writes could not exit while that is full."""
         stdout = self._process.stdout
         assert stdout is not None
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             async for _ in stdout:
                 pass
+
+
+def _kill_group(group: int, owner: int) -> None:
+    if os.getpid() == owner:  # a fork of ours has no children of its own
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def _all_exited(group: int) -> bool:
