@@ -13,7 +13,7 @@ from ..runtime.channel import ConnectionLost
 from ..runtime.duplex import DuplexChannel
 from ..runtime.time_limits import fail_after_work
 
-__all__ = ["KeepAlive"]
+__all__ = ["KeepAlive", "answers", "in_progress"]
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
@@ -45,21 +45,28 @@ class KeepAlive:
             while missed < self.misses:
                 if not missed:
                     await trio.sleep(self.interval)
-                missed = 0 if _in_progress(duplex) or await self._answered(duplex, ping) else missed + 1
+                missed = 0 if await self._is_there(duplex, ping) else missed + 1
         except ConnectionLost:
             return  # it ended in another way
         duplex.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
-    async def _answered(self, duplex: DuplexChannel, ping: Callable[[], Awaitable[None]]) -> bool:
-        try:
-            with fail_after_work(self.timeout):
-                await ping()
-        except trio.TooSlowError:
-            return _in_progress(duplex)  # a request of ours that began meanwhile may be what keeps it busy
-        except (PeerError, ProtocolViolation):
-            return True
+    async def _is_there(self, duplex: DuplexChannel, ping: Callable[[], Awaitable[None]]) -> bool:
+        # A request of ours that began meanwhile may be what keeps it busy.
+        return in_progress(duplex) or await answers(ping, self.timeout) or in_progress(duplex)
+
+
+async def answers(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
+    """Return whether there is an answer of any kind to ``ping`` in this time. Raises `ConnectionLost`."""
+    try:
+        with fail_after_work(seconds):
+            await ping()
+    except trio.TooSlowError:
+        return False
+    except (PeerError, ProtocolViolation):
         return True
+    return True
 
 
-def _in_progress(duplex: DuplexChannel) -> bool:
+def in_progress(duplex: DuplexChannel) -> bool:
+    """Return whether a request of ours is in flight, streams not counted."""
     return any(not request.method.streams for request in duplex.state.outbound)

@@ -46,12 +46,20 @@ def connecting(settings: ClientSettings, begun: float) -> Generator[None]:
 
 
 @asynccontextmanager
-async def open_over(channel: MessageChannel, settings: ClientSettings, begun: float) -> AsyncGenerator[Client]:
-    """As `open_client`, for those who have connected ``channel``, and began to at ``begun``, on trio's clock."""
+async def open_over(
+    channel: MessageChannel,
+    settings: ClientSettings,
+    begun: float,
+    watch: Callable[[Client], Awaitable[None]] | None = None,
+) -> AsyncGenerator[Client]:
+    """As `open_client`, for those who have connected ``channel``, and began to at ``begun``, on trio's clock. ``watch``
+    runs beside it, from before the opening on, until the block is left."""
     client = Client(channel, settings)
     async with open_service_nursery("the client was closed") as nursery:
         client.subscriptions.services = nursery
         await nursery.start(client.duplex.run)
+        if watch is not None:
+            nursery.start_soon(watch, client)
         try:
             with connecting(settings, begun):
                 await _negotiate(client)

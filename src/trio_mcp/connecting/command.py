@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Unpack
 
 import attrs
@@ -17,6 +18,7 @@ from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.nurseries import open_service_nursery
 from ..transports.last_lines import TextSink
 from ..transports.process import ProcessChannel, start_process
+from .exits import notice_exit
 
 __all__ = ["Command", "open_process"]
 
@@ -45,7 +47,7 @@ class Command:
         begun, settings = trio.current_time(), ClientSettings(**options)
         async with (
             open_process(self, settings.limits) as channel,
-            open_over(channel, settings, begun) as client,
+            open_over(channel, settings, begun, partial(notice_exit, channel)) as client,
         ):
             yield client
 

@@ -52,6 +52,8 @@ class LineChannel(MessageChannel):
         where it was reported already."""
         self._first = True
         self._ended = False
+        self.received = 0
+        """Bytes that have come so far."""
 
     async def receive(self) -> bytes | bytearray:
         """See `MessageChannel.receive`."""
@@ -101,6 +103,7 @@ class LineChannel(MessageChannel):
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ConnectionLost(f"the connection broke: {error.__cause__ or error}") from error
         self._ended = not data
+        self.received += len(data)
         whole = cast("list[bytes | bytearray]", (data or b"\n").split(b"\n"))  # the end ends a line, too
         last = whole.pop()
         if not whole:

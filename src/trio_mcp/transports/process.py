@@ -75,17 +75,27 @@ class ProcessChannel(MessageChannel):
         try:
             return await self._lines.receive()
         except (trio.EndOfChannel, ConnectionLost):
-            raise await self._obituary("the server closed its output") from None
+            raise await self.obituary("the server closed its output") from None
 
     async def send(self, messages: bytes | bytearray) -> None:
         """See `MessageChannel.send`."""
         try:
             await self._lines.send(messages)
         except ConnectionLost:
-            raise await self._obituary("the server closed its input") from None
+            raise await self.obituary("the server closed its input") from None
 
-    async def _obituary(self, reason: str) -> ConnectionLost:
-        """Why it is gone: its status and last words follow the end of its output by a moment, if at all."""
+    async def exited(self) -> None:
+        """Wait until the child itself has exited. What it has started may go on, and hold its output open."""
+        await self._process.wait()
+
+    @property
+    def received(self) -> int:
+        """The number of bytes that have come from it."""
+        return self._lines.received
+
+    async def obituary(self, reason: str) -> ConnectionLost:
+        """Say why it is gone: its status and last words follow the end of its output by a moment, if at all. ``reason``
+        is for a child that has not exited."""
         with trio.move_on_after(_OBITUARY_WAIT):
             await self._process.wait()
             reason = "the server exited"

@@ -1,0 +1,42 @@
+"""Noticing the exit of a server whose output somebody else holds open."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from ..client.client import Client
+from ..client.keep_alive import answers, in_progress
+from ..runtime.channel import ConnectionLost
+from ..transports.process import ProcessChannel
+
+__all__ = ["notice_exit"]
+
+_SILENCE: Final = 5.0
+"""Seconds without a word after which it is asked."""
+_ANSWER_WITHIN: Final = 5.0
+
+
+async def notice_exit(channel: ProcessChannel, client: Client) -> None:
+    """Lose the connection when the child has exited and nobody speaks in its place.
+
+    The end of its output tells nothing while a process that it has started holds that open: a helper, which will never
+    say a word, or the server itself, which has made itself a daemon and goes on. After `_SILENCE` seconds of silence a
+    ping decides, or what stands in for it in the revision: any answer, and anything else that comes meanwhile, is a
+    sign of life. From then on it is asked again only while a call waits.
+    """
+    await channel.exited()
+    alive = False
+    try:
+        while True:
+            received = channel.received
+            await trio.sleep(_SILENCE)
+            if channel.received != received or (alive and not in_progress(client.duplex)):
+                continue
+            alive = await answers(client.ping, _ANSWER_WITHIN) or channel.received != received
+            if not alive:
+                client.duplex.lose(await channel.obituary("the server is gone"))
+                return
+    except ConnectionLost:
+        return  # it was noticed in another way
