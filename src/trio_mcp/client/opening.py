@@ -10,21 +10,37 @@ import attrs
 import trio
 
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
-from ..runtime.channel import MessageChannel
+from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.nurseries import open_service_nursery
 from ..spec.converters import unstructure
 from ..spec.errors import UNSUPPORTED_PROTOCOL_VERSION
 from ..spec.fields import JSONObject
 from ..spec.lifecycle import DiscoverResult, Implementation, InitializeParams, InitializeResult
 from ..spec.meta import SERVER_INFO
-from ..spec.revisions import LATEST_LEGACY, LATEST_MODERN, MODERN_REVISIONS, REVISIONS
+from ..spec.revisions import (
+    LATEST_LEGACY,
+    LATEST_MODERN,
+    LEGACY_REVISIONS,
+    MODERN_REVISIONS,
+    REVISIONS,
+    Revision,
+)
 from .client import Client
 from .options import ClientOptions, ClientSettings
 from .results import check_result_type, structured
 
-__all__ = ["connecting", "open_client", "open_over"]
+__all__ = ["LostInProbe", "connecting", "open_client", "open_over"]
 
 _CLOSE_DEADLINE: Final = 1.0
+
+
+class LostInProbe(ConnectionLost):
+    """The server was gone before it had answered the question for its era: some die of it."""
+
+    @classmethod
+    def of(cls, lost: ConnectionLost) -> LostInProbe:
+        """Tell the same, and that."""
+        return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 
 def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
@@ -51,9 +67,12 @@ async def open_over(
     settings: ClientSettings,
     begun: float,
     watch: Callable[[Client], Awaitable[None]] | None = None,
+    *,
+    legacy_first: bool = False,
 ) -> AsyncGenerator[Client]:
     """As `open_client`, for those who have connected ``channel``, and began to at ``begun``, on trio's clock. ``watch``
-    runs beside it, from before the opening on, until the block is left."""
+    runs beside it, from before the opening on, until the block is left. ``legacy_first``: with ``era="auto"`` the
+    server is believed to be legacy. Raises `LostInProbe`."""
     client = Client(channel, settings)
     async with open_service_nursery("the client was closed") as nursery:
         client.subscriptions.services = nursery
@@ -62,7 +81,7 @@ async def open_over(
             nursery.start_soon(watch, client)
         try:
             with connecting(settings, begun):
-                await _negotiate(client)
+                await _negotiate(client, legacy_first)
                 if client.revision.changes == "listen" and settings.on_list_changed is not None:
                     await client.subscriptions.follow_lists(client.server_capabilities, settings.probe_timeout)
             if settings.keep_alive is not None:
@@ -73,12 +92,24 @@ async def open_over(
                 await client.duplex.close("the client was closed")
 
 
-async def _negotiate(client: Client) -> None:
+async def _negotiate(client: Client, legacy_first: bool) -> None:
     match client.settings.era:
         case "legacy":
             await _initialize(client)
         case "modern":
-            await _discover(client)
+            try:
+                await _discover(client)
+            except PeerError as error:
+                if error.code == UNSUPPORTED_PROTOCOL_VERSION:
+                    raise _nothing_in_common(error) from error
+                raise
+        case "auto" if legacy_first:
+            try:
+                await _initialize(client)
+            except ConnectionLost as error:
+                raise LostInProbe.of(error) from None
+            except (PeerError, ProtocolViolation):
+                await _probe(client)  # it is no longer what it was
         case "auto":
             await _probe(client)
 
@@ -90,6 +121,10 @@ async def _probe(client: Client) -> None:
     discovered, initialized = _Attempt(_discover), _Attempt(_initialize)
     try:
         await _first_good(client, discovered, initialized)
+    except ConnectionLost as error:
+        if isinstance(discovered.error, PeerError):
+            raise
+        raise LostInProbe.of(error) from None
     finally:
         # What was raised knows the frames that know the attempts.
         discovered.error = initialized.error = None
@@ -104,7 +139,7 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
             return
         if discovered.error is not None and not isinstance(discovered.error, PeerError):
             raise discovered.error
-        nursery.start_soon(initialized.run, client)
+        nursery.start_soon(initialized.run, client, *_offered_by(discovered.error))
         while not (discovered.succeeded or initialized.succeeded):
             if initialized.error is not None and (
                 discovered.error is not None or not isinstance(initialized.error, PeerError)
@@ -117,14 +152,14 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
 class _Attempt:
     """One way to open, tried in the background."""
 
-    opening: Callable[[Client], Awaitable[None]]
+    opening: Callable[..., Awaitable[None]]
     ended: trio.Event = attrs.field(factory=trio.Event)
     succeeded: bool = False
     error: MCPError | None = None
 
-    async def run(self, client: Client) -> None:
+    async def run(self, client: Client, *args: Any) -> None:
         try:
-            await self.opening(client)
+            await self.opening(client, *args)
             self.succeeded = True
         except MCPError as error:
             self.error = error
@@ -145,14 +180,7 @@ async def _either(*attempts: _Attempt) -> None:
 
 
 async def _discover(client: Client) -> None:
-    revision = LATEST_MODERN
-    try:
-        data = await client.duplex.request("server/discover", {"_meta": client.requests.meta_in(revision)}, revision)
-    except PeerError as error:
-        if error.code != UNSUPPORTED_PROTOCOL_VERSION:
-            raise
-        # The server is modern (no fall-back), but speaks other versions than we do.
-        raise ProtocolViolation(f"the server speaks none of our modern revisions: {_supported(error.data)}") from error
+    data = await _discovery(client, LATEST_MODERN)
     check_result_type("server/discover", data)
     result = structured("server/discover", data, DiscoverResult)
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
@@ -163,14 +191,48 @@ async def _discover(client: Client) -> None:
     client.adopt(common[-1], server_info, result.capabilities, result.instructions)
 
 
-def _supported(data: Any) -> str:
-    versions = cast("JSONObject", data).get("supported") if isinstance(data, dict) else None
-    names = cast("list[Any]", versions) if isinstance(versions, list) else []
-    return ", ".join(str(name)[:40] for name in names[:10]) or "unknown"
+async def _discovery(client: Client, revision: Revision) -> Any:
+    """Ask in ``revision``, and once more in one that the server offers instead (2026-07-28 versioning)."""
+    try:
+        return await _ask_in(client, revision)
+    except PeerError as error:
+        offered = [row for row in MODERN_REVISIONS if row.name in _supported(error)]
+        if not offered:
+            raise
+    return await _ask_in(client, offered[-1])
 
 
-async def _initialize(client: Client) -> None:
-    offered = REVISIONS[client.settings.revision or LATEST_LEGACY.name]
+def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
+    return client.duplex.request("server/discover", {"_meta": client.requests.meta_in(revision)}, revision)
+
+
+def _offered_by(error: MCPError | None) -> tuple[Revision, ...]:
+    """The legacy revision that a refusal of all modern ones asks for; nothing for any other refusal, or none. Raises
+    `ProtocolViolation` when it asks for what we do not speak."""
+    if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
+        return ()
+    rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]
+    if not rows:
+        raise _nothing_in_common(error) from error
+    return (rows[-1],)
+
+
+def _supported(error: PeerError) -> list[str]:
+    """The revisions that a refusal of ours names (2026-07-28 schema, UnsupportedProtocolVersionError)."""
+    if error.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(error.data, dict):
+        return []
+    versions = cast("JSONObject", error.data).get("supported")
+    return [name for name in cast("list[Any]", versions) if type(name) is str] if isinstance(versions, list) else []
+
+
+def _nothing_in_common(error: PeerError) -> ProtocolViolation:
+    """The server is modern (no fall-back), but speaks other versions than we do."""
+    names = ", ".join(name[:40] for name in _supported(error)[:10]) or "unknown"
+    return ProtocolViolation(f"the server speaks none of our modern revisions: {names}")
+
+
+async def _initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
+    offered = REVISIONS[client.settings.revision or wanted.name]
     params = InitializeParams(offered.name, client.capabilities, client.settings.info)
     data: JSONObject = unstructure(params, offered)
     result = structured("initialize", await client.duplex.request("initialize", data, offered), InitializeResult)

@@ -172,7 +172,9 @@ class ClientSettings:
     era: Literal["auto", "modern", "legacy"] = attrs.field(
         default="auto", validator=attrs.validators.in_(("auto", "modern", "legacy"))
     )
-    """Whether to ask for the era with ``server/discover``, or to know it."""
+    """Whether to ask for the era with ``server/discover``, or to know it. With ``auto``, a child process that ends
+    without an answer is started once more and greeted with ``initialize``: some legacy servers die of the question.
+    Commands that turned out to be legacy are greeted so at once from then on, by all clients of this process."""
     revision: str | None = attrs.field(default=None, validator=_is_legacy)
     """The legacy revision to offer in ``initialize``; `None` is the latest."""
     tell_deadlines: bool = True

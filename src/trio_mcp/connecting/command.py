@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Unpack
+from typing import Final, Unpack
 
 import attrs
 import trio
 
 from ..client.client import Client
-from ..client.opening import open_over
+from ..client.opening import LostInProbe, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.nurseries import open_service_nursery
@@ -21,6 +22,36 @@ from ..transports.process import ProcessChannel, start_process
 from .exits import notice_exit
 
 __all__ = ["Command", "open_process"]
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_KNOWN: Final = 256
+
+
+class _LegacyCommands:
+    """The commands of which the last child turned out to be a legacy server: the latest 256 of this process."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, None] = {}
+
+    def holds(self, command: Command) -> bool:
+        return _identity(command) in self._known
+
+    def note(self, command: Command, is_legacy: bool) -> None:
+        identity = _identity(command)
+        self._known.pop(identity, None)
+        if is_legacy:
+            self._known[identity] = None
+            if len(self._known) > _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+
+
+def _identity(command: Command) -> object:
+    cwd = None if command.cwd is None else os.fspath(command.cwd)
+    return command.words, cwd, command.inherit_env, frozenset(command.env.items())
+
+
+_LEGACY: Final = _LegacyCommands()
 
 
 def _words(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -45,10 +76,29 @@ class Command:
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
         """See `open_stdio`."""
         begun, settings = trio.current_time(), ClientSettings(**options)
+        legacy_first = settings.era == "auto" and _LEGACY.holds(self)
+        opened = False
+        try:
+            async with self._open(settings, begun, legacy_first) as client:
+                opened = True
+                yield client
+            return
+        except LostInProbe as error:
+            if opened:
+                raise  # the body's own
+            logger.info("%s ended when it was asked for its era, and is started again: %s", self.words[0], error.reason)
+        async with self._open(settings, begun, not legacy_first) as client:
+            yield client
+
+    @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection
+    async def _open(self, settings: ClientSettings, begun: float, legacy_first: bool) -> AsyncGenerator[Client]:
         async with (
             open_process(self, settings.limits) as channel,
-            open_over(channel, settings, begun, partial(notice_exit, channel)) as client,
+            open_over(channel, settings, begun, partial(notice_exit, channel), legacy_first=legacy_first) as client,
         ):
+            if settings.era == "auto":
+                _LEGACY.note(self, client.revision.handshake)
             yield client
 
 

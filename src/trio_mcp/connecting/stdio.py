@@ -36,8 +36,8 @@ def open_stdio(
     reaped, and no process of its group runs on. An interrupt (Ctrl-C) while the block waits for that sends SIGKILL
     at once. Exceptions of the body leave as they are, never as a group.
 
-    A child that has exited, while a process that it has started holds its output open, is asked with a ping after 5 s of
-    silence, and lost when nothing comes for 5 s more. One that made itself a daemon and goes on talking is not.
+    A child that has exited, while a process that it has started holds its output open, is asked with a ping after 5 s
+    of silence, and lost when nothing comes for 5 s more. One that made itself a daemon and goes on talking is not.
 
     Raises `ConnectionLost` when the command cannot be started or the server exits, `ValueError` for what is no
     list of words, and as `open_client`.

@@ -118,6 +118,59 @@ async def test_a_modern_server_without_a_common_version_is_not_initialized(autoj
     assert methods_in(peer.wire) == ["server/discover"]
 
 
+@pytest.mark.parametrize("offered", [["2025-06-18"], ["2031-01-01", "2024-11-05", "2025-06-18"]])
+async def test_a_refusal_that_offers_a_legacy_revision_of_ours_leads_to_the_handshake_in_that(
+    autojump_clock: object, offered: list[str]
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        discover = await peer.until("server/discover")
+        await peer.error(discover, -32022, "no", data={"supported": offered, "requested": MODERN})
+        await peer.handshake()
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        assert client.revision.name == "2025-06-18"
+    assert methods_in(peer.wire)[:2] == ["server/discover", "initialize"]
+    assert peer.wire[1]["params"]["protocolVersion"] == "2025-06-18"
+
+
+@pytest.mark.parametrize("era", ["auto", "modern"])
+async def test_a_refusal_that_offers_a_modern_revision_of_ours_is_taken_up_once(
+    autojump_clock: object, era: Any
+) -> None:
+    async def refuse(peer: RawPeer) -> None:
+        discover = await peer.until("server/discover")
+        await peer.error(discover, -32022, "no", data={"supported": ["2031-01-01", MODERN], "requested": MODERN})
+
+    async def script(peer: RawPeer) -> None:
+        await refuse(peer)
+        await peer.discovered()
+
+    async def refuse_twice(peer: RawPeer) -> None:
+        await refuse(peer)
+        await refuse(peer)
+
+    async with scripted(script) as (channel, peer), open_client(channel, era=era) as client:
+        assert client.revision.name == MODERN
+    assert methods_in(peer.wire) == ["server/discover", "server/discover"]
+    async with scripted(refuse_twice) as (channel, peer):
+        with pytest.raises(ProtocolViolation, match="none of our modern revisions: 2031-01-01, 2026-07-28"):
+            async with open_client(channel, era=era):
+                pass
+    assert methods_in(peer.wire) == ["server/discover", "server/discover"]
+
+
+async def test_a_client_told_to_be_modern_takes_up_no_legacy_offer(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        discover = await peer.until("server/discover")
+        await peer.error(discover, -32022, "no", data={"supported": ["2025-06-18"], "requested": MODERN})
+
+    async with scripted(script) as (channel, peer):
+        with pytest.raises(ProtocolViolation, match="2025-06-18"):
+            async with open_client(channel, era="modern"):
+                pass
+    assert methods_in(peer.wire) == ["server/discover"]
+
+
 async def test_a_discovery_without_our_modern_revision_leads_to_the_handshake(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered("2031-01-01", "2025-11-25")
