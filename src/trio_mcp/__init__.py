@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .client.subscriptions import Changes
     from .client.unreadable import UnreadableMessage
     from .connecting.command import Command
+    from .connecting.errors import BadTarget
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
     from .connecting.stdio import open_stdio
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
 
 _LATER: Final = {
     "Address": ".connecting.targets",
+    "BadTarget": ".connecting.errors",
     "CachePartition": ".client.cache",
     "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
@@ -145,6 +147,7 @@ __all__ = [
     "AudioContent",
     "Auth",
     "BadAnswer",
+    "BadTarget",
     "BlobResourceContents",
     "CacheHints",
     "CachePartition",

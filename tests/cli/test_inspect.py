@@ -111,6 +111,8 @@ async def test_server_that_listens_is_shown_by_its_url(nursery):
         ("tcp://127.0.0.1", "a TCP address is like"),
         ("say 'hello", "cannot be split into words"),
         ("", "an empty string is no server"),
+        ("tcp://127.0.0.1:99999", "a port is a number from 1 to 65535"),
+        ("ws://" + "a" * 64 + ".example/mcp", "no host can have the name"),
     ],
 )
 async def test_target_that_is_none_is_a_usage_error(target: str, words: str):

@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from ..connecting.errors import BadTarget
 from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
 from .statuses import NO_CONNECTION, OUT_OF_TIME, SERVER_ERROR, USAGE
@@ -29,6 +30,9 @@ def say_error(error: Exception) -> int:
         case trio.TooSlowError():
             say("the server did not answer in time")
             return OUT_OF_TIME
+        case BadTarget():
+            say(str(error))
+            return USAGE
         case ConnectionLost():
             say(str(error))
             return NO_CONNECTION

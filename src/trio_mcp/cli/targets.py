@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..connecting.command import Command
+from ..connecting.errors import BadTarget
 from ..connecting.targets import Address, Target
 from ..transports.last_lines import TextSink
 from .host_files.configured import BadConfiguration, configured_target
@@ -29,11 +30,14 @@ def target_typed(typed: str | Sequence[str], config: Path | None = None, stderr:
     what they write there. Raises `NoTarget`.
     """
     if not isinstance(typed, str):
-        return Command(typed, inherit_env=True, stderr=stderr)
+        try:
+            return Command(typed, inherit_env=True, stderr=stderr)
+        except BadTarget as error:
+            raise NoTarget(str(error)) from None
     if config is None and is_address(typed):
         try:
             return Address(typed)
-        except ValueError as error:
+        except BadTarget as error:
             raise NoTarget(str(error)) from None
     if config is None and is_file(typed):
         return Command(command_of_file(typed), inherit_env=True, stderr=stderr)

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 import attrs
 import trio
@@ -19,6 +19,7 @@ from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.nurseries import open_service_nursery
 from ..transports.last_lines import TextSink
 from ..transports.process import ProcessChannel, start_process
+from .errors import BadTarget
 from .exits import notice_exit
 
 __all__ = ["Command", "open_process"]
@@ -56,18 +57,47 @@ _LEGACY: Final = _LegacyCommands()
 
 def _words(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     if isinstance(command, str) or not command:
-        raise ValueError('a command is a list of words, ["python", "server.py"] for example, not one string')
-    return tuple(os.fspath(word) for word in command)
+        raise BadTarget('a command is a list of words, ["python", "server.py"] for example, not one string')
+    words = tuple(os.fsdecode(word) for word in command)
+    if not words[0]:
+        raise BadTarget("the first word of a command is the name of a program, not an empty text")
+    for word in words:
+        _check_passable("a word of a command", word)
+    return words
+
+
+def _check_environment(_: Any, __: Any, env: Mapping[str, str]) -> None:
+    for name, value in env.items():
+        _check_passable("the name of a variable", name)
+        _check_passable(f"the variable {name}", value)
+        if not name or "=" in name:
+            raise BadTarget(f"the name of a variable is not empty and has no '=': {name!r}")
+
+
+def _check_directory(_: Any, __: Any, cwd: str | os.PathLike[str] | None) -> None:
+    if cwd is not None:
+        _check_passable("a directory", os.fsdecode(cwd))
+
+
+def _check_passable(what: str, text: str) -> None:
+    """What no program can be given is refused."""
+    try:
+        if b"\0" not in os.fsencode(text):
+            return
+    except UnicodeEncodeError:
+        raise BadTarget(f"{what} has a character that no program can be given: {text[:300]!r}") from None
+    raise BadTarget(f"{what} has no NUL in it: {text[:300]!r}")
 
 
 @attrs.frozen
 class Command:
-    """A server to start as a child process. `open_stdio` says what the fields mean."""
+    """A server to start as a child process. `open_stdio` says what the fields mean. Raises `BadTarget` for what no
+    system could start."""
 
     words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_words)
-    env: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True)
+    env: Mapping[str, str] = attrs.field(factory=dict[str, str], validator=_check_environment, kw_only=True)
     inherit_env: bool = attrs.field(default=False, kw_only=True)
-    cwd: str | os.PathLike[str] | None = attrs.field(default=None, kw_only=True)
+    cwd: str | os.PathLike[str] | None = attrs.field(default=None, validator=_check_directory, kw_only=True)
     stderr: TextSink | None = attrs.field(default=None, kw_only=True)
     close_grace: float = attrs.field(default=2.0, kw_only=True)
 

@@ -16,6 +16,7 @@ from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
 from ..transports.lines import LineChannel
 from ..transports.sockets import keep_alive
+from .errors import BadTarget, check_address
 
 __all__ = ["open_tcp", "open_unix"]
 
@@ -23,14 +24,18 @@ __all__ = ["open_tcp", "open_unix"]
 def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a TCP port, one message per line; closed with the block.
 
-    ``options`` are those of `ClientSettings`. Raises as `open_client`; `ConnectionLost` too when nobody listens.
+    ``options`` are those of `ClientSettings`. Raises as `open_client`; `ConnectionLost` too when nobody listens, and
+    `BadTarget` for what is no host name or port.
     """
+    check_address(host, port)
     return _open_lines(f"{host} port {port}", partial(trio.open_tcp_stream, host, port), options)
 
 
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a Unix socket, one message per line. As `open_tcp`."""
-    name = os.fspath(path)
+    name = os.fsdecode(path)
+    if not name or "\0" in name:
+        raise BadTarget(f"the path of a Unix socket is not empty and has no NUL in it: {name!r}")
     return _open_lines(name, partial(trio.open_unix_socket, name), options)
 
 

@@ -39,8 +39,8 @@ def open_stdio(
     A child that has exited, while a process that it has started holds its output open, is asked with a ping after 5 s
     of silence, and lost when nothing comes for 5 s more. One that made itself a daemon and goes on talking is not.
 
-    Raises `ConnectionLost` when the command cannot be started or the server exits, `ValueError` for what is no
-    list of words, and as `open_client`.
+    Raises `ConnectionLost` when the command cannot be started or the server exits, `BadTarget` for what no system could
+    start, an empty list or a word with NUL for example, and as `open_client`.
     """
     child = Command(command, env=env or {}, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace)
     return child.open(**options)

@@ -15,6 +15,7 @@ from ..client.client import Client
 from ..client.options import ClientOptions
 from ..server.server import Server
 from .command import Command
+from .errors import BadTarget
 from .lines import open_tcp, open_unix
 from .memory import open_memory
 from .websocket import open_websocket
@@ -23,18 +24,21 @@ __all__ = ["Address", "InMemory", "Target", "target_of"]
 
 
 def _is_spoken(_: Any, __: Any, url: str) -> None:
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise BadTarget(f"no URL: {url!r}: {error}") from None
     if scheme in ("http", "https"):
-        raise ValueError(f"Streamable HTTP is not spoken yet: {url!r}")
+        raise BadTarget(f"Streamable HTTP is not spoken yet: {url!r}")
     if scheme not in ("ws", "wss", "tcp", "unix"):
-        raise ValueError(f"a URL is like ws://host/path, wss://host/path, tcp://host:port or unix:///path, not {url!r}")
+        raise BadTarget(f"a URL is like ws://host/path, wss://host/path, tcp://host:port or unix:///path, not {url!r}")
 
 
 @attrs.frozen
 class Address:
     """A server that listens: ``ws://…``, ``wss://…``, ``tcp://host:port`` or ``unix:///path``.
 
-    ``headers`` and ``ssl_context`` are for WebSockets, see `open_websocket`. Raises `ValueError` for another URL.
+    ``headers`` and ``ssl_context`` are for WebSockets, see `open_websocket`. Raises `BadTarget` for another URL.
     """
 
     url: str = attrs.field(validator=_is_spoken)
@@ -44,13 +48,17 @@ class Address:
     def __attrs_post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme in ("tcp", "unix") and (self.headers or self.ssl_context is not None):
-            raise ValueError(f"headers and TLS are for WebSockets, not for {self.url!r}")
+            raise BadTarget(f"headers and TLS are for WebSockets, not for {self.url!r}")
         if parts.scheme in ("ws", "wss") and not parts.hostname:
-            raise ValueError(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
-        if parts.scheme == "tcp" and not (parts.hostname and parts.port):
-            raise ValueError(f"a TCP address is like tcp://127.0.0.1:8765, not {self.url!r}")
+            raise BadTarget(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
+        try:
+            port = parts.port
+        except ValueError:
+            raise BadTarget(f"a port is a number from 1 to 65535: {self.url!r}") from None
+        if parts.scheme == "tcp" and not (parts.hostname and port):
+            raise BadTarget(f"a TCP address is like tcp://127.0.0.1:8765, not {self.url!r}")
         if parts.scheme == "unix" and (parts.netloc or not parts.path):
-            raise ValueError(f"the address of a Unix socket is like unix:///run/server.sock, not {self.url!r}")
+            raise BadTarget(f"the address of a Unix socket is like unix:///run/server.sock, not {self.url!r}")
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """See `open_websocket`, `open_tcp` and `open_unix`."""

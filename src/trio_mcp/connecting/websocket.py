@@ -17,6 +17,7 @@ from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
 from ..runtime.nurseries import open_service_nursery
 from ..transports.websocket import WebSocketChannel
+from .errors import BadTarget, check_address
 
 __all__ = ["open_websocket"]
 
@@ -36,7 +37,7 @@ async def open_websocket(
 
     Raises as `open_client`, and `ConnectionLost` too when nobody listens there or the server refuses, with the
     HTTP status and what it says; `ProtocolViolation` when it speaks WebSocket but not MCP (it did not select the
-    subprotocol ``mcp``); `ValueError` for what is no such URL.
+    subprotocol ``mcp``); `BadTarget` for what is no such URL.
     """
     where = _Where.of(url)
     begun, settings = trio.current_time(), ClientSettings(**options)
@@ -71,14 +72,21 @@ class _Where:
 
     @classmethod
     def of(cls, url: str) -> _Where:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise BadTarget(f"no URL: {url!r}: {error}") from None
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
-            raise ValueError(f"a WebSocket URL is like ws://127.0.0.1:8765/mcp, not {url!r}")
+            raise BadTarget(f"a WebSocket URL is like ws://127.0.0.1:8765/mcp, not {url!r}")
         if parts.username is not None or parts.fragment:
-            raise ValueError("a WebSocket URL holds neither a user nor a fragment")
+            raise BadTarget("a WebSocket URL holds neither a user nor a fragment")
         secure = parts.scheme == "wss"
+        if port is None:
+            port = 443 if secure else 80
+        check_address(parts.hostname, port)
         resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        return cls(parts.hostname, parts.port or (443 if secure else 80), parts.netloc, resource, secure)
+        return cls(parts.hostname, port, parts.netloc, resource, secure)
 
     async def connect(self, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:
         if not self.secure and ssl_context is not None:

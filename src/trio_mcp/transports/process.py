@@ -42,6 +42,8 @@ logger = logging.getLogger("trio_mcp")
 _OBITUARY_WAIT: Final = 0.3
 _REAPING_WAIT: Final = 1.0
 """For a child that was sent SIGKILL."""
+_LONGEST: Final = 100
+"""Characters of the name of a program that is told."""
 
 
 class ProcessChannel(MessageChannel):
@@ -232,5 +234,8 @@ async def start_process(
             start_new_session=True,
         )
     except OSError as error:
-        raise ConnectionLost(f"{Path(words[0]).name} could not be started: {error.strerror}") from error
+        where = f" in {cwd}" if cwd is not None and error.filename == cwd else ""
+        raise ConnectionLost(
+            f"{Path(words[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}"
+        ) from error
     return ProcessChannel(process, max_message_bytes, stderr)

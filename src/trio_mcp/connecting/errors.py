@@ -1,0 +1,27 @@
+"""BadTarget: what was given as a server cannot be one; and what host names and ports are."""
+
+from __future__ import annotations
+
+from ..jsonrpc.errors import MCPError
+
+__all__ = ["BadTarget", "check_address"]
+
+_LARGEST_PORT = 65535
+
+
+class BadTarget(MCPError, ValueError):
+    """What was given as a server cannot be one, on any machine: a command without words, a URL or host name that is
+    none. Nothing was started, nobody was asked."""
+
+
+def check_address(host: str, port: int) -> None:
+    """Raise `BadTarget` unless ``host`` may be a host name or address, and ``port`` is one to connect to."""
+    if not 0 < port <= _LARGEST_PORT:
+        raise BadTarget(f"a port is a number from 1 to {_LARGEST_PORT}, not {port}")
+    try:
+        # As the system will be asked for it. Spaces and control characters would be let through by that.
+        well_formed = bool(host.encode("idna")) and host.isprintable() and " " not in host
+    except UnicodeError:  # empty labels, those of more than 63 bytes, and characters that no name has
+        well_formed = False
+    if not well_formed:
+        raise BadTarget(f"no host can have the name {host[:300]!r}")

@@ -1,0 +1,85 @@
+"""What can be no server is an `MCPError` that says why, before anything is started or asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trio_mcp import (
+    Address,
+    BadTarget,
+    Command,
+    ConnectionLost,
+    MCPError,
+    open_stdio,
+    open_tcp,
+    open_unix,
+    open_websocket,
+)
+
+LABEL = "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Command([]), "a list of words"),
+        (lambda: Command(["", "x"]), "the first word of a command is the name of a program"),
+        (lambda: Command([sys.executable, "a\0b"]), "a word of a command has no NUL in it"),
+        (lambda: Command([sys.executable, "\ud800"]), "a character that no program can be given"),
+        (lambda: Command(["x"], cwd="/no\0where"), "a directory has no NUL in it"),
+        (lambda: Command(["x"], env={"A=B": "1"}), "has no '='"),
+        (lambda: Command(["x"], env={"": "1"}), "is not empty"),
+        (lambda: Command(["x"], env={"A": "\0"}), "the variable A has no NUL in it"),
+        (lambda: Address("tcp://[h:9"), "no URL"),
+        (lambda: Address("tcp://h:99999"), "a port is a number from 1 to 65535"),
+        (lambda: Address(f"tcp://{LABEL}:9").open(), "no host can have the name"),
+        (lambda: Address("unix:///a%00b").open(), "has no NUL in it"),
+        (lambda: open_stdio(["a\0b"]), "a word of a command has no NUL in it"),
+        (lambda: open_tcp(f"{LABEL}.example", 80), "no host can have the name"),
+        (lambda: open_tcp("a..b", 80), "no host can have the name"),
+        (lambda: open_tcp("localhost\0.example", 80), "no host can have the name"),
+        (lambda: open_tcp("\u200b.example", 80), "no host can have the name"),
+        (lambda: open_tcp("", 80), "no host can have the name"),
+        (lambda: open_tcp("127.0.0.1", 0), "a port is a number from 1 to 65535"),
+        (lambda: open_tcp("127.0.0.1", 10**30), "a port is a number from 1 to 65535"),
+        (lambda: open_unix("\0abstract"), "the path of a Unix socket"),
+    ],
+)
+def test_what_can_be_no_server_is_refused_where_it_is_named(make: Callable[[], Any], told: str) -> None:
+    with pytest.raises(BadTarget, match=told) as caught:
+        make()
+    assert isinstance(caught.value, MCPError)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (f"ws://{LABEL}.example/mcp", "no host can have the name"),
+        ("wss://a..b/mcp", "no host can have the name"),
+        ("ws://127.0.0.1:99999/mcp", "Port out of range"),
+        ("ws://127.0.0.1:0/mcp", "a port is a number from 1 to 65535"),
+        ("ws://[::1/mcp", "no URL"),
+        ("http://127.0.0.1/mcp", "a WebSocket URL is like"),
+    ],
+)
+async def test_url_that_can_be_no_websocket_is_refused(url: str, told: str) -> None:
+    with pytest.raises(BadTarget, match=told):
+        async with open_websocket(url):
+            pass
+
+
+async def test_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionLost, match=r"could not be started in .*nowhere: No such file or directory"):
+        async with open_stdio([sys.executable], cwd=tmp_path / "nowhere"):
+            pass
+
+
+async def test_names_that_hosts_have_are_let_through() -> None:
+    for host in ("localhost", "::1", "127.0.0.1", "example.com.", "bücher.example", "under_score"):
+        open_tcp(host, 65535)
