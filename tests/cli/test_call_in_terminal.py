@@ -215,3 +215,10 @@ async def test_a_signal_that_ends_the_command_cancels_the_call_and_leaves_the_te
         assert await terminal.read_to_end() == 128 + number
     assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l"), "the cursor is back"
     assert note.read_text() == number.name
+
+
+async def test_stderr_of_the_server_is_shown_without_what_the_terminal_would_obey():
+    async with in_terminal(call(DESK, "die", "--stderr")) as terminal:
+        assert await terminal.read_to_end() == 3
+    assert terminal.shown.count("oh \ufffd[1mno\r\n") == 2, "once as it came, once among the last words"
+    assert "\x1b[1mno" not in terminal.shown
