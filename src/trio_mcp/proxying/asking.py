@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import Any, Final, Protocol
 
-from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, PeerError, ProtocolViolation
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..runtime.calls import OnProgress
 from ..runtime.channel import ConnectionLost
 from ..runtime.request_scope import RequestScope, current_request
 from ..spec.capabilities import ClientCapabilities
 from ..spec.converters import NotExpressible
-from ..spec.errors import CapabilityMissing
+from ..spec.declared import declares
+from ..spec.errors import CapabilityMissing, MethodUnavailable
 from ..spec.fields import JSONObject
 from ..spec.input_required import ASKABLE, InputRequest, capability_for
 from ..spec.meta import PROGRESS_TOKEN
@@ -94,10 +95,10 @@ def _check_declared(asked: _Asked, method: str, params: JSONObject) -> None:
     """DESIGN ruling 18. What is no question of the three is passed on as it is, where the revision has it."""
     if method not in ASKABLE:
         return
-    for capability in capability_for(InputRequest(method, params)):  # pyright: ignore[reportArgumentType] one of them
-        known = asked.revision.sub_capabilities or capability != "sampling.context"
-        if known and not asked.capabilities.supports(capability):
-            raise CapabilityMissing(capability, asked.revision)
+    needed = capability_for(InputRequest(method, params))  # pyright: ignore[reportArgumentType] one of them
+    missing = [each for each in needed if not declares(asked.capabilities, each, asked.revision)]
+    if missing:
+        raise CapabilityMissing(missing, asked.revision)
 
 
 def _as_said_there(asked: _Asked, method: str, params: JSONObject, revision: Revision) -> JSONObject:
@@ -120,6 +121,8 @@ async def _put(asked: _Asked, method: str, params: JSONObject, own: RequestScope
         on_progress = report
     try:
         return await asked.ask(method, params, on_progress)
+    except MethodUnavailable:
+        raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method}) from None
     except PeerError as error:
         raise CodedError(error.code, error.message, error.data) from None
     except (ConnectionLost, ProtocolViolation) as error:

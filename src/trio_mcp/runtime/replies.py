@@ -12,6 +12,7 @@ from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..jsonrpc.messages import ErrorResponse
 from ..spec.content import TextContent
 from ..spec.converters import NotExpressible, unstructure
+from ..spec.errors import MethodUnavailable
 from ..spec.input_required import InputRequiredResult
 from ..spec.meta import SERVER_INFO, check_meta_keys
 from ..spec.tools import CallToolResult, ToolError
@@ -77,6 +78,9 @@ class Replies:
         """Return the line for an exception of a handler: a `CodedError` or `ToolError` says what it is, all else stays
         inside, and is logged. What a tool fails with is a result (2025-11-25 tools, Error Handling)."""
         single = only_member(failure)
+        if isinstance(single, MethodUnavailable):
+            # Of what we wanted to send: the method of the request itself is there.
+            return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):
             return self.error(request, single)
         if isinstance(single, ToolError) and request.method.tells_failures:

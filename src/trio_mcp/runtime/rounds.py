@@ -152,11 +152,9 @@ class Rounds:
     def _may_be_asked(self, question: Question) -> bool:
         request = self._scope.request
         # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for what the client did not declare, on this request.
-        for capability in capability_for(question.request):
-            if not request.capabilities.supports(capability):
-                question.fail(CapabilityMissing(capability, request.revision))
-                return False
-        return True
+        if missing := request.missing(capability_for(question.request)):
+            question.fail(CapabilityMissing(missing, request.revision))
+        return not missing
 
     # Between two rounds
 

@@ -7,12 +7,12 @@ from typing import Any, TypeVar, Unpack, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation
 from ..spec.content import TextContent
-from ..spec.converters import NotExpressible, structure, unstructure
-from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
-from ..spec.errors import BadAnswer, CapabilityMissing, MethodUnavailable
+from ..spec.converters import NotExpressible, structure
+from ..spec.declared import ASKED_BY
+from ..spec.elicitation import ElicitFormParams, ElicitParams, ElicitResult, ElicitURLParams
+from ..spec.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
 from ..spec.fields import JSONObject
-from ..spec.input_required import ASKABLE
-from ..spec.meta import check_meta_keys
+from ..spec.input_required import ASKABLE, for_elicitation, for_sampling
 from ..spec.roots import ListRootsResult, Root
 from ..spec.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ..spec.schemas import SchemaValidator
@@ -20,6 +20,7 @@ from .context import RequestContext
 from .elicit_answer import ElicitAnswer
 from .forms import form_schema
 from .options import SamplingOptions
+from .questions import said
 
 __all__ = ["AskingContext"]
 
@@ -27,18 +28,27 @@ T = TypeVar("T")
 
 
 class AskingContext(RequestContext):
-    """Gates, builds and checks the questions. How one reaches the client is said by whoever inherits, in
-    `_check_way_back` and `_deliver`."""
+    """Gates, builds and checks the questions. Who can be asked what, and how it is, is said by whoever inherits, in
+    `_no_way_back`, `_declares` and `_deliver`."""
 
     __slots__ = ()
 
-    def _check_way_back(self) -> None:
-        """Raise `NoWayBack` where the client cannot be asked anything."""
+    def _no_way_back(self) -> NoWayBack | None:
+        """Return why the client cannot be asked anything; `None` where it can."""
+        raise NotImplementedError
+
+    def _declares(self, capability: str) -> bool:
+        """Return whether the client declared ``capability``, and its revision has it."""
         raise NotImplementedError
 
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         """The result of this question, plain data. Raises as `RequestContext.send_request`."""
         raise NotImplementedError
+
+    def client_supports(self, capability: str) -> bool:
+        if capability.partition(".")[0] in ASKED_BY and self._no_way_back() is not None:
+            return False
+        return self._declares(capability)
 
     async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
         return self._structured(method, await self._ask_raw(method, params), result_type)
@@ -54,36 +64,32 @@ class AskingContext(RequestContext):
         return ProtocolViolation(reason) if self.revision.server_requests else BadAnswer(reason)
 
     def _ask_raw(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
-        self._check_way_back()
+        self._check()
         if not self.revision.server_requests and method not in ASKABLE:
             raise MethodUnavailable(method, self.revision)
         return self._deliver(method, params)
 
-    async def _ask(self, method: str, params: Any, result_type: type[T]) -> T:
-        """What `_check` has let pass."""
-        check_meta_keys(params.meta)
+    async def _ask(self, method: str, params: CreateMessageParams | ElicitParams, result_type: type[T]) -> T:
+        """Ask what `_check` has let pass."""
         try:
-            data = unstructure(params, self.revision)
+            data = said(params, self.revision)
         except NotExpressible as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
         return self._structured(method, await self._deliver(method, data), result_type)
 
     def _check(self, *capabilities: str) -> None:
         """The gate, in its order: no way back, capability, sub-capability (DESIGN ruling 18)."""
-        self._check_way_back()
+        if (no_way_back := self._no_way_back()) is not None:
+            raise no_way_back
         for capability in capabilities:
-            if not self.client_supports(capability):
-                raise CapabilityMissing(capability, self.revision)
+            if not self._declares(capability):
+                raise CapabilityMissing([each for each in capabilities if not self._declares(each)], self.revision)
 
     async def sample(
         self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
     ) -> CreateMessageResult:
-        self._check("sampling")
-        # 2025-11-25 sampling, Tools in Sampling
-        if options.get("tools") is not None or options.get("tool_choice") is not None:
-            self._check("sampling.tools")
-        if options.get("include_context") in ("thisServer", "allServers") and self.revision.sub_capabilities:
-            self._check("sampling.context")
+        has_tools = options.get("tools") is not None or options.get("tool_choice") is not None
+        self._check(*for_sampling(tools=has_tools, context=options.get("include_context")))
         if isinstance(messages, str):
             messages = [SamplingMessage("user", TextContent(messages))]
         params = CreateMessageParams(list(messages), max_tokens, **options)
@@ -93,7 +99,7 @@ class AskingContext(RequestContext):
         return await self._ask_raw("sampling/createMessage", params)
 
     async def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
-        self._check("elicitation", "elicitation.form")
+        self._check(*for_elicitation("form"))
         schema = form_schema(form)
         answer = await self._ask("elicitation/create", ElicitFormParams(message, schema, meta=meta), ElicitResult)
         if answer.action == "accept" and (fault := SchemaValidator(schema).faults(answer.content or {})):
@@ -103,13 +109,9 @@ class AskingContext(RequestContext):
     async def elicit_url(
         self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
     ) -> ElicitAnswer:
-        self._check("elicitation", "elicitation.url")
-        check_url(url)
-        if not elicitation_id:
-            raise CodedError(INVALID_PARAMS, "Invalid params: a URL elicitation needs an elicitation id")
-        answer = await self._ask(
-            "elicitation/create", ElicitURLParams(message, url, elicitation_id, meta=meta), ElicitResult
-        )
+        self._check(*for_elicitation("url"))
+        params = ElicitURLParams(message, url, elicitation_id, meta=meta)
+        answer = await self._ask("elicitation/create", params, ElicitResult)
         return ElicitAnswer(answer.action)
 
     async def elicit_raw(self, params: JSONObject) -> JSONObject:

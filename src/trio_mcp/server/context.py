@@ -184,7 +184,12 @@ class RequestContext:
     # Asking the client
 
     def client_supports(self, capability: str) -> bool:
-        """Whether the client declared ``capability``: ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"`` …"""
+        """Return whether the client supports ``capability``, ``"sampling"`` or ``"elicitation.url"`` for example.
+
+        True for what the client declared, as far as its revision has it. For what is there to be asked something, it
+        agrees with `sample`, `elicit`, `elicit_url` and `list_roots`: where they would raise `NoWayBack` or
+        `CapabilityMissing`, it is false.
+        """
         return False
 
     def no_channel(self) -> CodedError:

@@ -6,25 +6,24 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
 from types import UnionType
-from typing import Any, Final, TypeAlias, Union, get_args, get_origin
+from typing import Any, Final, Union, get_args, get_origin
 
 import attrs
 import trio
 
-from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
 from ..runtime.request_scope import RequestScope
 from ..runtime.rounds import Question, Rounds
 from ..runtime.together import run_together
-from ..spec.converters import unstructure
-from ..spec.elicitation import ElicitFormParams, ElicitURLParams
-from ..spec.input_required import InputRequest, InputRequiredResult, capability_for
-from ..spec.revisions import Revision
-from ..spec.sampling import CreateMessageParams
+from ..spec.converters import NotExpressible
+from ..spec.errors import CapabilityMissing, NoWayBack
+from ..spec.input_required import InputRequest, InputRequiredResult
+from ..spec.methods import Method
+from ..spec.revisions import LATEST_MODERN, Revision
 from ..state.requests import Continuation
+from .questions import Asked, needed_for, question
 
-__all__ = ["InputRequired", "replay", "settle", "without_questions"]
-
-Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | InputRequest
+__all__ = ["InputRequired", "no_way_back_when_stateless", "replay", "settle", "without_questions"]
 
 _NOTHING: Final = Continuation({})
 
@@ -34,7 +33,9 @@ class InputRequired:
     """Returned by a handler: ask the client, and run the handler again, from the top, with the answers.
 
     ``requests`` are questions under keys of the handler's own: parameters of a sampling or an elicitation, or an
-    `InputRequest` (``InputRequest("roots/list")``). Those that the client did not declare are left out. ``state``
+    `InputRequest` (``InputRequest("roots/list")``). They are checked as those of `RequestContext.elicit` are. Those
+    that the client did not declare, or that its revision has no words for, are left out; where that leaves none, the
+    request is answered with `CapabilityMissing`, which names all that is missing. ``state``
     is the handler's own text; it travels sealed. The next run finds both in ``ctx.input_responses`` and
     ``ctx.request_state``. On legacy connections the questions are sent as requests, and the handler runs again in
     the same way.
@@ -78,7 +79,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
     while isinstance(result, InputRequired):
         await trio.lowlevel.checkpoint()  # where nothing is asked, a handler that never ends could not be cancelled
         if scope.wiring.stateless:
-            raise CodedError(INTERNAL_ERROR, "this server is run stateless, so it cannot ask a legacy client")
+            raise no_way_back_when_stateless(scope.request.method, scope.request.revision)
         responses = await _ask_all(_possible(result, scope), scope)
         scope.request.continuation = Continuation(responses, result.state)
         result = await again()
@@ -94,21 +95,47 @@ def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
 
 
 def _possible(value: InputRequired, scope: RequestScope) -> dict[str, InputRequest]:
-    """The questions that this client can be asked. Raises `CodedError` when that leaves nothing to be said."""
-    revision, supports = scope.request.revision, scope.request.capabilities.supports
-    requests = {key: _request(asked, revision) for key, asked in value.requests.items()}
-    # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for what the client did not declare.
-    possible = {key: one for key, one in requests.items() if all(map(supports, capability_for(one)))}
-    if not possible and not value.state:
-        raise CodedError(INTERNAL_ERROR, "Internal error: there is nothing that this client can be asked")
+    """Return the questions that this client can be asked.
+
+    Raises `CapabilityMissing` with all that misses where there are some and none can be, and `CodedError` for those
+    that nobody should be asked, see `question`.
+    """
+    request = scope.request
+    possible: dict[str, InputRequest] = {}
+    missing: list[str] = []
+    unsaid: list[str] = []
+    for key, asked in value.requests.items():
+        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for what the client did not declare.
+        if lacking := request.missing(needed_for(asked)):
+            missing += lacking
+            continue
+        try:
+            possible[key] = question(asked, request.revision)
+        except NotExpressible as error:
+            unsaid.append(str(error))
+    if possible:
+        return possible
+    if missing:  # 2026-07-28 basic, Per-request protocol fields: MUST be refused with all of them
+        raise CapabilityMissing(missing, request.revision)
+    if unsaid:
+        raise CodedError(INVALID_PARAMS, f"Invalid params: {'; '.join(unsaid)}")
+    if not value.state:
+        raise CodedError(
+            INTERNAL_ERROR, "Internal error: input is required, and neither a question nor a state is given"
+        )
     return possible
 
 
-def _request(asked: Asked, revision: Revision) -> InputRequest:
-    if isinstance(asked, InputRequest):
-        return asked
-    method = "sampling/createMessage" if isinstance(asked, CreateMessageParams) else "elicitation/create"
-    return InputRequest(method, unstructure(asked, revision))
+def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
+    """Return why a client cannot be asked by a server that is run stateless, and what would help in this place."""
+    reason = "this server is run stateless, so it cannot"
+    if revision.server_requests:
+        return NoWayBack(
+            f"{reason} ask a client that speaks {revision}: serve it statefully, or have clients speak "
+            f"{LATEST_MODERN}, where a handler may return input-required"
+        )
+    again = "declare the tool with replay=True or " if method.name == "tools/call" else ""
+    return NoWayBack(f"{reason} wait for an answer of its client: {again}return input-required, or serve it statefully")
 
 
 async def _ask_all(requests: Mapping[str, InputRequest], scope: RequestScope) -> dict[str, Any]:

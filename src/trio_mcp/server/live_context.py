@@ -13,12 +13,14 @@ from ..jsonrpc.messages import RequestId
 from ..runtime.cancellation import Cancellation
 from ..runtime.logs import RequestLog
 from ..runtime.request_scope import RequestScope
+from ..spec.declared import declares
 from ..spec.errors import NoWayBack
 from ..spec.fields import JSONObject
 from ..spec.revisions import Revision
 from ..spec.trace_context import TraceContext
 from .asking import AskingContext
 from .auth import Auth
+from .input_required import no_way_back_when_stateless
 
 __all__ = ["LiveContext"]
 
@@ -126,8 +128,9 @@ class LiveContext(AskingContext):
 
     # Asking the client
 
-    def client_supports(self, capability: str) -> bool:
-        return self._scope.request.capabilities.supports(capability)
+    def _declares(self, capability: str) -> bool:
+        request = self._scope.request
+        return declares(request.capabilities, capability, request.revision)
 
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         scope = self._scope
@@ -135,13 +138,11 @@ class LiveContext(AskingContext):
         ask = scope.ask(method, params, revision) if revision.server_requests else scope.require_input(method, params)
         return scope.standing_still(ask) if method == "elicitation/create" and scope.limit is not None else ask
 
-    def _check_way_back(self) -> None:
+    def _no_way_back(self) -> NoWayBack | None:
         scope = self._scope
-        request = scope.request
-        if not request.revision.server_requests and not request.method.may_ask:
-            raise NoWayBack(f"{request.method.name} cannot ask its client in revision {request.revision}")
+        method, revision = scope.request.method, scope.request.revision
+        if not revision.server_requests and not method.may_ask:
+            return NoWayBack(f"{method.name} cannot ask its client in revision {revision}")
         if scope.wiring.stateless and scope.rounds is None:
-            raise NoWayBack(
-                "this server is run stateless, so it cannot wait for an answer of its client: declare the tool with "
-                "replay=True or return input-required, or serve it statefully"
-            )
+            return no_way_back_when_stateless(method, revision)
+        return None

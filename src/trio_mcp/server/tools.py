@@ -116,9 +116,8 @@ class Tools:
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         request = scope.request
-        for capability in entry.requires:
-            if not request.capabilities.supports(capability):
-                raise CapabilityMissing(capability, request.revision)
+        if entry.requires and (missing := request.missing(entry.requires)):
+            raise CapabilityMissing(missing, request.revision)
         try:
             bound = self._bind(entry, params.arguments or {})
         except BadArguments as error:

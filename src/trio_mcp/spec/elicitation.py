@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
+from unicodedata import category
 from urllib.parse import urlsplit
 
 import attrs
@@ -21,6 +22,7 @@ __all__ = [
     "ElicitURLParams",
     "check_form_schema",
     "check_url",
+    "check_url_question",
     "content_fits",
     "first_form",
     "with_defaults",
@@ -77,39 +79,39 @@ def check_form_schema(schema: object) -> None:
     error names the field. A form is for people, so what none of them could fill in is refused, too.
     """
     if not isinstance(schema, dict):
-        raise _bad_form("a form schema is a JSON Schema object")
+        raise _bad("a form schema is a JSON Schema object")
     form = cast("JSONObject", schema)
     if not is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS):
         raise _bad_form(f"a form schema has at most {_MOST_PARTS} parts and {_MOST_CHARACTERS} characters")
     properties = form.get("properties")
     if form.get("type") != "object" or not isinstance(properties, dict):
-        raise _bad_form('a form schema has "type": "object" and "properties"')
+        raise _bad('a form schema has "type": "object" and "properties"')
     if unknown := sorted(set(form) - _FORM_KEYWORDS):
-        raise _bad_form(f"a form schema cannot have {', '.join(unknown)}")
+        raise _bad(f"a form schema cannot have {', '.join(unknown)}")
     fields = cast("JSONObject", properties)
     required: Any = form.get("required", [])
     if not _are_strings(required) or not set(required) <= set(fields):
-        raise _bad_form("required is a list of names of properties")
+        raise _bad("required is a list of names of properties")
     for name, field in fields.items():
         _check_field(name, field)
 
 
 def _check_field(name: str, field: object) -> None:
     if not isinstance(field, dict):
-        raise _bad_form(f"field {name!r} is no schema")
+        raise _bad(f"field {name!r} is no schema")
     members = cast("JSONObject", field)
     kind = members.get("type")
     keywords = _keywords(members) if isinstance(kind, str) else None
     if keywords is None:
-        raise _bad_form(f"field {name!r} must be a string, number, integer, boolean or a list of choices, not {kind!r}")
+        raise _bad(f"field {name!r} must be a string, number, integer, boolean or a list of choices, not {kind!r}")
     if unknown := sorted(set(members) - set(keywords)):
-        raise _bad_form(f"field {name!r} ({kind}) cannot have {', '.join(unknown)}")
+        raise _bad(f"field {name!r} ({kind}) cannot have {', '.join(unknown)}")
     for keyword, setting in members.items():
         fits, words = keywords[keyword]
         if not fits(setting):
-            raise _bad_form(f"field {name!r}: {keyword} must be {words}")
+            raise _bad(f"field {name!r}: {keyword} must be {words}")
     if kind == "array" and "items" not in members:
-        raise _bad_form(f"field {name!r}: a list offers its choices in items.enum or items.anyOf")
+        raise _bad(f"field {name!r}: a list offers its choices in items.enum or items.anyOf")
 
 
 def _is_string(value: object) -> bool:
@@ -229,18 +231,40 @@ def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
     return attrs.evolve(answer, content=content) if content else answer
 
 
-def check_url(url: str) -> None:
-    """Raise `CodedError` (-32602) unless ``url`` is absolute, http or https, with a host."""
+def check_url(url: object) -> None:
+    """Raise `CodedError` (-32602) unless ``url`` is absolute, http or https, with a host.
+
+    What cannot be seen (control characters, marks that turn the direction of text) is in no URL, nor is a backslash,
+    which browsers read as a slash: the user must be shown the host that is gone to.
+    """
     try:
-        parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and not any(map(str.isspace, url))
+        parts = urlsplit(url) if isinstance(url, str) else None
+        good = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         good = False
-    if not good:
-        raise CodedError(INVALID_PARAMS, "Invalid params: a URL elicitation needs an absolute http or https URL")
+    if not good or not _is_visible(cast("str", url)) or {" ", "\\"} & set(cast("str", url)):
+        raise _bad("a URL elicitation needs an absolute http or https URL, without spaces or control characters")
 
 
-def _bad_form(reason: str) -> CodedError:
+def check_url_question(question: ElicitURLParams) -> None:
+    """Raise `CodedError` (-32602) unless the user can be sent to where ``question`` says.
+
+    Its URL passes `check_url`; its id, where there is one, is no empty text; neither the id nor the message holds
+    control characters, but for the line breaks and tabs of a message.
+    """
+    check_url(question.url)
+    name, message = question.elicitation_id, question.message
+    if name is not None and not (_is_string(name) and name.strip() and _is_visible(name)):
+        raise _bad("a URL elicitation needs an elicitation id, without control characters")
+    if not _is_string(message) or any(category(sign) == "Cc" and sign not in "\n\r\t" for sign in message):
+        raise _bad("the message of a URL elicitation is text without control characters")
+
+
+def _is_visible(text: str) -> bool:
+    return text.isprintable()  # which no text with characters of the categories C or Z is, but for spaces
+
+
+def _bad(reason: str) -> CodedError:
     return CodedError(INVALID_PARAMS, f"Invalid params: {reason}")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, ProtocolViolation
 from ..jsonrpc.values import value
 from .capabilities import ClientCapabilities
+from .declared import has_capability
 from .elicitation import ElicitURLParams
 from .revisions import Revision
 
@@ -63,22 +65,34 @@ class URLElicitationRequiredData:
 
 
 class CapabilityMissing(CodedError):
-    """The peer never declared ``capability``, so nothing was sent.
+    """The client never declared ``missing``, one capability or several, so nothing was sent.
 
-    -32600 in legacy revisions; -32021 with ``data.requiredCapabilities`` in modern ones
+    -32600 in legacy revisions; -32021 with all of them in ``data.requiredCapabilities`` in modern ones
     (2026-07-28 basic, Per-request protocol fields).
     """
 
-    def __init__(self, capability: str, revision: Revision) -> None:
-        self.capability = capability
-        name, _, part = capability.partition(".")
-        required: dict[str, Any] = {name: {part: {}} if part else {}}
+    def __init__(self, missing: str | Sequence[str], revision: Revision) -> None:
+        self.missing = (missing,) if isinstance(missing, str) else tuple(dict.fromkeys(missing))
+        """All that is missing, in the order in which it was looked for."""
+        self.capability = self.missing[0]
+        """The first of them."""
+        required: dict[str, Any] = {}
+        for name, _, part in (each.partition(".") for each in self.missing):
+            required.setdefault(name, {}).update({part: {}} if part else {})
         data = (
             {"requiredCapabilities": required}
             if revision.missing_capability == MISSING_REQUIRED_CLIENT_CAPABILITY
             else None
         )
-        super().__init__(revision.missing_capability, f"the peer did not declare the capability {capability!r}", data)
+        super().__init__(revision.missing_capability, _what_is_missing(self.missing, revision), data)
+
+
+def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
+    names = [each for each in missing if not any(other.startswith(f"{each}.") for other in missing)]
+    words = " and ".join(map(repr, names))
+    reason = f"the client did not declare {'the capability' if len(names) == 1 else 'the capabilities'} {words}"
+    unknown = [name for name in names if not has_capability(revision, name)]
+    return f"{reason}; revision {revision} has no {' and no '.join(map(repr, unknown))}" if unknown else reason
 
 
 class BadAnswer(ProtocolViolation, CodedError):

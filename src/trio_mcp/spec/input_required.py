@@ -10,7 +10,16 @@ from .fields import JSONObject
 from .roots import ListRootsResult
 from .sampling import CreateMessageResult
 
-__all__ = ["ASKABLE", "InputRequest", "InputRequiredResult", "InputResponse", "asks_for_input", "capability_for"]
+__all__ = [
+    "ASKABLE",
+    "InputRequest",
+    "InputRequiredResult",
+    "InputResponse",
+    "asks_for_input",
+    "capability_for",
+    "for_elicitation",
+    "for_sampling",
+]
 
 
 Askable: TypeAlias = Literal["sampling/createMessage", "elicitation/create", "roots/list"]
@@ -47,14 +56,29 @@ def capability_for(request: InputRequest) -> tuple[str, ...]:
         case "roots/list":
             return ("roots",)
         case "elicitation/create":
-            return ("elicitation.url",) if params.get("mode") == "url" else ("elicitation.form",)
+            return for_elicitation("url" if params.get("mode") == "url" else "form")
         case "sampling/createMessage":
-            parts = ["sampling"]
-            if "tools" in params or "toolChoice" in params:
-                parts.append("sampling.tools")
-            if params.get("includeContext") in ("thisServer", "allServers"):
-                parts.append("sampling.context")
-            return tuple(parts)
+            tools = "tools" in params or "toolChoice" in params
+            return for_sampling(tools=tools, context=params.get("includeContext"))
+
+
+_FOR_SAMPLING: Final = {
+    (False, False): ("sampling",),
+    (True, False): ("sampling", "sampling.tools"),
+    (False, True): ("sampling", "sampling.context"),
+    (True, True): ("sampling", "sampling.tools", "sampling.context"),
+}
+
+
+def for_elicitation(mode: Literal["form", "url"]) -> tuple[str, ...]:
+    """Return what it takes to ask the user in this ``mode``, the whole before its part."""
+    return "elicitation", f"elicitation.{mode}"
+
+
+def for_sampling(*, tools: bool, context: object) -> tuple[str, ...]:
+    """Return what it takes to ask the model, with ``tools`` and with the ``context`` of ``includeContext``."""
+    has_context = context in ("thisServer", "allServers")  # "none" is always allowed
+    return _FOR_SAMPLING[tools, has_context]
 
 
 def asks_for_input(result: object) -> bool:

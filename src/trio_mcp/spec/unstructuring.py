@@ -35,7 +35,7 @@ def _unstructure_factory(converter: cattrs.Converter, revision: Revision) -> Cal
             return lambda link: {"type": "text", "text": link.uri}
         first = getattr(kind, "SINCE", revision.name)
         if first > revision.name:
-            return _refuse(f"{kind.__name__} cannot be said in revision {revision}; it came with {first}")
+            return _refuse(f"{_words(kind)} cannot be said in revision {revision}; it came with {first}")
         make = make_dict_unstructure_fn(kind, converter, **_overrides(kind, revision))  # pyright: ignore[reportArgumentType]
         return SHAPES.get(kind, as_is)(make, revision)
 
@@ -53,6 +53,14 @@ def _overrides(kind: Any, revision: Revision) -> dict[str, Any]:
         else:
             overrides[field.name] = override(omit=True)
     return overrides
+
+
+def _words(kind: Any) -> str:
+    """Return what the peer, who may be told, calls a ``kind``."""
+    fields = attrs.fields_dict(kind)
+    if "mode" in fields:
+        return f"an elicitation of mode {fields['mode'].default!r}"
+    return f"content of type {fields['type'].default!r}"
 
 
 def _refuse(reason: str) -> Callable[[Any], Any]:

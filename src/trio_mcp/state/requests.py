@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -9,6 +10,7 @@ import attrs
 from ..jsonrpc.errors import CodedError
 from ..jsonrpc.messages import RequestId
 from ..spec.capabilities import ClientCapabilities
+from ..spec.declared import declares
 from ..spec.lifecycle import Implementation
 from ..spec.meta import ProgressToken
 from ..spec.methods import Method
@@ -53,6 +55,10 @@ class InboundRequest:
     """Its handler failed, and a result tells of that."""
     continuation: Continuation | None = None
     """`None` in the first round."""
+
+    def missing(self, capabilities: Iterable[str]) -> list[str]:
+        """Return those of ``capabilities`` that the client does not support, as far as its revision has them."""
+        return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 
 @attrs.define(eq=False)

@@ -20,6 +20,8 @@ from ..runtime.logs import RequestLog
 from ..runtime.together import failures_in
 from ..server.asking import AskingContext
 from ..server.auth import Auth
+from ..spec.declared import declares
+from ..spec.errors import NoWayBack
 from ..spec.fields import JSONObject
 from ..spec.log_levels import should_log
 from ..spec.notifications import LogParams
@@ -223,11 +225,11 @@ class RecordingContext(AskingContext):
 
     # What it asks
 
-    def client_supports(self, capability: str) -> bool:
-        return self._user.capabilities.supports(capability)
+    def _declares(self, capability: str) -> bool:
+        return declares(self._user.capabilities, capability, self._revision)
 
-    def _check_way_back(self) -> None:
-        pass
+    def _no_way_back(self) -> NoWayBack | None:
+        return None
 
     async def _deliver(self, method: str, params: JSONObject | None) -> Any:
         encode_value(params)

@@ -1,0 +1,181 @@
+"""CX-08, CX-11: telling whether a client can be asked agrees with refusing to ask it, in every revision."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from trio_mcp import CapabilityMissing, CodedError, NoWayBack, RequestContext, Server
+from trio_mcp.testing import RecordingContext, in_turn
+
+from .asking import FORM, TOOL, sample
+from .memory_peer import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, connected
+
+QUESTIONS: dict[str, Any] = {
+    "sampling": sample(),
+    "sampling.tools": sample(tools=[TOOL]),
+    "sampling.context": sample(include_context="thisServer"),
+    "elicitation": lambda ctx: ctx.elicit("please", FORM),
+    "elicitation.form": lambda ctx: ctx.elicit("please", FORM),
+    "elicitation.url": lambda ctx: ctx.elicit_url("go", "https://example.org/", "e"),
+    "roots": lambda ctx: ctx.list_roots(),
+}
+EVERYTHING: dict[str, Any] = {
+    "sampling": {"tools": {}, "context": {}},
+    "elicitation": {"form": {}, "url": {}},
+    "roots": {},
+}
+DECLARED = [{}, {"sampling": {}, "elicitation": {}}, {"elicitation": {"form": {}}}, EVERYTHING]
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_what_is_said_to_be_supported_is_asked_and_all_else_is_refused(
+    autojump_clock: MockClock, revision: str, replay: bool, stateless: bool
+) -> None:
+    server, told = Server("s"), dict[str, bool]()
+
+    @server.tool(replay=replay)
+    async def ask(kind: str, ctx: RequestContext) -> str:
+        told[kind] = ctx.client_supports(kind)
+        await QUESTIONS[kind](ctx)
+        return "asked"
+
+    for declared, kind in itertools.product(DECLARED, QUESTIONS):
+        async with connected(server, revision, declared, stateless=stateless) as peer:
+            call = await peer.start("ask", {"kind": kind})
+            first = next(m for m in await peer.everything() if m.get("method") or m["id"] == call)
+        refused = "error" in first
+        assert told[kind] is not refused, (declared, kind)
+        if refused:
+            assert first["error"]["code"] in (-32600, -32603, -32021)
+
+
+async def test_what_is_not_there_to_be_asked_needs_no_way_back(autojump_clock: MockClock) -> None:
+    server, told = Server("s"), list[bool]()
+
+    @server.tool
+    async def look(ctx: RequestContext) -> None:
+        told.append(ctx.client_supports("experimental.x"))
+        told.append(ctx.client_supports("roots"))
+
+    for revision in (LATEST_LEGACY, MODERN):
+        async with connected(server, revision, {"experimental": {"x": {}}, "roots": {}}, stateless=True) as peer:
+            await peer.call("look")
+    assert told == [True, False] * 2
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize(
+    "question",
+    [
+        *QUESTIONS.values(),
+        lambda ctx: ctx.elicit_raw({"message": "m", "requestedSchema": FORM}),
+        lambda ctx: ctx.send_request("tools/list", None, dict),
+    ],
+)
+async def test_an_uncaught_refusal_inside_a_tool_never_looks_like_a_method_that_is_not_there(
+    autojump_clock: MockClock, revision: str, question: Any
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        await question(ctx)
+
+    for stateless in (False, True):
+        async with connected(server, revision, stateless=stateless) as peer:
+            call = await peer.start("ask")
+            replies = [m for m in await peer.everything() if "method" not in m and m["id"] == call]
+            for reply in replies:  # none where it was sent: raw questions have no gate
+                assert reply["error"]["code"] in ((-32603,) if stateless else (-32600, -32603))
+
+
+async def test_a_modern_request_refuses_what_cannot_be_asked_by_answering_and_the_tool_is_still_there(
+    autojump_clock: MockClock,
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        await ctx.send_request("ping", None, dict)
+
+    async with connected(server, MODERN, EVERYTHING) as peer:
+        assert (await peer.error("ask"))["code"] == -32603
+
+
+async def test_all_that_a_question_needs_and_misses_is_told_at_once(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        await ctx.sample("hi", max_tokens=1, tools=[TOOL], include_context="allServers")
+
+    async with connected(server, MODERN, {}) as peer:
+        error = await peer.error("ask")
+        assert (error["code"], error["data"]) == (
+            -32021,
+            {"requiredCapabilities": {"sampling": {"tools": {}, "context": {}}}},
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [
+        ("tools/call", ("replay=True", "return input-required", "serve it statefully")),
+        ("prompts/get", ("return input-required", "serve it statefully")),
+    ],
+)
+async def test_the_advice_of_a_refusal_works_where_it_is_given(
+    autojump_clock: MockClock, method: str, advice: tuple[str, ...]
+) -> None:
+    server, refusals = Server("s"), list[str]()
+
+    async def ask(ctx: RequestContext) -> str:
+        with pytest.raises(NoWayBack) as caught:
+            await ctx.list_roots()
+        refusals.append(caught.value.message)
+        return "refused"
+
+    server.tool(ask)
+    server.prompt(ask)
+    for revision in (MODERN, LATEST_LEGACY):
+        async with connected(server, revision, EVERYTHING, stateless=True) as peer:
+            assert "result" in await peer.request(method, {"name": "ask"})
+    modern, legacy = refusals
+    for words in ("replay=True", "return input-required", "serve it statefully"):
+        assert (words in modern) is (words in advice)
+    assert "replay=True" not in legacy
+    assert f"clients speak {MODERN}" in legacy
+
+
+@pytest.mark.parametrize("revision", LEGACY[:3])
+async def test_tools_for_the_model_of_an_older_client_are_refused_and_not_dropped(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    server, refusals = Server("s"), list[CodedError]()
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        try:
+            await ctx.sample("hi", max_tokens=1, tools=[TOOL])
+        except CapabilityMissing as error:
+            refusals.append(error)
+
+    async with connected(server, revision, EVERYTHING) as peer:
+        await peer.call("ask")
+    assert "'sampling.tools'" in refusals[0].message
+    assert revision in refusals[0].message
+
+
+async def test_the_context_for_tests_of_handlers_knows_what_a_revision_lacks() -> None:
+    ctx = RecordingContext(revision="2025-03-26", elicitation=in_turn({"name": "Ann"}))
+    assert not ctx.client_supports("elicitation")
+    with pytest.raises(CapabilityMissing, match="2025-03-26"):
+        await ctx.elicit("?", FORM)
+    ctx = RecordingContext(revision="2025-06-18", elicitation=in_turn({"name": "Ann"}))
+    assert ctx.client_supports("elicitation.form")
