@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from string import ascii_letters, digits
+
+import msgspec
 import pytest
 
 from trio_mcp import Server
@@ -42,9 +45,38 @@ def test_what_was_never_sealed_is_refused(text: str) -> None:
         RequestStates("s", [OLD]).open(text)
 
 
+@pytest.mark.parametrize("letters", range(3))
+def test_a_state_has_one_spelling(letters: int) -> None:
+    states = RequestStates("s", [OLD])
+    content = msgspec.structs.replace(CONTENT, state="x" * letters)  # with all lengths of padding
+    text = states.seal(content)
+    while "-" not in text or "_" not in text:
+        text = states.seal(content)
+    bare = text.rstrip("=")
+    others = {
+        bare,
+        bare + "=",
+        bare + "==",
+        text + "=",
+        text + "====",
+        text.replace("-", "+"),
+        text.replace("_", "/"),
+        text + "\n",
+        " " + text,
+        text[:40] + "\r\n" + text[40:],
+        text[:40] + "=" + text[40:],
+        bare + "A" * (len(text) - len(bare)),
+        *(bare[:-1] + last + "=" * (len(text) - len(bare)) for last in ascii_letters + digits + "-_"),
+    }
+    for other in others - {text}:
+        with pytest.raises(BadRequestState):
+            states.open(other)
+    assert states.open(text) == content
+
+
 def test_every_changed_character_is_noticed() -> None:
     states = RequestStates("s", [OLD])
-    text = states.seal(CONTENT).rstrip("=")[:-1]  # the bits of the last one need not all count
+    text = states.seal(CONTENT)
     for place, character in enumerate(text):
         other = "A" if character != "A" else "B"
         with pytest.raises(BadRequestState):

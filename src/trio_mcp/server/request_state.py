@@ -92,6 +92,8 @@ class RequestStates:
             sealed = base64.b64decode(text, altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             raise BadRequestState("not base64") from None
+        if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 has several texts for the same bytes
+            raise BadRequestState("not spelled as it was given")
         for key in self._keys:
             try:
                 content = key.decrypt(sealed[:_NONCE], sealed[_NONCE:], _PURPOSE)
