@@ -4,7 +4,10 @@ import json
 import math
 from contextvars import copy_context
 from decimal import Decimal
+from fractions import Fraction
+from http import HTTPStatus
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import Any
 
 import pytest
@@ -128,6 +131,76 @@ async def test_a_total_or_message_that_cannot_be_sent_drops_only_its_own_report(
     assert not reporting.report(1, total, message)
     assert reporting.report(2)
     assert reporting.values == [2]
+
+
+@pytest.mark.parametrize(
+    ("total", "message"),
+    [(math.nan, None), (object(), None), (True, None), (10**5000, None), (None, "\ud800"), (None, 5), (None, b"x")],
+    ids=range(7),
+)
+async def test_a_report_that_cannot_be_sent_changes_nothing(autojump_clock: object, total: Any, message: Any) -> None:
+    reporting = Reporting()
+    assert reporting.report(1)
+    assert not reporting.report(2, 10, "kept")
+    assert not reporting.report(3, total, message)
+    assert reporting.reporter.flush()
+    assert reporting.sent[-1] == {"progressToken": "t", "progress": 2, "total": 10, "message": "kept"}
+    assert not reporting.report(2.5, total, message)
+    assert reporting.reporter.due is None, "nothing is kept"
+    await trio.sleep(1)
+    assert reporting.report(2.5), "what could not be sent does not count as told"
+
+
+class Count(int):
+    """An integer of another type, as members of an IntEnum are."""
+
+
+class Share(float):
+    """A float of another type, as numpy.float64 is one."""
+
+
+class Words(str):
+    """Text of another type, as numpy.str_ is."""
+
+    __slots__ = ()
+
+
+@Integral.register
+class Int64:
+    """A registered number that is no int, as numpy.int64 is one."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __int__(self) -> int:
+        return self.value
+
+    __index__ = __int__
+
+
+@Real.register
+class Broken:
+    def __float__(self) -> float:
+        raise LookupError("no number after all")
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"), [(Count(3), 3), (Share(2.5), 2.5), (Int64(7), 7), (Fraction(1, 4), 0.25), (HTTPStatus.OK, 200)]
+)
+async def test_numbers_of_other_types_are_numbers(autojump_clock: object, value: Any, plain: float) -> None:
+    reporting = Reporting()
+    assert reporting.report(value, value, Words("so far"))
+    assert reporting.sent == [{"progressToken": "t", "progress": plain, "total": plain, "message": "so far"}]
+    assert not reporting.report(value), "it does not exceed itself"
+
+
+@pytest.mark.parametrize("value", [Broken(), 10**5000, Share("nan"), Share("inf"), Int64(10**400)], ids=range(5))
+async def test_what_only_looks_like_a_number_that_can_be_sent_is_dropped(autojump_clock: object, value: Any) -> None:
+    reporting = Reporting()
+    assert not reporting.report(value)
+    assert not reporting.report(1, value)
+    assert reporting.report(1)
+    assert reporting.values == [1]
 
 
 async def test_what_waits_is_withdrawn_with_its_request(autojump_clock: object) -> None:

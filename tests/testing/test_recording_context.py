@@ -203,6 +203,17 @@ async def test_progress_that_does_not_grow_is_no_progress() -> None:
     assert ctx.progress_reports == [Progress(1), Progress(2.5)]
 
 
+async def test_progress_that_could_not_be_sent_is_not_noted() -> None:
+    ctx = RecordingContext()
+    bad: list[Any] = [(1, math.nan), (1, "10"), (1, None, 5), (1, None, "\ud800"), (10**5000,), (True,)]
+    assert not any(ctx.progress(*report) for report in bad)
+    assert ctx.progress(1, 10, "one")
+    assert ctx.progress_reports == [Progress(1, 10, "one")]
+    first = RecordingContext(revision="2024-11-05")
+    assert first.progress(1, 10, "one")
+    assert first.progress_reports == [Progress(1, 10)], "its revision has no messages"
+
+
 async def test_a_later_round_brings_its_answers_and_its_state() -> None:
     ctx = RecordingContext(
         input_responses={"who": {"action": "accept", "content": {"name": "Ann"}}}, request_state="[7]"

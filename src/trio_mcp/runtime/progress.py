@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import trio
+from trio import current_time
 
 from ..jsonrpc.codec import encode_value
-from ..jsonrpc.errors import NotSerializable
 from ..spec.meta import ProgressToken
 
 if TYPE_CHECKING:
     from .outbox import Outbox, Owner, Segment
 
-__all__ = ["ProgressReporter"]
+__all__ = ["ProgressReporter", "Report", "reportable"]
 
-_NEVER = -math.inf
+Report: TypeAlias = tuple[float, float | None, str | None]
+"""How far it is, the total in the same unit, and words for people."""
+
+_LARGEST: Final = sys.float_info.max
+"""What is further from zero has no finite number in most JSON readers."""
+
+
+def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
+    """Return a report as it travels, with plain numbers and plain text; `None` when it cannot.
+
+    What handlers report comes from anywhere, and must not fail them: numbers are those of `numbers.Real` (numpy's
+    are), but for booleans, finite only; a message is text that UTF-8 can carry.
+    """
+    number = _plain_number(progress)
+    if number is None:
+        return None
+    plain_total = None if total is None else _plain_number(total)
+    plain_message = None if message is None else _plain_text(message)
+    if (plain_total is None) is not (total is None) or (plain_message is None) is not (message is None):
+        return None
+    return number, plain_total, plain_message
+
+
+def _plain_number(value: object) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        if isinstance(value, Integral):
+            number: float = int(value)
+        elif isinstance(value, Real):
+            number = float(value)
+        else:
+            return None
+    except Exception:  # of a class that only looks like a number
+        return None
+    return number if -_LARGEST <= number <= _LARGEST else None
+
+
+def _plain_text(value: object) -> str | None:
+    if not isinstance(value, str):
+        return None
+    text = str.__str__(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return text
 
 
 class ProgressReporter:
@@ -38,6 +84,7 @@ class ProgressReporter:
         "_owner",
         "_pending",
         "_segment",
+        "_total",
         "_with_message",
     )
 
@@ -59,9 +106,11 @@ class ProgressReporter:
         self._head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":' + encode_value(
             token
         )
-        self._last: float = _NEVER
-        self._due: float = _NEVER
-        self._pending: tuple[float, float | None, str | None] | None = None
+        self._last: float = -_LARGEST
+        self._total: float | None = None
+        """Looked at, and fit to be sent: most handlers give the same one each time."""
+        self._due: float = -_LARGEST
+        self._pending: Report | None = None
         self._segment: Segment | None = None
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
@@ -69,13 +118,23 @@ class ProgressReporter:
         in its place.
 
         False when it was kept for later because the interval is not over, and when it was dropped because it
-        does not exceed the value before it or is no finite number (2025-11-25 progress: MUST increase).
+        does not exceed the value before it (2025-11-25 progress: MUST increase) or is not `reportable`: then it
+        changes nothing.
         """
-        kind = type(progress)
-        if not (kind is int or kind is float or _is_number(progress)) or not self._last < progress < math.inf:
+        if (
+            total is not self._total
+            or message is not None
+            or (type(progress) is not int and type(progress) is not float)
+        ):
+            plain = reportable(progress, total, message)
+            if plain is None:
+                return False
+            progress, total, message = plain
+            self._total = total
+        if not self._last < progress <= _LARGEST:
             return False
         self._last = progress
-        if trio.current_time() < self._due:
+        if current_time() < self._due:
             if self._pending is None:
                 self._later(self)
             self._pending = (progress, total, message)
@@ -84,7 +143,7 @@ class ProgressReporter:
 
     def let_out(self) -> bool:
         """Send the kept value if its time has come. True when a notification went out."""
-        if self._pending is None or trio.current_time() < self._due:
+        if self._pending is None or current_time() < self._due:
             return False
         return self._send(*self._pending)
 
@@ -105,13 +164,8 @@ class ProgressReporter:
 
     def _send(self, progress: float, total: float | None, message: str | None) -> bool:
         self._pending = None
-        if total is not None and not _is_number(total):
-            return False
-        try:
-            line = self._line(progress, total, message)
-        except NotSerializable:
-            return False
-        self._due = trio.current_time() + self._interval
+        line = self._line(progress, total, message)
+        self._due = current_time() + self._interval
         # A peer that reads slowly finds the latest value only: it takes the place of the one still waiting.
         if self._segment is None or not self._outbox.replace(self._segment, line):
             self._segment = self._outbox.put_sealed(line, self._owner)
@@ -124,8 +178,3 @@ class ProgressReporter:
         if message is not None and self._with_message:
             line += b',"message":' + encode_value(message)
         return line + b"}}\n"
-
-
-def _is_number(value: object) -> bool:
-    """Whether JSON has it as a number: what handlers report comes from anywhere, and must not fail them."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

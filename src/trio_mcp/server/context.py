@@ -133,8 +133,9 @@ class RequestContext:
 
         True when a notification was put on its way: at most one per `Limits.progress_interval`; the latest value
         is kept and sent when the interval is over, at the latest before the answer; so it may follow a log
-        message that was sent after it. False too when the
-        client gave no progress token, and for a value that does not exceed the one before.
+        message that was sent after it. False too when the client gave no progress token, for a value that does not
+        exceed the one before, and for what cannot be sent: numbers are finite (those of numpy do), ``message`` is text.
+        Such a report changes nothing.
         """
         return False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,6 +16,7 @@ from ..jsonrpc.messages import RequestId
 from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.logs import RequestLog
+from ..runtime.progress import reportable
 from ..runtime.together import failures_in
 from ..server.asking import AskingContext
 from ..server.auth import Auth
@@ -87,7 +87,8 @@ class RecordingContext(AskingContext):
         self._scope_alone = trio.CancelScope()
         self._running: AbstractAsyncContextManager[None] | None = None
         self.progress_reports: list[Progress] = []
-        """What `progress` was told, but for values that do not exceed the one before."""
+        """What `progress` was told, as it would go out: no value that does not exceed the one before, none that cannot
+        be sent, and no message where the revision has none."""
         self.logs: list[LogParams] = []
         """The log messages of ``log_level`` and above."""
         self.notifications: list[Said] = []
@@ -208,9 +209,11 @@ class RecordingContext(AskingContext):
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         reports = self.progress_reports
-        if self.is_cancelled or not _is_finite(progress) or (reports and not progress > reports[-1].progress):
+        plain = None if self.is_cancelled else reportable(progress, total, message)
+        if plain is None or (reports and not plain[0] > reports[-1].progress):
             return False
-        reports.append(Progress(progress, total, message))
+        number, plain_total, text = plain
+        reports.append(Progress(number, plain_total, text if self._revision.progress_message else None))
         return True
 
     @property
@@ -236,10 +239,6 @@ class RecordingContext(AskingContext):
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(Said(method, params))
         return await self._user.answer(method, params, self.revision)
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class _RecordedLog(RequestLog):
