@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
-from ..runtime.workers import Workers, run_in_worker
+from ..runtime.places import WorkerShare
+from ..runtime.workers import run_in_worker
 from ..spec.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
 from ..spec.converters import structure_params
 from ..spec.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
@@ -32,11 +33,11 @@ Answer: TypeAlias = Callable[[], Awaitable[Any]]
 
 class Answers:
     """The handlers a client was opened with answer, ``max_questions`` of a kind at the same time. Plain ``def`` ones
-    run in threads that ``workers`` bounds; ``limits`` of calls stand still while the user is asked, or a question
-    waits for its turn."""
+    run in threads of ``workers``; ``limits`` of calls stand still while the user is asked, or a question waits for
+    its turn."""
 
     def __init__(
-        self, settings: ClientSettings, workers: Workers, limits: CallLimits, *, check_forms: bool = True
+        self, settings: ClientSettings, workers: WorkerShare, limits: CallLimits, *, check_forms: bool = True
     ) -> None:
         self._settings = settings
         self._workers = workers

@@ -11,7 +11,7 @@ import trio
 from ..runtime.calls import OnProgress
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
-from ..runtime.workers import Workers
+from ..runtime.places import Workers
 from ..spec.capabilities import ClientCapabilities, ServerCapabilities
 from ..spec.completion import (
     CompleteParams,
@@ -69,9 +69,9 @@ class Client:
 
     def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
         self._settings = settings
-        workers = Workers(settings.limits.worker_threads, settings.limits.max_asking_threads)
+        workers = Workers(settings.limits)
         self._limits = CallLimits(settings.call_timeout)
-        self._answers = Answers(settings, workers, self._limits)
+        self._answers = Answers(settings, workers.share(alone=True), self._limits)
         self.callbacks = Callbacks(settings)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client")

@@ -11,6 +11,7 @@ from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..runtime.channel import MessageChannel
 from ..runtime.nurseries import open_service_nursery
+from ..runtime.peer import THE_ONLY_ONE
 from ..server.served import Servable, connection_to
 from ..transports.memory import memory_channel_pair
 
@@ -43,5 +44,5 @@ async def open_server(server: Servable, channel: MessageChannel, *, stateless: b
         server.running(stateless=stateless) as running,
         open_service_nursery("the client was closed") as nursery,
     ):
-        await nursery.start(connection_to(running, channel).run)
+        await nursery.start(connection_to(running, channel, THE_ONLY_ONE).run)
         yield

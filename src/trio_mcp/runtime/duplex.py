@@ -37,12 +37,12 @@ from .notices import Notices
 from .notifications import callback_queue
 from .outbound import Outbound
 from .outbox import Outbox
-from .peer import NOBODY_KNOWN, Peer
+from .peer import THE_ONLY_ONE, Peer
+from .places import Workers
 from .replies import Replies
 from .retry import Seal
 from .tracing import Tracing
 from .wiring import Wiring
-from .workers import Workers
 
 __all__ = ["DuplexChannel"]
 
@@ -71,7 +71,7 @@ class DuplexChannel:
         server_info: dict[Revision, Any] | None = None,
         workers: Workers | None = None,
         load: Load | None = None,
-        peer: Peer = NOBODY_KNOWN,
+        peer: Peer = THE_ONLY_ONE,
         stateless: bool = False,
         tracing: Tracing | None = None,
         seal: Seal | None = None,
@@ -88,7 +88,7 @@ class DuplexChannel:
             limits,
             self.outbox,
             LateProgress(),
-            workers or Workers(limits.worker_threads, limits.max_asking_threads),
+            (workers or Workers(limits)).share(alone=peer.alone),
             may_log,
             trio.lowlevel.current_trio_token(),
             load or Load(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import traceback
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -51,6 +52,8 @@ class Inbound:
         self._replies = replies
         self._tracer = tracer
         self._in_flight = InFlight(wiring.limits, self._start, wiring.load)
+        self._beginning = deque[RequestScope]()
+        """What was given a task and has not begun, oldest first."""
         self.parking = Parking(wiring, replies, self._in_flight, self._cancel)
         self.at_once = Owner()
         """Whose the replies are that the reader gives itself, without any task."""
@@ -119,10 +122,16 @@ class Inbound:
         if scope.parked:
             scope.resume()
         else:
-            self.nursery.start_soon(self._answer, scope)
+            self._beginning.append(scope)
+            self.nursery.start_soon(self._answer)
 
-    async def _answer(self, scope: RequestScope) -> None:
-        """Run the handler and everything it starts, and answer."""
+    async def _answer(self) -> None:
+        """Run the handler of the oldest that has not begun, and everything it starts, and answer.
+
+        trio runs tasks that are ready in any order. So each of them takes what is next when it comes to run, and
+        handlers begin in the order in which their requests came, those in threads included.
+        """
+        scope = self._beginning.popleft()
         line: bytes | None = None
         result: Any = None
         failure: BaseException | None = None

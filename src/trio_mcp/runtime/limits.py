@@ -67,6 +67,10 @@ class Limits:
     """Bytes on the wire of all those requests. Beyond it as ``max_inbound_bytes``."""
     worker_threads: int = _bound(40)
     """Threads in which plain ``def`` handlers work, for the whole server. Further calls wait for a free one."""
+    max_abandoned_threads: int = _bound(100)
+    """Threads of cancelled handlers that did not end within ``cleanup_grace`` and still run, for the whole server. They
+    take no place of ``worker_threads``; while there are so many, calls of plain ``def`` handlers are answered with
+    error -31000, unexecuted, and the log says where those threads are."""
     max_asking_threads: int = _bound(200)
     """Threads beside them, in which plain ``def`` handlers wait for an answer of their client, for the whole server.
     Asking one question more fails with error -31000. Where many users are asked, let handlers be ``async def``."""

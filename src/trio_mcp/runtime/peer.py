@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
-__all__ = ["NOBODY_KNOWN", "Peer"]
+__all__ = ["NOBODY_KNOWN", "THE_ONLY_ONE", "Peer"]
 
 
 @attrs.frozen(eq=False)
@@ -19,6 +19,9 @@ class Peer:
     """Headers of the HTTP request it came with, names in lower case."""
     principal: str | None = None
     """Who calls, where the transport has found out; answers to questions must come from the same."""
+    alone: bool = False
+    """No other client can come as long as it is here, as on stdio: nothing need be kept free for others."""
 
 
 NOBODY_KNOWN = Peer()
+THE_ONLY_ONE = Peer(alone=True)

@@ -22,11 +22,12 @@ from .calls import OnProgress
 from .cancellation import CancelCause, Cancellation
 from .handler_limit import HandlerLimit
 from .logs import Logged, RequestLog
+from .places import WorkerShare
 from .progress import ProgressReporter
 from .remaining import due_of
 from .rounds import Asking, Question, Rounds
 from .wiring import Wiring
-from .workers import Workers
+from .workers import frames_of
 
 __all__ = ["NEVER_LOGGED", "RequestScope", "current_request"]
 
@@ -145,8 +146,8 @@ class RequestScope(Logged, Asking, Abortable):
         )
 
     @property
-    def workers(self) -> Workers:
-        """Bounds the threads of plain ``def`` handlers."""
+    def workers(self) -> WorkerShare:
+        """The threads that plain ``def`` handlers of this connection may have."""
         return self.wiring.workers
 
     def cancel(self, cause: CancelCause, reason: str | None) -> bool:
@@ -293,5 +294,5 @@ class RequestScope(Logged, Asking, Abortable):
         self.task = self.nursery = self.reply_scope = self.reporter = self.rounds = self.instead = self._log = None
 
     def stack(self) -> Any:
-        """Where the handler's task is, as `traceback.StackSummary` takes it; empty before it runs."""
-        return () if self.task is None else self.task.iter_await_frames()
+        """Return where the handler's task or thread is, as `traceback.StackSummary` takes it; empty before it runs."""
+        return () if self.task is None else frames_of(self.task)

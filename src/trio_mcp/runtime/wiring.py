@@ -11,8 +11,8 @@ from .limits import Limits
 from .load import Load
 from .outbox import Outbox
 from .peer import Peer
+from .places import WorkerShare
 from .retry import Seal
-from .workers import Workers
 
 __all__ = ["Wiring"]
 
@@ -25,8 +25,8 @@ class Wiring:
     limits: Limits
     outbox: Outbox
     late_progress: LateProgress
-    workers: Workers
-    """Bounds the threads of plain ``def`` handlers, across connections where it is shared."""
+    workers: WorkerShare
+    """The threads that plain ``def`` handlers of this connection may have."""
     may_log: bool
     """Handlers' log messages may go out."""
     trio_token: trio.lowlevel.TrioToken

@@ -5,88 +5,40 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-from collections.abc import Awaitable, Callable
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
-from functools import partial
-from typing import Any, TypeVar, cast
+from itertools import takewhile
+from types import FrameType
+from typing import Any, Final, Generic, TypeVar, cast
 
 import outcome
 import trio
 
-from ..jsonrpc.errors import CodedError
-from ..spec.errors import TOO_BUSY
+from .places import Place, WorkerShare
 
-__all__ = ["Workers", "await_in_worker", "run_in_worker"]
+__all__ = ["await_in_worker", "frames_of", "run_in_worker"]
 
 T = TypeVar("T")
 
 logger = logging.getLogger("trio_mcp")
 
 
-class Workers:
-    """The threads of plain handlers: up to ``running`` that work, and up to ``asking`` more that wait for an answer of
-    their peer. So nobody who waits for a thread waits for somebody's user."""
+async def run_in_worker(call: Callable[[], T], share: WorkerShare, grace: float) -> T:
+    """Run ``call`` in one of the threads of ``share`` and return what it returns.
 
-    def __init__(self, running: int, asking: int) -> None:
-        self.running = trio.CapacityLimiter(running)
-        self.asking = 0
-        """How many wait for an answer now."""
-        self._most_asking = asking
-
-    def admit_asking(self) -> None:
-        """One more waits for an answer. Raises `CodedError` when it is one too many."""
-        if self.asking >= self._most_asking:
-            raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
-        self.asking += 1
-
-
-class _Place:
-    """That of one thread, from its start to its end, whoever has given it up meanwhile. It takes the limiter's place in
-    `trio.to_thread.run_sync`."""
-
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
-        self._asks = False
-
-    async def acquire_on_behalf_of(self, _: object) -> None:
-        await self._workers.running.acquire_on_behalf_of(self)
-
-    def release_on_behalf_of(self, _: object) -> None:
-        if self._asks:
-            self._workers.asking -= 1
-        else:
-            self._workers.running.release_on_behalf_of(self)
-
-    async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Let somebody else run until ``call`` has ended. When that is cancelled, the thread is to end, and does not
-        wait for its turn."""
-        workers = self._workers
-        workers.admit_asking()
-        self._asks = True
-        workers.running.release_on_behalf_of(self)
-        try:
-            return await call()
-        finally:
-            await workers.running.acquire_on_behalf_of(self)
-            self._asks = False
-            workers.asking -= 1
-
-
-_here: ContextVar[tuple[trio.Nursery, _Place]] = ContextVar("trio_mcp.worker")
-"""Where what a worker thread waits for runs, so that it is cancelled with the thread's call; and its place."""
-
-
-async def run_in_worker(call: Callable[[], T], workers: Workers, grace: float) -> T:
-    """Run ``call`` in one of the threads of ``workers`` and return what it returns.
-
+    Those that call this one after another, with nobody else running in between, get their threads in that order.
     Cancelled, the thread learns it at its next `trio.from_thread.check_cancelled` or `await_in_worker` and has
-    ``grace`` seconds to end; then it is abandoned: it runs on, keeps its place in ``workers``, and nobody looks at
-    its result (DESIGN ruling 8). A call that has not started by then never does.
+    ``grace`` seconds to end; then it is abandoned: it runs on, gives its place back, and nobody looks at its result
+    (DESIGN ruling 8). A call that has not started by then never does. Raises what ``call`` raises, and `CodedError`
+    when too many threads were abandoned and still run.
     """
-    place = _Place(workers)
     async with trio.open_nursery() as nursery:
-        token = _here.set((nursery, place))
-        end = await outcome.acapture(_run_in_thread, call, place, grace)
+        work = _Work(call, Place(share), nursery)
+        token = _here.set(work)
+        end = await outcome.acapture(work.run, grace)
         _here.reset(token)  # the nursery knows this task, and its context is not to know the nursery
         nursery.cancel_scope.cancel(reason="the thread has ended")
     try:
@@ -105,8 +57,8 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
     here = _here.get(None)
     if here is None:
         return trio.from_thread.run(_awaiting, call)
-    nursery, place = here
-    wait = place.while_asking if asks else _awaiting
+    nursery = here.nursery
+    wait = here.while_asking if asks else _awaiting
     # trio would run it in a system task, which nothing cancels, since the thread may be abandoned.
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
@@ -138,44 +90,93 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-def _name(call: Callable[[], object]) -> str:
-    function = call.func if isinstance(call, partial) else call
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
+class _Work(Generic[T]):
+    """One call in a thread."""
 
+    __slots__ = ("_call", "_ended", "_ends", "_given_up", "_ident", "_place", "_started", "nursery")
 
-async def _run_in_thread(call: Callable[[], T], place: _Place, grace: float) -> T:
-    token = trio.lowlevel.current_trio_token()
-    ended = trio.Event()
-    started = given_up = False
-    ends: list[outcome.Outcome[T]] = []
-    """How the call ended. Not what ``body`` returns or raises: the traceback of an exception knows the frames of the
-    thread, and what they hold in their turn only the garbage collector could free."""
+    def __init__(self, call: Callable[[], T], place: Place, nursery: trio.Nursery) -> None:
+        self._call = call
+        self._place = place
+        self.nursery = nursery
+        """Where what the thread waits for runs, so that it is cancelled with the thread's call."""
+        self._started = self._given_up = False
+        self._ident: int | None = None
+        """The thread's, while the call runs."""
+        self._ended = trio.Event()
+        self._ends: list[outcome.Outcome[T]] = []
+        """How the call ended. Not what `_body` returns or raises: the traceback of an exception knows the frames of the
+        thread, and what they hold in their turn only the garbage collector could free."""
 
-    def body() -> None:
-        nonlocal started
-        # Each side raises its own flag before it looks at the other's, so one of them always sees.
-        started = True
-        if given_up:
-            return
+    async def run(self, grace: float) -> T:
+        """Run it, as `run_in_worker` says."""
+        token = trio.lowlevel.current_trio_token()
         try:
-            ends.append(outcome.capture(call))
-            if given_up:
-                ends.clear()
-        finally:
-            with contextlib.suppress(trio.RunFinishedError):  # abandoned, and nobody is left to tell
-                token.run_sync_soon(ended.set)
+            await trio.to_thread.run_sync(self._body, token, limiter=cast("Any", self._place), abandon_on_cancel=True)
+        except trio.Cancelled:
+            self._given_up = True
+            self._ends.clear()
+            if self._started:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
+                    await self._ended.wait()
+                if not self._ended.is_set():
+                    told = "a thread that did not end within %g s of its cancel is abandoned: %s"
+                    logger.warning(told, grace, self.describe())
+                    self._place.abandon(self)
+            raise
+        return self._ends.pop().unwrap()
 
-    try:
-        await trio.to_thread.run_sync(body, limiter=cast("Any", place), abandon_on_cancel=True)
-    except trio.Cancelled:
-        given_up = True
-        ends.clear()
-        if started:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
-                await ended.wait()
-            if not ended.is_set():
-                # Its name only: what it was called with is nobody's business, and may be of any length.
-                told = "a thread that did not end within %g s of its cancel is abandoned: %s"
-                logger.warning(told, grace, _name(call))
-        raise
-    return ends.pop().unwrap()
+    def _body(self, token: trio.lowlevel.TrioToken) -> None:
+        # Each side raises its own flag before it looks at the other's, so one of them always sees.
+        self._started = True
+        if self._given_up:
+            return
+        self._ident = threading.get_ident()
+        try:
+            self._ends.append(outcome.capture(self._call))
+            if self._given_up:
+                self._ends.clear()
+        finally:
+            self._ident = None
+            with contextlib.suppress(trio.RunFinishedError):  # abandoned, and nobody is left to tell
+                token.run_sync_soon(self._ended.set)
+
+    async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Wait for ``call``, and let somebody else run meanwhile."""
+        self._place.ask()
+        try:
+            return await call()
+        finally:
+            await self._place.go_on()
+
+    def frames(self) -> list[tuple[FrameType, int]]:
+        """Return where the thread is, outermost first: in the author's function and what that called. Nothing, when it
+        is in none of them."""
+        ident = self._ident
+        if ident is None:
+            return []
+        frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this purpose
+        if frame is None or self._ident is None:  # it has ended meanwhile, and the thread may do something else
+            return []
+        inside = list(takewhile(lambda one: one[0].f_code is not _BODY, traceback.walk_stack(frame)))
+        return inside[-2::-1]  # the last one is that of `outcome.capture`
+
+    def describe(self) -> str:
+        """Return the name of the function and where it is now, for the log. What it was called with is nobody's
+        business, and may be of any length."""
+        function = getattr(self._call, "func", self._call)  # of a partial
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
+
+
+_BODY: Final = cast("Any", _Work)._body.__code__
+"""Below it, a stack is that of the thread's owner and of none of its users."""
+
+_here: ContextVar[_Work[Any]] = ContextVar("trio_mcp.worker")
+"""The call that this thread runs, or for whose thread this task waits."""
+
+
+def frames_of(task: trio.lowlevel.Task) -> Iterable[tuple[FrameType, int]]:
+    """Return where ``task`` is, as `traceback.StackSummary` takes it: in its thread, when it waits for one."""
+    work = task.context.get(_here)
+    return (work is not None and work.frames()) or task.iter_await_frames()

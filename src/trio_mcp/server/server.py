@@ -11,8 +11,8 @@ import attrs
 
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
+from ..runtime.places import Workers
 from ..runtime.tracing import Tracing
-from ..runtime.workers import Workers
 from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..spec.lifecycle import Icon, Implementation
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
@@ -219,7 +219,7 @@ class Server:
         ``stateless``: nothing is kept between requests, so handlers cannot ask their client, and there is no
         ``resources/subscribe``. ``subscriptions/listen`` is one request, and is served."""
         limits = limits or self.limits
-        workers = Workers(limits.worker_threads, limits.max_asking_threads)
+        workers = Workers(limits)
         async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
             yield RunningServer(self, value, limits, workers, stateless)
 
@@ -238,6 +238,6 @@ class RunningServer:
     """What the lifespan yielded."""
     limits: Limits
     workers: Workers
-    """Bounds the threads of all its connections together."""
+    """The threads of all its connections together."""
     stateless: bool = False
     """Nothing is kept between requests."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,7 @@ class RegisteredTool:
     handler: Handler
     to_result: ToResult
     timeout: float | None
-    slots: trio.CapacityLimiter | None
+    slots: _Slots | None
     requires: tuple[str, ...]
     whole_arguments: bool
     replay: bool
@@ -98,7 +99,7 @@ class Tools:
                 handler,
                 to_result,
                 timeout,
-                None if max_concurrency is None else trio.CapacityLimiter(max_concurrency),
+                None if max_concurrency is None else _Slots(max_concurrency),
                 tuple(requires),
                 whole,
                 replay,
@@ -146,7 +147,7 @@ class Tools:
 
     async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
         # The time limit counts from when the tool begins, not while it waits for others.
-        async with entry.slots or _Unlimited():
+        async with entry.slots or nullcontext():
             if entry.timeout is None:
                 return await call()
             with scope.move_on_after(entry.timeout):
@@ -172,9 +173,17 @@ class Tools:
             )
 
 
-class _Unlimited:
+class _Slots:
+    """So many calls of a tool at a time, the others in the order in which they came."""
+
+    def __init__(self, most: int) -> None:
+        self._limiter = trio.CapacityLimiter(most)
+
     async def __aenter__(self) -> None:
-        pass
+        try:
+            self._limiter.acquire_nowait()  # no checkpoint: later calls of other tools would get their threads first
+        except trio.WouldBlock:
+            await self._limiter.acquire()
 
     async def __aexit__(self, *_: object) -> None:
-        pass
+        self._limiter.release()

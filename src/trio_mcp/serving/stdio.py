@@ -7,6 +7,7 @@ import logging
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import MessageChannel
 from ..runtime.nurseries import open_service_nursery
+from ..runtime.peer import THE_ONLY_ONE
 from ..server.served import Servable, connection_to
 from ..transports.stdio import own_stdio
 from .collector import quieten_collector
@@ -39,7 +40,7 @@ async def _serve(server: Servable, channel: MessageChannel, *, stateless: bool, 
         server.running(stateless=stateless) as running,
         open_service_nursery("the server has ended") as nursery,
     ):
-        connection = connection_to(running, channel)
+        connection = connection_to(running, channel, THE_ONLY_ONE)
         if handle_signals and may_handle_signals():
             await nursery.start(shut_down_at_signals, connection.duplex.shut_down)
         await connection.run()

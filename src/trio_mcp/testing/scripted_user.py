@@ -17,7 +17,8 @@ from ..client.options import (
     UrlElicitationHandler,
 )
 from ..jsonrpc.errors import CodedError, PeerError
-from ..runtime.workers import Workers
+from ..runtime.limits import DEFAULT_LIMITS
+from ..runtime.places import Workers
 from ..spec.capabilities import ClientCapabilities
 from ..spec.converters import unstructure
 from ..spec.fields import JSONObject
@@ -48,7 +49,12 @@ class ScriptedUser:
             name: _in_this_task(option) if callable(option) else option for name, option in options.items()
         }
         # What a bad client does must be possible, too.
-        self._answers = Answers(ClientSettings(**handlers), Workers(1, 1), CallLimits(math.inf), check_forms=False)
+        self._answers = Answers(
+            ClientSettings(**handlers),
+            Workers(DEFAULT_LIMITS).share(alone=True),
+            CallLimits(math.inf),
+            check_forms=False,
+        )
 
     @property
     def capabilities(self) -> ClientCapabilities:

@@ -1,0 +1,182 @@
+"""Threads of cancelled handlers that never look: they keep nobody from working, as long as there are not too many."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+from tests.patience import LONG, PATIENCE
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import Client, Limits, PeerError, Server, open_memory
+from trio_mcp.runtime.request_scope import RequestScope, current_request
+
+
+class Deaf:
+    """A server with a tool whose thread ends when the test says so, and one that gives back what it gets."""
+
+    def __init__(self, clock: MockClock, **limits: int) -> None:
+        self.clock = clock
+        self.release = threading.Event()
+        self.server = Server("s", limits=Limits(cleanup_grace=LONG, **limits))
+        self.started = trio.Event()
+        self.scope: RequestScope
+        token = trio.lowlevel.current_trio_token()
+
+        def forever() -> None:
+            self.release.wait()  # the line in which it hangs
+
+        @self.server.tool
+        def deaf() -> None:
+            self.scope = current_request.get()
+            token.run_sync_soon(self.started.set)
+            forever()
+
+        @self.server.tool
+        def echo(text: str) -> str:
+            return text
+
+        @self.server.tool
+        async def task() -> str:
+            return "ran"
+
+    async def abandon(self, client: Client, count: int) -> None:
+        """So many calls, one after another, each left and abandoned."""
+        for _ in range(count):
+            self.started = trio.Event()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "deaf")
+                await self.started.wait()
+                nursery.cancel_scope.cancel()
+            await client.ping()  # the cancel has arrived
+            await wait_all_tasks_blocked()
+            self.clock.jump(LONG)
+            await wait_all_tasks_blocked()
+
+
+@pytest.fixture
+def released() -> Iterator[list[threading.Event]]:
+    """Events that are set at the end, whatever happens."""
+    events = list[threading.Event]()
+    yield events
+    for event in events:
+        event.set()
+
+
+@pytest.fixture
+def clock(jump_clock: MockClock) -> MockClock:
+    return jump_clock
+
+
+def deaf(clock: MockClock, released: list[threading.Event], **limits: int) -> Deaf:
+    made = Deaf(clock, **limits)
+    released.append(made.release)
+    return made
+
+
+async def test_as_many_as_there_are_threads_stop_nobody(clock: MockClock, released: list[threading.Event]) -> None:
+    these = deaf(clock, released, worker_threads=2)
+    with trio.fail_after(PATIENCE + 10 * LONG):
+        async with open_memory(these.server) as client:
+            await these.abandon(client, 4)
+            assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_beyond_their_bound_threads_are_refused_and_all_else_goes_on(
+    clock: MockClock, released: list[threading.Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    these = deaf(clock, released, max_abandoned_threads=2)
+    with trio.fail_after(PATIENCE + 10 * LONG):
+        async with open_memory(these.server) as client:
+            await these.abandon(client, 2)
+            caplog.clear()
+            for _ in range(3):
+                with pytest.raises(PeerError, match="earlier calls still run though they were cancelled") as caught:
+                    await client.call_tool("echo", {"text": "hi"})
+                assert caught.value.code == -31000
+            assert (await client.call_tool("task")).text == "ran"
+            (record,) = caplog.records  # once for all that are refused
+            assert "2 threads that were abandoned still run (max_abandoned_threads: 2)" in record.getMessage()
+            assert "2 x Deaf.__init__.<locals>.deaf, at:" in record.getMessage()
+            assert "the line in which it hangs" in record.getMessage()
+            these.release.set()
+            await until_served(client)
+
+
+async def until_served(client: Client) -> None:
+    """Call until a thread is to be had."""
+    while True:
+        try:
+            assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+        except PeerError:
+            await client.ping()
+        else:
+            return
+
+
+async def test_calls_that_waited_for_a_thread_are_refused_when_the_bound_is_reached(
+    clock: MockClock, released: list[threading.Event]
+) -> None:
+    these = deaf(clock, released, worker_threads=1, max_abandoned_threads=1)
+    with trio.fail_after(PATIENCE + 10 * LONG):
+        async with open_memory(these.server) as client, trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                with pytest.raises(PeerError, match="earlier calls still run"):
+                    await client.call_tool("echo", {"text": "hi"})
+                refused.set()
+
+            refused = trio.Event()
+            with trio.CancelScope() as leaving:
+                nursery.start_soon(wait_then_cancel, these, leaving, nursery, wait)
+                await client.call_tool("deaf")
+            await client.ping()
+            await wait_all_tasks_blocked()
+            clock.jump(LONG)
+            await refused.wait()
+
+
+async def wait_then_cancel(these: Deaf, leaving: trio.CancelScope, nursery: trio.Nursery, wait: Any) -> None:
+    await these.started.wait()
+    nursery.start_soon(wait)
+    await wait_all_tasks_blocked()
+    leaving.cancel()
+
+
+async def test_the_log_says_where_in_the_authors_code_a_thread_hangs_and_nothing_of_ours(
+    clock: MockClock, released: list[threading.Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    these = deaf(clock, released)
+    with trio.fail_after(PATIENCE + 10 * LONG):
+        async with open_memory(these.server) as client:
+            await these.abandon(client, 1)
+    (text,) = [text for record in caplog.records if "is abandoned" in (text := record.getMessage())]
+    assert "did not end within 100 s of its cancel is abandoned: Deaf.__init__.<locals>.deaf, at:" in text
+    assert_is_stack_of_the_author(text)
+
+
+def assert_is_stack_of_the_author(text: str) -> None:
+    where = [line.strip() for line in text.splitlines() if line.strip().startswith("File ")]
+    assert where[0].endswith("in deaf")
+    assert where[1].endswith("in forever")
+    assert "self.release.wait()  # the line in which it hangs" in text
+    assert "site-packages" not in text
+    assert "trio_mcp/runtime" not in text
+
+
+async def test_what_is_reported_of_a_request_that_overran_is_where_its_thread_is(
+    clock: MockClock, released: list[threading.Event]
+) -> None:
+    these = deaf(clock, released)
+    with trio.fail_after(PATIENCE):
+        async with open_memory(these.server) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "deaf")
+            await these.started.wait()
+            await wait_all_tasks_blocked()
+            text = "".join(traceback.StackSummary.extract(these.scope.stack()).format())
+            these.release.set()
+    assert_is_stack_of_the_author(text)
