@@ -162,10 +162,10 @@ class _Handler:
         if self._scope.request.meta is not self._meta:  # a later round is answered
             _link(self._span, self._scope.request.meta)
         cancellation, error = self._scope.cancellation, self._scope.request.error
-        if cancellation is not None:  # never answered, whatever the handler did; the reason is the peer's text
-            _end(self._span, "cancelled", f"cancelled: {cancellation.cause}")
-        elif error is not None:
+        if error is not None:
             _end(self._span, str(error.code), error.message, code=error.code)
+        elif cancellation is not None:  # by its peer, and never answered then; the reason is the peer's text
+            _end(self._span, "cancelled", f"cancelled: {cancellation.cause}")
         else:
             failed = self._scope.request.failed or (isinstance(result, CallToolResult) and result.is_error)
             _end(self._span, _TOOL_ERROR if failed else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -28,7 +28,7 @@ class Abortable:
     _cancellation: Cancellation | None
     """By anybody but its own side."""
     _overdue: Cancellation | None
-    """By its own time limit, or because it is to run again: it is answered."""
+    """By its own side: by its time limit, by its own scope, or because it is to run again. It is answered."""
     limit: HandlerLimit | None
     """Of the handler's time, where there is one."""
     _event: threading.Event | None
@@ -50,6 +50,9 @@ class Abortable:
             return self._overdue
         if self.due <= trio.current_time():
             return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
+        if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
+            self._own(Cancellation(CancelCause.PARENT, _words_of(self.nursery.cancel_scope), trio.current_time()))
+            return self._overdue
         return None
 
     @contextmanager
@@ -81,7 +84,10 @@ class Abortable:
             return await asking
 
     def _passed(self, limit: HandlerLimit) -> None:
-        self._overdue = Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", limit.deadline)
+        self._own(Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", limit.deadline))
+
+    def _own(self, cancellation: Cancellation) -> None:
+        self._overdue = cancellation
         if self._event is not None:
             self._event.set()
 
@@ -93,3 +99,10 @@ class Abortable:
             if self.cancellation is not None:
                 self._event.set()
         return self._event
+
+
+def _words_of(scope: trio.CancelScope) -> str | None:
+    """Return the reason that `trio.CancelScope.cancel` was given; `None` where trio cancelled it, or without any."""
+    # trio tells it to those only who are cancelled, by an exception. Who asks may clean up, or run in another task.
+    reason: Any = getattr(scope, "_cancel_reason", None)
+    return reason.reason if reason is not None and reason.source == "explicit" else None

@@ -31,7 +31,8 @@ class CancelCause(StrEnum):
     SHUTDOWN = "shutdown"
     """This side is closing down and the time to drain was over."""
     PARENT = "parent"
-    """A scope around the whole connection was cancelled, by the application itself."""
+    """The application itself cancelled it: by a scope around the whole connection, or by the request's own one,
+    `RequestContext.cancel_scope`."""
 
 
 @attrs.frozen

@@ -119,6 +119,8 @@ class DuplexChannel:
         self._drain_timeout = limits.drain_timeout
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
+        self._service: trio.Nursery | None = None
+        """Where the connection's own tasks run, while there are any of the peer's requests."""
 
     # Life
 
@@ -148,14 +150,15 @@ class DuplexChannel:
                 ):
                     task.start_in(service, context)
                 async with trio.open_nursery() as self._inbound.nursery:
+                    self._service = service
                     service.start_soon(self._read)
+                    if self.wiring.ending.is_set():
+                        service.start_soon(self._drain)
                     task_status.started()
                     try:
-                        if not self.wiring.ending.is_set():
-                            await self._asleep()
-                        service.start_soon(self._drain)
                         await self._asleep()
                     finally:  # from here on the nursery may close at any moment
+                        self._service = None
                         self._inbound.refuse_new("the connection has ended")
                 await self._flush()
                 service.cancel_scope.cancel(reason="the connection has ended")
@@ -178,11 +181,12 @@ class DuplexChannel:
         del self._dispatch
 
     async def _asleep(self) -> None:
-        """Wait until `_wake`. When we are cancelled meanwhile, all requests learn why before any of them runs:
-        trio calls ``abort`` functions at once, and wakes the tasks afterwards."""
+        """Wait until `_wake`, which comes when all is drained. When we are cancelled before, all requests learn why
+        before any of them runs: trio calls ``abort`` functions at once, and wakes the tasks afterwards."""
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
+            self._inbound.refuse_new("the connection has ended")  # the reader may run once more before it is cancelled
             self._inbound.cancel_all(CancelCause.PARENT, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -192,7 +196,8 @@ class DuplexChannel:
     def _end(self) -> None:
         if not self.wiring.ending.is_set():
             self.wiring.ending.set()
-            self._wake()
+            if self._service is not None:
+                self._service.start_soon(self._drain)
 
     def _wake(self) -> None:
         if self._sleeper is not None:

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import attrs
 
-__all__ = ["NOBODY_KNOWN", "THE_ONLY_ONE", "Peer"]
+__all__ = ["NOBODY_KNOWN", "THE_ONLY_ONE", "Headers", "Peer"]
+
+
+class Headers(Mapping[str, str]):
+    """The headers of an HTTP request, found by their names in any case, and listed in lower case (RFC 9110 section
+    5.1)."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in values.items()}
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Headers({self._values!r})"
 
 
 @attrs.frozen(eq=False)
@@ -16,7 +38,7 @@ class Peer:
     session_id: str | None = None
     """Names this connection; minted by us."""
     headers: Mapping[str, str] | None = None
-    """Headers of the HTTP request it came with, names in lower case."""
+    """Headers of the HTTP request it came with, best as `Headers`."""
     principal: str | None = None
     """Who calls, where the transport has found out; answers to questions must come from the same."""
     alone: bool = False

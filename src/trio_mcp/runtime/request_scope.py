@@ -125,7 +125,7 @@ class RequestScope(Logged, Asking, Abortable):
         self._cancellation: Cancellation | None = None
         """By anybody but its own side."""
         self._overdue: Cancellation | None = None
-        """By its own time limit, or because it is to run again: it is answered."""
+        """By its own side: by its time limit, by its own scope, or because it is to run again. It is answered."""
         self.limit: HandlerLimit | None = None
         """Of the handler's time, where there is one."""
         self._event: threading.Event | None = None

@@ -72,7 +72,7 @@ class RequestContext:
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """Headers of the HTTP request, names in lower case; `None` where there was none."""
+        """Headers of the HTTP request, by their names in any case; `None` where there was none."""
         return None
 
     @property
@@ -110,7 +110,11 @@ class RequestContext:
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """Why it was cancelled; `None` while it is not."""
+        """Why it was cancelled; `None` while it is not. May be read from any thread.
+
+        It says so before the handler, or anything in its nursery, sees a `trio.Cancelled` of the request, whoever
+        cancelled it. A scope of the handler's own, inside of that of the request, is nothing that it knows of.
+        """
         return None
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
 import trio
 
+from ..runtime.cancellation import Cancellation
 from ..runtime.logs import RequestLog
 from ..runtime.workers import await_in_worker
 from ..spec.fields import JSONObject
@@ -28,6 +30,16 @@ def _wait_for(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T
 
 def _ask(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
     return await_in_worker(partial(call, *args, **kwargs), asks=True)
+
+
+def _thread_is_cancelled() -> bool:
+    try:
+        trio.from_thread.check_cancelled()
+    except trio.Cancelled:
+        return True
+    except RuntimeError:  # it is the handler's own thread, and none of trio's
+        return False
+    return False
 
 
 class WorkerLog:
@@ -86,6 +98,20 @@ class WorkerContext:
     def check_cancelled(self) -> None:
         """Raise `trio.Cancelled` if the request was cancelled."""
         trio.from_thread.check_cancelled()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """As `RequestContext.is_cancelled`."""
+        return self.cancellation is not None
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        """As `RequestContext.cancellation`."""
+        known = self._context.cancellation
+        if known is None and _thread_is_cancelled():  # by what only trio's own thread can look at
+            with suppress(trio.RunFinishedError):
+                known = trio.from_thread.run_sync(getattr, self._context, "cancellation")
+        return known
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """As `RequestContext.progress`."""

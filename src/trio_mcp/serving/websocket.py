@@ -12,7 +12,7 @@ import trio
 
 from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery
-from ..runtime.peer import Peer
+from ..runtime.peer import Headers, Peer
 from ..server.served import Servable
 from ..transports.admission import Admission, Allowed, admission_for
 from ..transports.upgrade import Refused, check_upgrade, read_upgrade, refuse
@@ -87,7 +87,7 @@ class _WebSocketGreeting:
             received=request.received,
         )
         await nursery.start(channel.serve)
-        return Arrival(channel, Peer(secrets.token_urlsafe(16), request.headers))
+        return Arrival(channel, Peer(secrets.token_urlsafe(16), Headers(request.headers)))
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         await refuse(

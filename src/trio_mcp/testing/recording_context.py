@@ -16,6 +16,7 @@ from ..jsonrpc.messages import RequestId
 from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.logs import RequestLog
+from ..runtime.peer import Headers
 from ..runtime.progress import reportable
 from ..runtime.together import failures_in
 from ..server.asking import AskingContext
@@ -75,7 +76,7 @@ class RecordingContext(AskingContext):
         self._revision = REVISIONS[revision]
         self._session_id = session_id
         self._meta = meta or {}
-        self._headers = headers
+        self._headers = None if headers is None else Headers(headers)
         self._auth = auth
         self._input_responses = input_responses or {}
         self._request_state = request_state

@@ -1,0 +1,154 @@
+"""Whoever cancels a handler, `RequestContext.cancellation` says so before the handler sees it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import trio
+from tests.patience import PATIENCE
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import CancelCause, Cancellation, RequestContext, Server, WorkerContext
+from trio_mcp.server.connection import ServerConnection
+from trio_mcp.transports.memory import memory_channel_pair
+
+from .memory_peer import MemoryPeer, connected
+
+ENOUGH = 30
+"""trio runs tasks that are ready together in one of two orders, at random."""
+
+
+async def seen_when_left(together: bool) -> Cancellation | None:
+    """What a handler sees when its connection ends in the moment in which the application leaves."""
+    server, seen = Server("s"), list[Cancellation | None]()
+
+    @server.tool
+    async def work(ctx: RequestContext) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            seen.append(ctx.cancellation)
+
+    ours, theirs = memory_channel_pair()
+    async with server.running() as running, trio.open_nursery() as nursery:
+        connection = ServerConnection(running, theirs)
+        await nursery.start(connection.run)
+        peer = MemoryPeer(ours)
+        await peer.open("2025-11-25")
+        await peer.start("work")
+        if together:
+            connection.duplex.shut_down("the server ends")
+            nursery.cancel_scope.cancel()
+        else:
+            ended = trio.Event()
+
+            async def leave() -> None:
+                await ended.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(leave)
+            await wait_all_tasks_blocked()
+            ended.set()
+            await peer.close()
+    (cancellation,) = seen
+    return cancellation
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["a shutdown", "the end of input"])
+async def test_one_that_is_left_in_the_moment_in_which_its_connection_ends_learns_why(together: bool) -> None:
+    for _ in range(ENOUGH):
+        cancellation = await seen_when_left(together)
+        assert cancellation is not None
+        assert cancellation.cause is CancelCause.PARENT
+
+
+async def test_a_request_that_is_read_while_the_application_leaves_never_runs() -> None:
+    for _ in range(ENOUGH):
+        server, began = Server("s"), list[str]()
+
+        @server.tool
+        async def work(began: list[str] = began) -> None:
+            began.append("work")
+
+        ours, theirs = memory_channel_pair()
+        async with server.running() as running, trio.open_nursery() as nursery:
+            connection = ServerConnection(running, theirs)
+            await nursery.start(connection.run)
+            peer = MemoryPeer(ours)
+            await peer.open("2025-11-25")
+            await wait_all_tasks_blocked()
+            await peer.send(peer.call_message("work"))
+            nursery.cancel_scope.cancel()
+        assert began == []
+
+
+@pytest.mark.parametrize("reason", ["I have seen enough", None])
+async def test_one_that_cancels_itself_is_told_by_its_own_words(reason: str | None) -> None:
+    server, seen = Server("s"), list[Cancellation | None]()
+
+    @server.tool
+    async def work(ctx: RequestContext) -> None:
+        assert ctx.cancellation is None
+        ctx.nursery.start_soon(note, ctx)
+        await wait_all_tasks_blocked()
+        ctx.cancel_scope.cancel(reason=reason)
+        assert ctx.is_cancelled
+        assert ctx.cancelled.is_set()
+        await note(ctx)
+
+    async def note(ctx: RequestContext) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            seen.append(ctx.cancellation)
+
+    async with connected(server) as peer:
+        assert (await peer.error("work"))["message"] == "The request was cancelled by its own handler"
+    for cancellation in seen:
+        assert cancellation is not None
+        assert (cancellation.cause, cancellation.reason) == (CancelCause.PARENT, reason)
+    assert len(seen) == 2
+
+
+async def test_its_tasks_learn_that_the_handler_has_failed_and_nothing_else_is_told() -> None:
+    server, seen = Server("s"), list[Cancellation | None]()
+
+    @server.tool
+    async def work(ctx: RequestContext) -> None:
+        async def wait() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                seen.append(ctx.cancellation)
+
+        ctx.nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        raise ValueError
+
+    async with connected(server) as peer:
+        await peer.send(call := peer.call_message("work"))
+        await peer.reply(call["id"])
+    (cancellation,) = seen
+    assert cancellation is not None
+    assert (cancellation.cause, cancellation.reason) == (CancelCause.PARENT, "the handler failed")
+
+
+async def test_a_thread_whose_request_is_cancelled_by_its_scope_learns_it() -> None:
+    server, seen = Server("s"), list[Cancellation | None]()
+
+    @server.tool
+    def work(ctx: WorkerContext) -> None:
+        assert not ctx.is_cancelled
+        trio.from_thread.run_sync(lambda: ctx.cancel_scope.cancel(reason="enough"))
+        seen.append(ctx.cancellation)
+        assert ctx.is_cancelled
+        assert isinstance(ctx.cancelled, threading.Event)
+        ctx.check_cancelled()
+
+    async with connected(server) as peer:
+        with trio.fail_after(PATIENCE):
+            assert "error" in await peer.request("tools/call", {"name": "work", "arguments": {}})
+    (cancellation,) = seen
+    assert cancellation is not None
+    assert (cancellation.cause, cancellation.reason) == (CancelCause.PARENT, "enough")
