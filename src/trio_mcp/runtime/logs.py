@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from time import perf_counter
 from typing import Any, Final
 
 import trio
@@ -14,6 +15,11 @@ from .outbox import Outbox, Owner
 __all__ = ["Logged", "RequestLog"]
 
 _ALWAYS: Final = 7
+
+_LOOK_EVERY: Final = 32
+"""Messages after which a handler that has let nobody else run is looked at."""
+_LONGEST_TURN: Final = 0.001
+"""Seconds that it may go on like that. A real checkpoint takes less than a hundredth of them."""
 
 
 def _head(level: str) -> bytes:
@@ -46,31 +52,48 @@ class Logged(Owner):
 class RequestLog:
     """The log of one request. One method per level, least severe first.
 
-    Each takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation. A message
+    Each takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation; in a handler that
+    does nothing but log, one now and then (of 32, when a millisecond has passed) lets other tasks run, too. A message
     below the client's minimum costs nothing but that; so does one after the request has ended. While the
     client does not read, they wait for room. Raises `NotSerializable` for what is no JSON value; nothing is
     sent then.
     """
 
-    __slots__ = ("_outbox", "_scope")
+    __slots__ = ("_count", "_outbox", "_scope", "_turn_ends")
 
     def __init__(self, scope: Logged) -> None:
         self._scope = scope
+        self._count = 0
+        self._turn_ends = 0.0
+        """Of `time.perf_counter`: no clock of a test's, since it is about those who really wait."""
         self._outbox = scope.outbox
 
     # The methods below hand its coroutine on: one that only awaited it would be made, entered and left per message.
-    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()
+    async def _log(self, head: bytes, rank: int, data: Any, logger: str | None) -> None:
+        self._count += 1
+        if self._count == _LOOK_EVERY:
+            await self._let_others_run()
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
         if rank < scope.minimum_log_rank or scope.finished:
             return
-        line = _line(_HEADS.get(level) or _head(level), data, logger)
+        line = _line(head, data, logger)
         outbox = self._outbox
         if outbox.size >= outbox.high_water:
             await outbox.room()
             if scope.finished:
                 return
         outbox.put(line, scope)
+
+    async def _let_others_run(self) -> None:
+        """Let them, when it was their turn a millisecond ago; a checkpoint for cancellation in any case."""
+        self._count = 0
+        if perf_counter() < self._turn_ends:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
+            self._turn_ends = perf_counter() + _LONGEST_TURN
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
         """Send without waiting. False when it was dropped: filtered, no room, or the request has ended.
@@ -87,39 +110,39 @@ class RequestLog:
         """A level by its name. One that RFC 5424 does not know passes every minimum, but not a client that
         asked for no logs at all."""
         rank = log_level_rank(level)
-        await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
+        await self._log(_HEADS.get(level) or _head(level), rank if rank >= 0 else _ALWAYS, data, logger)
 
     def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """For finding faults."""
-        return self._log("debug", 0, data, logger)
+        return self._log(_HEADS["debug"], 0, data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """What is going on."""
-        return self._log("info", 1, data, logger)
+        return self._log(_HEADS["info"], 1, data, logger)
 
     def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Normal, but worth a look."""
-        return self._log("notice", 2, data, logger)
+        return self._log(_HEADS["notice"], 2, data, logger)
 
     def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Something may be wrong."""
-        return self._log("warning", 3, data, logger)
+        return self._log(_HEADS["warning"], 3, data, logger)
 
     def error(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Something went wrong."""
-        return self._log("error", 4, data, logger)
+        return self._log(_HEADS["error"], 4, data, logger)
 
     def critical(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """A part of the system failed."""
-        return self._log("critical", 5, data, logger)
+        return self._log(_HEADS["critical"], 5, data, logger)
 
     def alert(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Somebody must act at once."""
-        return self._log("alert", 6, data, logger)
+        return self._log(_HEADS["alert"], 6, data, logger)
 
     def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """The system is unusable."""
-        return self._log("emergency", 7, data, logger)
+        return self._log(_HEADS["emergency"], 7, data, logger)
 
 
 def _line(head: bytes, data: Any, logger: str | None) -> bytes:
