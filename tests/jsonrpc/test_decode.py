@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
+from trio_mcp.jsonrpc.extent import MOST_LEVELS
 from trio_mcp.jsonrpc.messages import Batch, ErrorResponse, Notification, Request, Response, Unreadable
 
 IDS = [0, -1, 1, "1", "", 2**53 + 1, 2**64, 10**25, -(10**25), "x" * 4096, "🦑", "\u2028"]
@@ -94,6 +96,67 @@ def test_a_bytearray_is_read_like_bytes() -> None:
 def test_line_separators_of_unicode_do_not_end_a_message() -> None:
     text = "a\u2028b\u2029c\u0085d"
     assert decode(line(method="x", params={"text": text})) == Notification("x", {"text": text})
+
+
+# Nesting
+
+
+def nested(levels: int) -> bytes:
+    """A call whose ``levels`` levels of nesting begin with itself."""
+    inner = b"[" * (levels - 2) + b"]" * (levels - 2)
+    return b'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":' + inner + b"}}"
+
+
+def test_a_message_may_be_nested_as_deep_as_the_limit() -> None:
+    assert isinstance(decode(nested(MOST_LEVELS)), Request)
+
+
+@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 900, 5000, 100_000])
+def test_a_request_that_is_nested_deeper_is_refused_under_its_id(levels: int) -> None:
+    reply = owed(nested(levels))
+    assert (reply.code, reply.id) == (PARSE_ERROR, 7)
+    assert reply.message == "Parse error: a message has at most 256 levels of nesting"
+
+
+def test_a_result_that_is_nested_deeper_settles_its_call() -> None:
+    unreadable = decode(b'{"jsonrpc":"2.0","id":7,"result":{"a":' + b"[" * 300 + b"]" * 300 + b"}}")
+    assert isinstance(unreadable, Unreadable)
+    assert (unreadable.reply, unreadable.settles) == (None, 7)
+
+
+def test_brackets_in_strings_are_no_levels() -> None:
+    assert isinstance(decode(line(method="x", params={"text": "[{" * 1000})), Notification)
+
+
+# The collector
+
+
+def test_the_collector_does_not_look_through_a_large_message_again_and_again() -> None:
+    data = line(method="x", params={"a": [[number] for number in range(50_000)]})
+    begun = 0
+
+    def count(phase: str, _: dict[str, int]) -> None:
+        nonlocal begun
+        begun += phase == "start"
+
+    assert gc.isenabled()
+    gc.callbacks.append(count)
+    try:
+        message = decode(data)
+    finally:
+        gc.callbacks.remove(count)
+    assert isinstance(message, Notification)
+    assert begun <= 2
+    assert gc.isenabled()
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    try:
+        decode(line(method="x", params={"a": "x" * 100_000}))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 # Not JSON

@@ -19,6 +19,7 @@ from trio_mcp.jsonrpc.codec import (
     frame_result,
 )
 from trio_mcp.jsonrpc.errors import NotSerializable
+from trio_mcp.jsonrpc.extent import MOST_LEVELS
 from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response
 
 IDS = [0, -1, 1, "1", "", 2**53 + 1, 10**25, "x" * 4096, "🦑", "\u2028"]
@@ -132,7 +133,11 @@ def test_an_honest_null_passes(value: Any) -> None:
     assert json.loads(encode_value(value)) == (list(value) if isinstance(value, tuple) else value)
 
 
-def test_an_honest_null_passes_as_deep_as_the_encoder_goes() -> None:
-    # As deep as this the encoder manages; a recursive look for NaN would not.
-    deep = _deep(None, 600)
-    assert encode_value(deep) == b"[" * 600 + b"null" + b"]" * 600
+def test_an_honest_null_passes_as_deep_as_values_may_be() -> None:
+    assert encode_value(_deep(None, MOST_LEVELS)) == b"[" * MOST_LEVELS + b"null" + b"]" * MOST_LEVELS
+
+
+@pytest.mark.parametrize("innermost", [None, 1], ids=["null", "number"])
+def test_a_value_that_is_nested_one_level_deeper_is_refused(innermost: Any) -> None:
+    with pytest.raises(NotSerializable, match="more than 256 levels"):
+        encode_value(_deep(innermost, MOST_LEVELS + 1))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 
-from trio_mcp.jsonrpc.extent import MOST_LEVELS, is_small, is_too_deep
+from trio_mcp.jsonrpc.extent import MOST_LEVELS, is_small, is_too_deep, weight_of
 
 
 def nested(levels: int, *, objects: bool = False) -> Any:
@@ -51,3 +53,60 @@ def test_a_scalar_has_no_depth() -> None:
 )
 def test_small_is_what_has_few_parts_characters_and_levels(value: Any, small: bool) -> None:
     assert is_small(value, parts=10, characters=20, levels=3) is small
+
+
+UNITS = [
+    "[0]",
+    "[]",
+    "{}",
+    '{"":0}',
+    '{"a":1}',
+    '"a"',
+    '"ab"',
+    "300",
+    "1.5",
+    "1",
+    '"é"',
+    '"😀"',
+    "[1,1]",
+    '""',
+    "null",
+    "[[]]",
+]
+UNITS += [
+    "[{}]",
+    '{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}',
+    '"' + "a" * 500 + '"',
+    '"' + "a" * 500 + '\\ud83d\\ude00"',
+    "1e300",
+]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_line_weighs_what_it_takes_once_it_is_decoded(unit: str) -> None:
+    line = ("[" + ",".join([unit] * (200_000 // len(unit))) + "]").encode()
+    tracemalloc.start()
+    try:
+        value = msgspec.json.decode(line)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert value
+    assert 0.95 * taken <= weight_of(line) <= max(16 * taken, 8 * len(line))
+
+
+def test_members_with_names_of_their_own_weigh_as_much() -> None:
+    line = ("{" + ",".join(f'"{number}":{number}' for number in range(20_000)) + "}").encode()
+    tracemalloc.start()
+    try:
+        value = msgspec.json.decode(line)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert value
+    assert 0.95 * taken <= weight_of(line)
+
+
+def test_a_short_line_weighs_its_length() -> None:
+    assert weight_of(b"[" * 512) == 512
+    assert weight_of(b"[" * 513) > 513

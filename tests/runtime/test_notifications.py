@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -9,8 +10,13 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from trio_mcp.jsonrpc.codec import decode, encode
+from trio_mcp.jsonrpc.messages import Notification
 from trio_mcp.runtime.backlog import Backlog
 from trio_mcp.runtime.notifications import NotificationQueue
+from trio_mcp.spec.methods import METHODS
+from trio_mcp.spec.revisions import LATEST_LEGACY
+from trio_mcp.state.events import NotificationReceived
 
 
 @asynccontextmanager
@@ -166,3 +172,34 @@ async def test_drops_do_not_renew_the_grace(autojump_clock: object) -> None:
         await queue.finished(0, 1_000, 0)
         assert trio.current_time() <= begun + 4
         nursery.cancel_scope.cancel()
+
+
+async def test_those_that_wait_take_no_more_than_their_bytes(autojump_clock: object) -> None:
+    lists = [[0]] * 25_000  # 100 KB on the wire, 2.4 MB as objects
+    line = encode(Notification("notifications/message", {"level": "info", "data": lists}))
+    free = trio.Event()
+    handled: list[int] = []
+
+    async def handle(event: NotificationReceived) -> None:
+        await free.wait()
+        handled.append(len(event.params["data"]))
+
+    def received() -> NotificationReceived:
+        message = decode(line)
+        assert isinstance(message, Notification)
+        return NotificationReceived(METHODS["notifications/message"], message.params, LATEST_LEGACY)
+
+    async with queue_to(handle, bound=1000) as (queue, _):
+        queue.put(received(), len(line))
+        await wait_all_tasks_blocked()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(9):
+                queue.put(received(), len(line))
+            assert tracemalloc.get_traced_memory()[0] - before < 2_000_000
+        finally:
+            tracemalloc.stop()
+        free.set()
+        await queue.caught_up(10)
+    assert handled == [25_000] * 10

@@ -219,9 +219,10 @@ def _offered_by(error: MCPError | None) -> tuple[Revision, ...]:
 
 def _supported(error: PeerError) -> list[str]:
     """The revisions that a refusal of ours names (2026-07-28 schema, UnsupportedProtocolVersionError)."""
-    if error.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(error.data, dict):
+    data: object = error.data
+    if error.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(data, dict):
         return []
-    versions = cast("JSONObject", error.data).get("supported")
+    versions = cast("JSONObject", data).get("supported")
     return [name for name in cast("list[Any]", versions) if type(name) is str] if isinstance(versions, list) else []
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
+from .collector import collector_quiet
 from .errors import INVALID_REQUEST, PARSE_ERROR, NotSerializable
+from .extent import MOST_LEVELS, is_too_deep, weight_of
 from .messages import (
     Batch,
     ErrorResponse,
@@ -36,6 +38,7 @@ __all__ = [
     "frame_notification",
     "frame_request",
     "frame_result",
+    "pack_value",
     "skipped",
 ]
 
@@ -45,26 +48,49 @@ _decoder = msgspec.json.Decoder()
 
 _MISSING: Any = object()
 
+_SHALLOW: Final = 2 * MOST_LEVELS
+"""Bytes in which nothing that is too deep has room."""
+_LARGE: Final = 64 * 1024
+"""Bytes of which so many objects may come that the garbage collector would look through them meanwhile."""
+_NESTED: Final = f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting"
+_TOO_DEEP: Final = f"a message has at most {MOST_LEVELS} levels of nesting"
+
 
 def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch | Unreadable:
     """Read one message, or one batch of at most ``max_batch`` members.
 
     Never raises for anything a peer could send. An `Unreadable` carries the error owed to the peer:
-    -32700 for what is not JSON in UTF-8, -32600 for JSON that is no JSON-RPC 2.0 message, under the
-    request's own id where that could be read and under null where not (JSON-RPC 2.0, section 5). A reply that is not
-    JSON is owed nothing, but whoever waits for it is (`Unreadable.settles`).
+    -32700 for what is not JSON in UTF-8 or is nested deeper than `MOST_LEVELS` (RFC 8259, section 9: a parser may limit
+    that), -32600 for JSON that is no JSON-RPC 2.0 message, under the request's own id where that could be read and
+    under null where not (JSON-RPC 2.0, section 5). A reply that cannot be read is owed nothing, but whoever waits for
+    it is (`Unreadable.settles`).
     """
+    size = len(line)
     try:
-        data = _decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if size < _LARGE:
+            data = _decoder.decode(line)
+        else:
+            with collector_quiet():
+                data = _decoder.decode(line)
+    except RecursionError:
+        return _too_deep(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         owed = "Parse error: the message is not JSON in UTF-8"
         return _unreadable(remains_of(line), f"not JSON: {reason}", PARSE_ERROR, owed)
+    if size > _SHALLOW:
+        if line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(data):
+            return _too_deep(line)
+        size = weight_of(line)
     if type(data) is dict:
-        return _classify(cast("dict[str, Any]", data), len(line))
+        return _classify(cast("dict[str, Any]", data), size)
     if type(data) is list:
-        return _classify_batch(cast("list[Any]", data), len(line), max_batch)
+        return _classify_batch(cast("list[Any]", data), size, max_batch)
     return _invalid("a message is a JSON object")
+
+
+def _too_deep(line: bytes | bytearray) -> Unreadable:
+    return _unreadable(remains_of(line), _TOO_DEEP, PARSE_ERROR, f"Parse error: {_TOO_DEEP}")
 
 
 def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
@@ -157,9 +183,16 @@ def encode_value(value: Any) -> bytes:
     """
     try:
         text = _encoder.encode(value)
+        if len(text) <= _SHALLOW and b"null" not in text:
+            return text
         finite = b"null" not in text or _is_finite(msgspec.to_builtins(value))
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        deep = text.count(b"[") + text.count(b"{") > MOST_LEVELS and is_too_deep(value)
+    except RecursionError:
+        raise NotSerializable(_NESTED) from None
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise NotSerializable(f"not serializable as JSON: {error}") from None
+    if deep:
+        raise NotSerializable(_NESTED)
     if not finite:
         raise NotSerializable("not serializable as JSON: NaN and infinities have no JSON form")
     return text
@@ -171,9 +204,17 @@ def canonical_value(value: Any) -> bytes:
     return _canonical.encode(value)
 
 
+def pack_value(value: Any) -> bytes:
+    """Return as text what `decode` has given, to be kept; `decode_value` gives it back."""
+    return _encoder.encode(value)
+
+
 def decode_value(text: bytes) -> Any:
-    """What `encode_value` has written. Raises `RecursionError` where the stack is nearly full."""
-    return _decoder.decode(text)
+    """Read what `encode_value` or `pack_value` has written. Raises `RecursionError` where the stack is nearly full."""
+    if len(text) < _LARGE:
+        return _decoder.decode(text)
+    with collector_quiet():
+        return _decoder.decode(text)
 
 
 def _is_finite(value: Any) -> bool:

@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-__all__ = ["MOST_LEVELS", "is_small", "is_too_deep"]
+__all__ = ["MOST_LEVELS", "is_small", "is_too_deep", "weight_of"]
 
 MOST_LEVELS: Final = 256
 """Arrays and objects inside each other, the outermost included, of what is read and written: the same on every Python.
 What people send has a tenth of that, and the stack has room for it four times."""
+
+_SHORT: Final = 512
+_WIDEST: Final = 4
+"""Bytes of a character in a string that holds any beyond the first 65,536."""
+_ARRAY: Final = 90
+_OBJECT: Final = 80
+_MEMBER: Final = 60
+_ITEM: Final = 40
+"""Its place, and a number."""
+_STRING: Final = 50
 
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 
@@ -58,3 +68,24 @@ def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
         level = below
         levels -= 1
     return True
+
+
+def weight_of(line: bytes | bytearray) -> int:
+    """Return about how many bytes ``line``, a message, takes once it is decoded.
+
+    Some more than it will be, seldom less: between one and thirty times its length. A short line counts as it is, since
+    requests and notifications have bounds of their own in number.
+    """
+    length = len(line)
+    if length <= _SHORT:
+        return length
+    count = line.count
+    text = length if line.isascii() and b"\\u" not in line else length * _WIDEST
+    return (
+        text
+        + _ARRAY * count(b"[")
+        + _OBJECT * count(b"{")
+        + _MEMBER * count(b":")
+        + _ITEM * count(b",")
+        + _STRING * (count(b'"') // 2)
+    )

@@ -41,7 +41,7 @@ class Request:
     method: str
     params: Any = None
     size: int = attrs.field(default=0, eq=False)
-    """Bytes it took on the wire, 0 when unknown. Bounds are kept with it."""
+    """Bytes it takes once it is decoded, about (`weight_of`); 0 when unknown. Bounds are kept with it."""
 
 
 @value

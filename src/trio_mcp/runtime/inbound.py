@@ -86,7 +86,10 @@ class Inbound:
             scope = RequestScope(self._wiring, request, batch, self._ask, self.parking.park)
             if not self._in_flight.admit(scope):
                 self._refuse(request, "Too busy: too many requests are in flight or waiting; try again later", batch)
-            elif scope.due != math.inf:
+                return
+            if not (scope.holds_slot or request.method.streams):
+                request.pack()
+            if scope.due != math.inf:
                 self.deadlines.add(scope)
 
     def _resume(self, request: InboundRequest, retry: Retry) -> None:
@@ -122,6 +125,7 @@ class Inbound:
         if scope.parked:
             scope.resume()
         else:
+            scope.request.unpack()
             self._beginning.append(scope)
             self.nursery.start_soon(self._answer)
 

@@ -38,8 +38,9 @@ class Limits:
     max_queued: int = attrs.field(default=1000, validator=_not_negative)
     """Further requests that wait for their turn. Those beyond are answered with error -31000, unexecuted."""
     max_inbound_bytes: int = _bound(64 * 1024 * 1024)
-    """Bytes on the wire of all requests running or waiting. A request that would exceed it is answered with
-    error -31000, except when it is the only one."""
+    """Bytes of all requests running or waiting, as they are in memory: between one and thirty times what they were on
+    the wire, reckoned from their text. A request that would exceed it is answered with error -31000, except when it is
+    the only one. Those that wait take less, since they wait as text."""
     max_message_bytes: int = _bound(16 * 1024 * 1024)
     """A longer message is skipped. A server answers it with error -32600, under its id where that can be read, else
     under null; a client answers no more than requests. Over WebSocket it ends the connection (close code 1009)."""
@@ -64,7 +65,7 @@ class Limits:
     """Requests running or waiting, and streams, on all connections of a server together. Those beyond are answered with
     error -31000, unexecuted."""
     max_server_bytes: int = _bound(512 * 1024 * 1024)
-    """Bytes on the wire of all those requests. Beyond it as ``max_inbound_bytes``."""
+    """Bytes of all those requests, in memory. Beyond it as ``max_inbound_bytes``."""
     worker_threads: int = _bound(40)
     """Threads in which plain ``def`` handlers work, for the whole server. Further calls wait for a free one."""
     max_abandoned_threads: int = _bound(100)

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from math import inf
+from typing import Final
 
 import trio
 
-from ..state.events import NotificationReceived
+from ..state.events import NotificationReceived, PackedNotification
 from .backlog import Backlog
 from .limits import Limits
 from .on_demand import OnDemand
@@ -17,6 +18,9 @@ from .on_demand import OnDemand
 __all__ = ["NotificationQueue", "callback_queue"]
 
 logger = logging.getLogger("trio_mcp")
+
+_WORTH_PACKING: Final = 256
+"""Bytes. Shorter ones take a few kilobytes at most, and there is a bound on how many wait."""
 
 _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", default=frozenset())
 
@@ -30,7 +34,7 @@ class NotificationQueue:
 
     def __init__(
         self,
-        backlog: Backlog[NotificationReceived],
+        backlog: Backlog[NotificationReceived | PackedNotification],
         handle: Callable[[NotificationReceived], Awaitable[None]],
         failed: Callable[[Exception], None],
         grace: float = inf,
@@ -57,7 +61,8 @@ class NotificationQueue:
     def put(self, event: NotificationReceived, size: int) -> None:
         """One has arrived, ``size`` bytes long."""
         self.received += 1
-        if dropped := self._waiting.put(event, size):
+        waits = size > _WORTH_PACKING and self.received - self.handled > 1
+        if dropped := self._waiting.put(event.packed() if waits else event, size):
             self.dropped += dropped
             self._done(dropped)
         self.task.wake(self._run)
@@ -76,7 +81,7 @@ class NotificationQueue:
                 event = self._waiting.take()
                 self._begun = self.running = self._begun + 1
                 try:
-                    await self._handle(event)
+                    await self._handle(event.unpacked() if isinstance(event, PackedNotification) else event)
                 except Exception as error:
                     self._failed(error)
                 self.running = 0
@@ -135,7 +140,9 @@ def callback_queue(
 ) -> NotificationQueue:
     """Make the queue for one kind of what a connection's handler is ``notified`` of. Kinds have queues of their own: a
     flood of logs drops no change, and a slow callback for changes holds up no reply."""
-    backlog = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
+    backlog = Backlog[NotificationReceived | PackedNotification](
+        limits.max_pending_notifications, limits.max_inbound_bytes
+    )
     return NotificationQueue(backlog, notified, _callback_failed, grace)
 
 

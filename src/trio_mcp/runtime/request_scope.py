@@ -106,7 +106,7 @@ class RequestScope(Logged, Asking, Abortable):
         self.holds_slot = False
         """It counts as in flight."""
         self.size = 0
-        """Bytes on the wire of what it was called with, as long as they are counted."""
+        """Bytes of what it was called with (`InboundRequest.size`), as long as they are counted."""
         self.due = self._due() if request.meta else math.inf
         """When it is cancelled because its caller must have given up (`trio.current_time`)."""
         self.deadline_number = -1

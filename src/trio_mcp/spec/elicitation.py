@@ -82,7 +82,7 @@ def check_form_schema(schema: object) -> None:
         raise _bad("a form schema is a JSON Schema object")
     form = cast("JSONObject", schema)
     if not is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS):
-        raise _bad_form(f"a form schema has at most {_MOST_PARTS} parts and {_MOST_CHARACTERS} characters")
+        raise _bad(f"a form schema has at most {_MOST_PARTS} parts and {_MOST_CHARACTERS} characters")
     properties = form.get("properties")
     if form.get("type") != "object" or not isinstance(properties, dict):
         raise _bad('a form schema has "type": "object" and "properties"')

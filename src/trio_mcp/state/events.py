@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.messages import ErrorResponse
 from ..jsonrpc.values import value
 from ..spec.methods import Method
@@ -18,6 +19,7 @@ __all__ = [
     "Event",
     "Ignored",
     "NotificationReceived",
+    "PackedNotification",
     "ProgressReceived",
     "Refused",
     "ReplyUnreadable",
@@ -43,6 +45,23 @@ class NotificationReceived:
     method: Method
     params: dict[str, Any]
     revision: Revision
+
+    def packed(self) -> PackedNotification:
+        """Return it with its parameters as text, to be kept: as objects they take up to thirty times as much."""
+        return PackedNotification(self.method, pack_value(self.params), self.revision)
+
+
+@value
+class PackedNotification:
+    """A `NotificationReceived` that waits."""
+
+    method: Method
+    text: bytes
+    revision: Revision
+
+    def unpacked(self) -> NotificationReceived:
+        """Return what it was."""
+        return NotificationReceived(self.method, decode_value(self.text), self.revision)
 
 
 @value

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
+from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.errors import CodedError
 from ..jsonrpc.messages import RequestId
 from ..spec.capabilities import ClientCapabilities
@@ -17,6 +18,8 @@ from ..spec.methods import Method
 from ..spec.revisions import Revision
 
 __all__ = ["Continuation", "InboundRequest", "OutboundRequest"]
+
+_WORTH_PACKING: Final = 512
 
 
 @attrs.frozen
@@ -48,13 +51,27 @@ class InboundRequest:
     """The minimum level a modern request asked for; `None`: no logs. Legacy requests ask the connection."""
     progress_token: ProgressToken | None
     size: int
-    """Bytes on the wire."""
+    """Bytes that it takes, about: `Request.size`."""
     error: CodedError | None = None
     """What it is refused with; `None` while it is not."""
     failed: bool = False
     """Its handler failed, and a result tells of that."""
     continuation: Continuation | None = None
     """`None` in the first round."""
+    _packed: bytes | None = attrs.field(default=None, init=False)
+
+    def pack(self) -> None:
+        """Keep the parameters as text, while it waits: as objects they take up to thirty times as much. Until `unpack`
+        there are none."""
+        if self.size > _WORTH_PACKING:
+            self._packed = pack_value(self.params)
+            self.params, self.meta = {}, {}
+
+    def unpack(self) -> None:
+        """Undo `pack`. Idempotent."""
+        if self._packed is not None:
+            self.params, self._packed = decode_value(self._packed), None
+            self.meta = self.params.get("_meta") or {}
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
         """Return those of ``capabilities`` that the client does not support, as far as its revision has them."""

@@ -135,7 +135,7 @@ async def test_the_bound_of_the_whole_server_is_shared() -> None:
 
 
 async def test_the_bytes_of_all_requests_of_the_server_are_bounded_together() -> None:
-    watched = watched_server(Limits(max_server_bytes=10_000))
+    watched = watched_server(Limits(max_server_bytes=12_000))
     hang = {"name": "hang", "arguments": {}, "_meta": {"padding": "x" * 6000}}
     with trio.fail_after(PATIENCE):
         async with served(watched.server, port=0) as listeners:

@@ -1,0 +1,64 @@
+"""What waits for its turn waits as bytes: as objects it would take thirty times as much."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import trio
+import trio.testing
+from tests.interaction.memory_peer import MODERN, connected
+
+from trio_mcp import Limits, Server
+
+LISTS = [[0]] * 25_000
+"""100 KB on the wire, 2.4 MB as objects."""
+
+
+class Desk:
+    """A server that sees to one call at a time."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.server = Server("desk", limits=Limits(max_in_flight=1, **limits))
+        self.free = trio.Event()
+        self.seen: list[int] = []
+
+        @self.server.tool
+        async def wait() -> None:
+            await self.free.wait()
+
+        @self.server.tool
+        async def count(items: list[list[int]], number: int) -> int:
+            self.seen.append(number)
+            return len(items)
+
+
+async def test_calls_that_wait_take_no_more_than_their_bytes(autojump_clock: object) -> None:
+    desk = Desk()
+    async with connected(desk.server, MODERN) as peer:
+        await peer.start("wait")
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            ids = [await peer.start("count", {"items": LISTS, "number": number}) for number in range(10)]
+            kept = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        assert desk.seen == []
+        assert kept < 2_000_000
+        desk.free.set()
+        for request_id in ids:
+            assert (await peer.reply(request_id))["result"]["structuredContent"] == {"result": 25_000}
+    assert desk.seen == list(range(10))
+
+
+async def test_bounds_count_what_decoding_takes(autojump_clock: object) -> None:
+    desk = Desk(max_inbound_bytes=10_000_000)
+    async with connected(desk.server, MODERN) as peer:
+        await peer.start("wait")
+        first = await peer.start("count", {"items": LISTS, "number": 1})
+        second = await peer.start("count", {"items": LISTS, "number": 2})
+        assert (await peer.error("count", {"items": LISTS, "number": 3}))["code"] == -31000
+        desk.free.set()
+        for request_id in (first, second):
+            assert "result" in await peer.reply(request_id)
