@@ -76,7 +76,7 @@ async def test_many_questions_at_once_are_answered_side_by_side(autojump_clock: 
         await trio.sleep(1)
         return SAMPLED
 
-    async with scripted(script) as (channel, peer), open_client(channel, sampling=slow):
+    async with scripted(script) as (channel, peer), open_client(channel, sampling=slow, max_questions=20):
         await trio.sleep(1.5)
     assert sorted(message["id"] for message in peer.wire if "result" in message) == list(range(20))
 
