@@ -20,6 +20,7 @@ from .runtime.logs import RequestLog
 from .runtime.time_limits import fail_after_silence, fail_after_work
 from .server.auth import Auth
 from .server.cache_hints import CacheHints
+from .server.connected_client import ConnectedClient
 from .server.context import RequestContext
 from .server.elicit_answer import ElicitAnswer
 from .server.input_required import InputRequired
@@ -168,6 +169,7 @@ __all__ = [
     "Completion",
     "Config",
     "ConfigError",
+    "ConnectedClient",
     "ConnectionLost",
     "ContentBlock",
     "CreateMessageParams",

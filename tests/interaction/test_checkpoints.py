@@ -89,6 +89,7 @@ CONTEXT: dict[str, Callable[[RequestContext], Awaitable[object]]] = {
     "sample": lambda ctx: ctx.sample("well?", max_tokens=5),
     "sample_raw": lambda ctx: ctx.sample_raw({"messages": [], "maxTokens": 5}),
     "send_notification": lambda ctx: ctx.send_notification("notifications/tools/list_changed"),
+    "elicitation_complete": lambda ctx: ctx.elicitation_complete("e1"),
     "send_request": lambda ctx: ctx.send_request("roots/list", None, dict[str, Any]),
 }
 LETS_NOBODY_RUN = {"check_cancelled", "send_notification"}

@@ -355,3 +355,16 @@ async def test_the_passive_context_needs_one_member_to_be_a_fake() -> None:
     assert not ctx.is_cancelled
     with pytest.raises(CodedError, match="no server-to-client channel"):
         await ctx.sample("hi", max_tokens=1)
+
+
+async def test_completed_elicitations_are_noted_as_they_would_be_sent(autojump_clock: MockClock) -> None:
+    async def visit(_: Any) -> ElicitResult:
+        return ElicitResult("accept")
+
+    async with RecordingContext(revision="2025-11-25", elicitation_url=visit) as ctx:
+        ctx.cancel()
+    assert await ctx.elicitation_complete("e1") is True, "it belongs to no request"
+    assert ctx.notifications == [Said("notifications/elicitation/complete", {"elicitationId": "e1"})]
+    for other in (RecordingContext(elicitation_url=visit), RecordingContext(revision="2025-11-25")):
+        assert await other.elicitation_complete("e1") is False
+        assert other.notifications == []

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ..spec.converters import structure
 from ..spec.notifications import LogParams
 from ..state.events import NotificationReceived
 from .changes import Change, change_in
+from .open_urls import OpenURLs
 from .options import ClientSettings
 from .relay import Relay
 
 __all__ = ["Callbacks"]
+
+_COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class Callbacks:
@@ -21,6 +24,7 @@ class Callbacks:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
+        self.urls = OpenURLs()
         self.relay: Relay | None = None
         """Who is told of everything."""
         self.watchers: list[Callable[[Change], None]] = []
@@ -51,26 +55,32 @@ class Callbacks:
             self.relay.told(event)
         if change is not None:
             self.seen(change)
-        elif event.method.name != "notifications/message":
+        elif event.method.name == _COMPLETE and not self.urls.completed(event.params):
             return False
-        return self._callback(change) is not None
+        return self._callback(event, change) is not None
 
-    def _callback(self, change: Change | None) -> Any:
+    def _callback(self, event: NotificationReceived, change: Change | None) -> Any:
         settings = self._settings
-        if change is None:
-            return settings.on_log
-        return settings.on_resource_updated if change.kind == "resource" else settings.on_list_changed
+        if change is not None:
+            return settings.on_resource_updated if change.kind == "resource" else settings.on_list_changed
+        match event.method.name:
+            case "notifications/message":
+                return settings.on_log
+            case name:
+                return settings.on_elicitation_complete if name == _COMPLETE else None
 
     async def notified(self, event: NotificationReceived) -> None:
         """Call the callback. See `RequestHandler.notified`."""
         change = change_in(event)
         if change is not None:
             value: Any = change.kind if change.uri is None else change.uri
+        elif event.method.name == _COMPLETE:
+            value = event.params["elicitationId"]
         else:
             try:
                 value = structure(event.params, LogParams)
             except ValueError:
                 return  # a notification with bad parameters is passed over: nobody could answer it
-        pending = self._callback(change)(value)
+        pending = self._callback(event, change)(value)
         if inspect.isawaitable(pending):
             await pending

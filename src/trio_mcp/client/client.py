@@ -86,7 +86,7 @@ class Client:
             send_cancels=settings.send_cancels,
             on_unreadable=self._unreadable.received,
         )
-        self.requests = Requests(self.duplex.outbound, self._answers, self._limits, settings)
+        self.requests = Requests(self.duplex.outbound, self._answers, self._limits, settings, self.callbacks.urls)
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
         self.subscriptions = Subscriptions(self.duplex, self.callbacks, self._limits, self.requests.open_stream)
@@ -267,9 +267,11 @@ class Client:
 
     async def roots_changed(self) -> None:
         """Tell a legacy server that our roots changed, once there is room in the outbox; cancelled before that, it
-        tells nothing. Modern servers ask anew each time and are told nothing."""
+        tells nothing. Modern servers ask anew each time and are told nothing, as are those to which we did not declare
+        that we tell: without ``roots``, or with ``forwards`` that do not say ``list_changed``."""
         await trio.lowlevel.checkpoint()
-        if "notifications/roots/list_changed" in self.revision.methods:
+        declared = self.capabilities.supports("roots.list_changed")
+        if declared and "notifications/roots/list_changed" in self.revision.methods:
             await self.duplex.outbox.room()
             self.duplex.notify("notifications/roots/list_changed")
 

@@ -66,6 +66,7 @@ class ClientOptions(TypedDict, total=False):
     on_list_changed: Callable[[ChangedList], Any]
     on_resource_updated: Callable[[str], Any]
     on_unreadable: Callable[[UnreadableMessage], None] | None
+    on_elicitation_complete: Callable[[str], Any]
     max_rounds: int
     max_input_requests: int
     max_questions: int
@@ -149,6 +150,9 @@ class ClientSettings:
     """Called with what the server sent that is no message of JSON-RPC: what it prints to its standard output, mostly. A
     server is never answered to that. It is logged, too, and counted: `Client.unreadable_messages`. A plain function,
     called while the server's output is read, so it must be quick; what it raises is logged."""
+    on_elicitation_complete: Callable[[str], Any] | None = None
+    """Called with the id of a URL elicitation when the server says that the user is done there (2025-11-25 only): one
+    that it asked for, or that an error -32042 required, and once. It runs among the callbacks for changes."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """How often a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
     max_input_requests: int = attrs.field(default=1000, validator=attrs.validators.ge(1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
+from ..jsonrpc.errors import PeerError
 from ..runtime.calls import OnNotification, OnProgress
 from ..runtime.outbound import Outbound
 from ..spec.converters import unstructure
@@ -17,6 +18,7 @@ from .answers import Answers
 from .cached_requests import CACHEABLE, CachedRequests
 from .call_limits import CallLimits
 from .input_responses import InputRounds
+from .open_urls import OpenURLs
 from .options import ClientSettings
 from .results import structured
 from .turns import current_turn
@@ -31,7 +33,10 @@ class Requests:
     the limits of calls, is answered from the cache where it can be, and else takes as many rounds as the server asks.
     """
 
-    def __init__(self, outbound: Outbound, answers: Answers, limits: CallLimits, settings: ClientSettings) -> None:
+    def __init__(
+        self, outbound: Outbound, answers: Answers, limits: CallLimits, settings: ClientSettings, urls: OpenURLs
+    ) -> None:
+        self._urls = urls
         self._outbound = outbound
         self._answers = answers
         self._limits = limits
@@ -85,6 +90,9 @@ class Requests:
                     result = await self._cached.request(method, data, revision, on_progress, refresh=refresh)
                 else:
                     result = (await self._rounds.request(method, data, revision, on_progress)).result
+        except PeerError as error:
+            self._urls.required(error)
+            raise
         finally:
             if turn is not None:
                 await turn.step_back()

@@ -25,7 +25,11 @@ class ServerMessages:
 
     def answer_now(self, request: InboundRequest) -> Any:
         """See `RequestHandler.answer_now`."""
-        return EmptyResult() if request.method.name == "ping" else NOT_NOW
+        if request.method.name == "ping":
+            return EmptyResult()
+        if request.method.name == "elicitation/create":
+            self._callbacks.urls.asked(request.params)  # here, since its end may come in the same read
+        return NOT_NOW
 
     async def answer(self, scope: RequestScope) -> Any:
         """See `RequestHandler.answer`."""

@@ -217,7 +217,11 @@ class ProxyConnection:
     async def notified(self, event: NotificationReceived) -> None:
         """See `RequestHandler.notified`: it is for the server behind, where that knows it."""
         upstream = self._upstream
-        if upstream is not None and event.method.name in upstream.revision.methods:
+        if upstream is None:
+            return
+        if event.method.name == "notifications/roots/list_changed":
+            await upstream.client.roots_changed()  # which knows whether the server behind was told that we tell
+        elif event.method.name in upstream.revision.methods:
             await upstream.client.duplex.outbox.room()
             upstream.client.duplex.notify(event.method.name, event.params or None)
 

@@ -82,7 +82,7 @@ class RequestLog:
         outbox = self._outbox
         if outbox.size >= outbox.high_water:
             await outbox.room()
-            if scope.finished:
+            if scope.finished or rank < scope.minimum_log_rank:  # the level may have been set meanwhile
                 return
         outbox.put(line, scope)
 

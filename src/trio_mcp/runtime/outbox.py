@@ -71,6 +71,8 @@ class Outbox:
         self._blocked = 0
         """How many producers and watchers wait for room."""
         self._writing = False
+        self.over = False
+        """Nobody writes any more."""
         self._emptied: trio.Event | None = None
         """Set when all is written; `None` while nobody waits for that."""
 
@@ -190,6 +192,7 @@ class Outbox:
 
     def let_go(self) -> None:
         """Nobody writes any more: drop what still waits, and wake who waits for room."""
+        self.over = True
         for segment in self._segments:
             if segment.owner is not None:
                 segment.owner.segments.clear()

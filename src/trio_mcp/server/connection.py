@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final
 
@@ -31,6 +32,7 @@ from ..spec.tools import CallToolParams, ListToolsResult
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
+from .connected_client import ConnectedClient
 from .retries import Retries
 from .server import RunningServer
 from .subscriptions import Subscriptions
@@ -66,6 +68,9 @@ class ServerConnection:
         )
         self._stateless = running.stateless
         self._subscriptions = Subscriptions(server, self.duplex)
+        self._client = ConnectedClient(self.duplex, running.lifespan)
+        self._roots_changed = False
+        """The client has said so, and its turn to be heard has not come."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See `DuplexChannel.run`."""
@@ -170,11 +175,22 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """See `RequestHandler.wants`: the state has taken from them what a server needs."""
-        return False
+        """See `RequestHandler.wants`: the state has taken from them what a server needs but for changed roots."""
+        if event.method.name != "notifications/roots/list_changed" or self._server.roots_changed is None:
+            return False
+        if self.state.revision is None or self._roots_changed:
+            return False  # what waits already tells as much
+        self._roots_changed = True
+        return True
 
     async def notified(self, event: NotificationReceived) -> None:
         """See `RequestHandler.notified`."""
+        self._roots_changed = False
+        tell = self._server.roots_changed
+        assert tell is not None, "it was there when this was wanted, and stays"
+        pending = tell(self._client)
+        if inspect.isawaitable(pending):
+            await pending
 
     # Which method is whose
 

@@ -152,6 +152,16 @@ class RequestContext:
         """Send a notification that belongs to this request. Dropped once the request has ended."""
         await trio.lowlevel.checkpoint_if_cancelled()
 
+    async def elicitation_complete(self, elicitation_id: str) -> bool:
+        """Tell the client that its user is done at the URL of this elicitation: one of `elicit_url`, or of an error
+        -32042. Also when the request has ended, for as long as its connection lives: keep the context.
+
+        Waits for room in the outbox; cancelled before that, it tells nothing. True when it is on its way. False, with
+        nothing sent, where the revision does not have it (all but 2025-11-25), the client did not declare
+        ``elicitation.url``, or the connection is over. Raises `ValueError` for an empty id.
+        """
+        return False
+
     # Rounds, for handlers that return `InputRequired`
 
     @property

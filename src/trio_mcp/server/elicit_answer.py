@@ -1,15 +1,19 @@
-"""ElicitAnswer: what the user of a client did with a question."""
+"""ElicitAnswer: what the user of a client did with a question; and how the client is told that they are done."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import attrs
 import msgspec
 
+from ..spec.capabilities import ClientCapabilities
 from ..spec.fields import JSONObject
+from ..spec.revisions import Revision
 
-__all__ = ["ElicitAnswer"]
+__all__ = ["COMPLETE", "ElicitAnswer", "tells_completion"]
+
+COMPLETE: Final = "notifications/elicitation/complete"
 
 T = TypeVar("T")
 
@@ -27,3 +31,10 @@ class ElicitAnswer:
         if self.action != "accept":
             return None
         return msgspec.convert(self.content or {}, kind, strict=True)
+
+
+def tells_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
+    """Return whether such a client is told of it. Raises `ValueError` for what is no id."""
+    if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+        raise ValueError(f"the id of a URL elicitation is a text that is not empty, not {elicitation_id!r}")
+    return COMPLETE in revision.methods and capabilities.supports("elicitation.url")

@@ -20,6 +20,7 @@ from ..spec.revisions import Revision
 from ..spec.trace_context import TraceContext
 from .asking import AskingContext
 from .auth import Auth
+from .elicit_answer import COMPLETE, tells_completion
 from .input_required import no_way_back_when_stateless
 
 __all__ = ["LiveContext"]
@@ -113,6 +114,19 @@ class LiveContext(AskingContext):
         await scope.outbox.room()
         if not scope.finished:
             scope.outbox.put(line, scope)
+
+    async def elicitation_complete(self, elicitation_id: str) -> bool:
+        request, outbox = self._scope.request, self._scope.outbox
+        told = tells_completion(elicitation_id, request.revision, request.capabilities)
+        line = frame_notification(COMPLETE, {"elicitationId": elicitation_id}) + b"\n"
+        await trio.lowlevel.checkpoint()
+        if not told:
+            return False
+        await outbox.room()
+        if outbox.over:
+            return False
+        outbox.put_sealed(line)
+        return True
 
     # Rounds
 

@@ -17,6 +17,7 @@ from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCa
 from ..spec.lifecycle import Icon, Implementation
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
 from .completion import Completions
+from .connected_client import ConnectedClient
 from .listeners import Listeners
 from .options import PromptOptions, ResourceOptions, ToolOptions
 from .prompts import Prompts
@@ -28,6 +29,7 @@ __all__ = ["RunningServer", "Server"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+RootsChanged = Callable[[ConnectedClient], Any]
 
 
 class Server:
@@ -88,6 +90,8 @@ class Server:
         """What its connections count together; `statistics` reads it."""
         self._lifespan = lifespan
         self.listeners = Listeners()
+        self.roots_changed: RootsChanged | None = None
+        """The function given to `on_roots_changed`."""
 
     def __repr__(self) -> str:
         return f"<Server {self.info.name} {self.info.version}>"
@@ -189,6 +193,23 @@ class Server:
             return function
 
         return register
+
+    def on_roots_changed(self, function: F) -> F:
+        """Have ``function`` called with the `ConnectedClient` when a legacy client tells that its roots changed.
+
+            @server.on_roots_changed
+            async def changed(client: ConnectedClient) -> None:
+                watch(client.session_id, await client.list_roots())
+
+        It is async, or a plain ``def`` that is quick, since it runs in trio's thread. For each client one call runs at
+        a time, beside the requests, and one more follows for all that was told meanwhile; the end of the connection
+        cancels it. Its exceptions are logged. Modern clients tell nothing: ask with `RequestContext.list_roots` each
+        time. Raises `ValueError` when there is one already.
+        """
+        if self.roots_changed is not None:
+            raise ValueError("this server has a function for changed roots already: let that one call both")
+        self.roots_changed = function
+        return function
 
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""

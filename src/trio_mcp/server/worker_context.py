@@ -126,6 +126,10 @@ class WorkerContext:
         """As `RequestContext.send_notification`."""
         _wait_for(self._context.send_notification, method, params)
 
+    def elicitation_complete(self, elicitation_id: str) -> bool:
+        """As `RequestContext.elicitation_complete`."""
+        return _wait_for(self._context.elicitation_complete, elicitation_id)
+
     def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
         """As `RequestContext.send_request`."""
         return _ask(self._context.send_request, method, params, result_type)

@@ -21,6 +21,7 @@ from ..runtime.progress import reportable
 from ..runtime.together import failures_in
 from ..server.asking import AskingContext
 from ..server.auth import Auth
+from ..server.elicit_answer import COMPLETE, tells_completion
 from ..spec.declared import declares
 from ..spec.errors import NoWayBack
 from ..spec.fields import JSONObject
@@ -93,7 +94,7 @@ class RecordingContext(AskingContext):
         self.logs: list[LogParams] = []
         """The log messages of ``log_level`` and above."""
         self.notifications: list[Said] = []
-        """What `send_notification` sent."""
+        """What `send_notification` and `elicitation_complete` sent."""
         self.questions: list[Said] = []
         """What the client was asked. What was refused before it would be sent is not among them."""
 
@@ -226,6 +227,15 @@ class RecordingContext(AskingContext):
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
             self.notifications.append(Said(method, params))
+
+    async def elicitation_complete(self, elicitation_id: str) -> bool:
+        told = tells_completion(elicitation_id, self._revision, self._user.capabilities)
+        params = {"elicitationId": elicitation_id}
+        frame_notification(COMPLETE, params)
+        await trio.lowlevel.checkpoint()
+        if told:  # also when it was cancelled: it belongs to no request
+            self.notifications.append(Said(COMPLETE, params))
+        return told
 
     # What it asks
 

@@ -1,0 +1,67 @@
+"""ConnectedClient: a client outside of any request, for those who hear what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..jsonrpc.errors import ProtocolViolation
+from ..runtime.duplex import DuplexChannel
+from ..spec.converters import structure
+from ..spec.errors import CapabilityMissing, NoWayBack
+from ..spec.lifecycle import Implementation
+from ..spec.revisions import LATEST_LEGACY, Revision
+from ..spec.roots import ListRootsResult, Root
+
+__all__ = ["ConnectedClient"]
+
+
+class ConnectedClient:
+    """A legacy client tells of its own accord that its roots changed: this is who, and how to ask for them.
+
+    Each connection has one of these, the same each time, which may be kept and compared.
+    """
+
+    __slots__ = ("_duplex", "_lifespan")
+
+    def __init__(self, duplex: DuplexChannel, lifespan: Any) -> None:
+        self._duplex = duplex
+        self._lifespan = lifespan
+
+    @property
+    def session_id(self) -> str | None:
+        """The name of the connection, as `RequestContext.session_id` gives it."""
+        return self._duplex.wiring.peer.session_id
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The headers it came with, as `RequestContext.headers` gives them."""
+        return self._duplex.wiring.peer.headers
+
+    @property
+    def info(self) -> Implementation | None:
+        """Its name and version. Self-reported: for display, never for decisions."""
+        return self._duplex.state.client_info
+
+    @property
+    def revision(self) -> Revision:
+        """The protocol revision of its handshake."""
+        return self._duplex.state.revision or LATEST_LEGACY
+
+    @property
+    def lifespan(self) -> Any:
+        """The value that the server's lifespan yielded."""
+        return self._lifespan
+
+    async def list_roots(self) -> list[Root]:
+        """Ask for its roots. Raises, with nothing sent, `NoWayBack` on a server run stateless and `CapabilityMissing`;
+        then `PeerError`, `ConnectionLost`, and `ProtocolViolation` for an answer that makes no sense."""
+        if self._duplex.wiring.stateless:
+            raise NoWayBack("this server is run stateless, so it cannot wait for an answer of its client")
+        if not self._duplex.state.client_capabilities.supports("roots"):
+            raise CapabilityMissing("roots", self.revision)
+        result = await self._duplex.request("roots/list", None, self.revision)
+        try:
+            return structure(result, ListRootsResult).roots
+        except ValueError as error:
+            raise ProtocolViolation(f"the result of roots/list makes no sense: {error}") from None
