@@ -271,3 +271,25 @@ async def test_settled_waits_for_nothing_that_has_failed(autojump_clock: MockClo
     async with open_group(members) as group:
         with trio.fail_after(0.5):
             await group.settled()
+
+
+@pytest.mark.parametrize("resources", [True, False])
+async def test_a_server_without_resource_templates_is_nothing_to_warn_of(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, resources: bool
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake(resources={})
+        listing = await peer.until("resources/list")
+        if resources:
+            await peer.result(listing, {"resources": [{"uri": "x:1", "name": "one"}]})
+        else:
+            await peer.error(listing, -32601, "Method not found")
+        await peer.error(await peer.until("resources/templates/list"), -32601, "Method not found")
+
+    async with open_group({"a": describe(script)}) as group:
+        await group.settled()
+        assert len(group.catalogue.resources) == resources
+        assert list(group.catalogue.resource_templates) == []
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["resources of member a" in warning for warning in warnings] == ([] if resources else [True])
+    caplog.clear()

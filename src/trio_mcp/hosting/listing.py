@@ -10,7 +10,7 @@ import trio
 
 from ..client.changes import Change
 from ..client.client import Client
-from ..jsonrpc.errors import PeerError, ProtocolViolation
+from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
 from .catalogue import Catalogue, ListName
 
@@ -87,7 +87,14 @@ class Listing:
                         break
                     items.append(item)
         except (PeerError, ProtocolViolation, trio.TooSlowError) as error:
-            logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
-        else:
-            if not self.over:
-                self._catalogue.replace(self._member, name, items)
+            if not _has_none(name, error):
+                logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
+                return
+            items = []
+        if not self.over:
+            self._catalogue.replace(self._member, name, items)
+
+
+def _has_none(name: ListName, error: Exception) -> bool:
+    """No capability says whether a server has resource templates, so some with resources do not know the method."""
+    return name == "resource_templates" and isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND
