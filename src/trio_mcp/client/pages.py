@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import attrs
 
@@ -25,13 +25,22 @@ class _List:
     """The member of a page that holds them."""
     identity: str
     """The member of an item that tells it from all others."""
+    said: str
+    """Code that iterates over it."""
 
 
 _LISTS: Final = {
-    "tools/list": _List(ListToolsResult, "tools", "name"),
-    "prompts/list": _List(ListPromptsResult, "prompts", "name"),
-    "resources/list": _List(ListResourcesResult, "resources", "uri"),
-    "resources/templates/list": _List(ListResourceTemplatesResult, "resource_templates", "uri_template"),
+    "tools/list": _List(ListToolsResult, "tools", "name", "tool async for tool in client.list_tools()"),
+    "prompts/list": _List(ListPromptsResult, "prompts", "name", "prompt async for prompt in client.list_prompts()"),
+    "resources/list": _List(
+        ListResourcesResult, "resources", "uri", "resource async for resource in client.list_resources()"
+    ),
+    "resources/templates/list": _List(
+        ListResourceTemplatesResult,
+        "resource_templates",
+        "uri_template",
+        "template async for template in client.list_resource_templates()",
+    ),
 }
 
 
@@ -56,6 +65,9 @@ class Pages(AsyncIterator[T], Generic[T]):
         self._seen: set[int] = set()
         """Hashes of the cursors so far: a server makes cursors as long as it likes."""
         self._complete = False
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(f"a listing comes page by page, so it is iterated over, not awaited: [{self._list.said}]")
 
     async def __anext__(self) -> T:
         while not self._items:
