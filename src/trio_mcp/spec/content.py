@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
@@ -24,6 +25,7 @@ __all__ = [
     "TextResourceContents",
     "ToolResultContent",
     "ToolUseContent",
+    "text_in",
 ]
 
 Role: TypeAlias = Literal["user", "assistant"]
@@ -122,6 +124,11 @@ class EmbeddedResource:
 
 
 ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+
+
+def text_in(blocks: Iterable[object]) -> str:
+    """Join the text blocks among ``blocks`` by newlines."""
+    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
 
 
 @value

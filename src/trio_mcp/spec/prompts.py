@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..jsonrpc.values import value
-from .content import ContentBlock, Role
+from .content import ContentBlock, Role, text_in
 from .fields import JSONObject, since
 from .lifecycle import CacheScope, Icon
 
@@ -75,3 +75,8 @@ class GetPromptResult:
     messages: list[PromptMessage]
     description: str | None = None
     meta: JSONObject | None = None
+
+    @property
+    def text(self) -> str:
+        """The texts of ``messages``, joined by newlines; empty when there are none."""
+        return text_in(message.content for message in self.messages)

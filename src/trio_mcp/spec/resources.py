@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..jsonrpc.values import value
-from .content import Annotations, ResourceContents
+from .content import Annotations, ResourceContents, TextResourceContents
 from .fields import JSONObject, since
 from .lifecycle import CacheScope, Icon
 
@@ -95,6 +95,11 @@ class ReadResourceResult:
     ttl_ms: int | None = since("2026-07-28")
     cache_scope: CacheScope | None = since("2026-07-28")
     meta: JSONObject | None = None
+
+    @property
+    def text(self) -> str:
+        """The parts that are text, joined by newlines; empty when there are none."""
+        return "\n".join(part.text for part in self.contents if isinstance(part, TextResourceContents))
 
 
 @value

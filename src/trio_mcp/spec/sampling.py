@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from ..jsonrpc.values import value
-from .content import AudioContent, ImageContent, Role, TextContent, ToolResultContent, ToolUseContent
+from .content import AudioContent, ImageContent, Role, TextContent, ToolResultContent, ToolUseContent, text_in
 from .fields import JSONObject, since
 from .tasks import TaskMetadata
 from .tools import Tool
@@ -95,3 +95,8 @@ class CreateMessageResult:
     stop_reason: str | None = None
     meta: JSONObject | None = None
     extra: JSONObject = attrs.field(factory=_nothing)
+
+    @property
+    def text(self) -> str:
+        """The text blocks of ``content``, joined by newlines; empty when there are none."""
+        return text_in(self.content if isinstance(self.content, list) else [self.content])

@@ -8,7 +8,7 @@ import attrs
 
 from ..jsonrpc.errors import MCPError
 from ..jsonrpc.values import value
-from .content import ContentBlock, TextContent
+from .content import ContentBlock, text_in
 from .fields import JSONObject, since
 from .lifecycle import CacheScope, Icon
 from .tasks import TaskMetadata
@@ -117,4 +117,4 @@ class CallToolResult:
     @property
     def text(self) -> str:
         """The text blocks of ``content``, joined by newlines; empty when there are none."""
-        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+        return text_in(self.content)
