@@ -12,6 +12,7 @@ import attrs
 
 from ..server.served import Servable
 from ..serving.collector import quieten_collector
+from ..serving.signals import process_is_the_server
 
 __all__ = ["Addresses", "BadAddress", "CannotListen", "serving_on"]
 
@@ -86,6 +87,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 async def _serve(serve: Any, where: str, server: Servable) -> None:
     announcement = _Announcement(server.info.name, where)
     quieten_collector()
+    process_is_the_server()
     try:
         await serve(server, task_status=announcement)
     except OSError as error:

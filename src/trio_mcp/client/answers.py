@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ..runtime.graces import Graces
 from ..runtime.places import WorkerShare
 from ..runtime.workers import run_in_worker
 from ..spec.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
@@ -41,6 +42,7 @@ class Answers:
     ) -> None:
         self._settings = settings
         self._workers = workers
+        self._graces = Graces(settings.limits.cleanup_grace)
         self._limits = limits
         self._check_forms = check_forms
         self._turns = {
@@ -147,8 +149,7 @@ class Answers:
         # An object with an async __call__ is an async function, too.
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             return await handler(*args)
-        grace = self._settings.limits.cleanup_grace
-        result = await run_in_worker(partial(handler, *args), self._workers, grace)
+        result = await run_in_worker(partial(handler, *args), self._workers, self._graces)
         return await result if inspect.isawaitable(result) else result
 
 

@@ -13,6 +13,7 @@ All state of what is in flight changes in `ConnectionState`, synchronously; the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable
 from contextvars import copy_context
 from typing import Any, Final
@@ -28,6 +29,7 @@ from .calls import OnProgress
 from .cancellation import CancelCause
 from .channel import ConnectionLost, MessageChannel, UnreadableFrame
 from .dispatch import Dispatch, OnUnreadable
+from .graces import Graces
 from .handler import RequestHandler
 from .inbound import Inbound
 from .late_progress import LateProgress
@@ -49,6 +51,8 @@ __all__ = ["DuplexChannel"]
 _READING_MARKS: Final = 64
 _LEAST_FLUSH: Final = 0.4
 """With the half second that a transport waits for the peer's own end, less than the second that leaving may take."""
+_HURRIED_GRACE: Final = 0.3
+_HURRIED_FLUSH: Final = 0.1
 
 
 class DuplexChannel:
@@ -94,10 +98,13 @@ class DuplexChannel:
             load or Load(),
             peer,
             stateless,
+            Graces(limits.cleanup_grace),
             seal,
         )
         self.lost: ConnectionLost | None = None
         """Why nothing we write reaches the peer any more; `None` while it does."""
+        self.is_only = False
+        """Nobody else is served: its end is that of the server."""
         self._channel = channel
         self._told = callback_queue(limits, handler.notified, limits.callback_grace)
         self._changes = callback_queue(limits, handler.notified)
@@ -117,6 +124,9 @@ class DuplexChannel:
         self._notices = Notices(self.outbox)
         self._dispatch = Dispatch(self._inbound, self.outbound, self._told, self._changes, handler, on_unreadable)
         self._drain_timeout = limits.drain_timeout
+        self._drained_by = math.inf
+        self._least_flush = _LEAST_FLUSH
+        self._flushing = trio.CancelScope()
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
         self._service: trio.Nursery | None = None
@@ -187,7 +197,7 @@ class DuplexChannel:
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
             self._inbound.refuse_new("the connection has ended")  # the reader may run once more before it is cancelled
-            self._inbound.cancel_all(CancelCause.PARENT, None)
+            self._cancel_all(CancelCause.PARENT, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
         self._sleeper = trio.lowlevel.current_task()
@@ -204,15 +214,19 @@ class DuplexChannel:
             trio.lowlevel.reschedule(self._sleeper)
             self._sleeper = None
 
-    def shut_down(self, reason: str, *, drain_timeout: float | None = None) -> None:
+    def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
         """Refuse new requests from now on, and end the connection when the accepted ones are done.
 
         ``drain_timeout`` in seconds replaces the limit's. While the connection is ending already, the
-        requests that are left are cancelled at once instead.
+        requests that are left are cancelled at once instead. ``hurry``: there is less than a second left for all.
         """
         self._inbound.refuse_new(reason)
+        if hurry:
+            self.wiring.graces.shorten(_HURRIED_GRACE)
+            self._drained_by, self._least_flush, drain_timeout = trio.current_time(), _HURRIED_FLUSH, 0.0
+            self._flushing.deadline = trio.current_time() + _HURRIED_FLUSH
         if self.wiring.ending.is_set():
-            self._inbound.cancel_all(CancelCause.SHUTDOWN, reason)
+            self._cancel_all(CancelCause.SHUTDOWN, reason)
             return
         if drain_timeout is not None:
             self._drain_timeout = drain_timeout
@@ -228,13 +242,20 @@ class DuplexChannel:
             # Nobody can come back with answers any more: no new requests are taken.
             self._inbound.cancel_parked(CancelCause.SHUTDOWN, self._end_reason)
             deadline = trio.current_time() + self._drain_timeout
+            self._drained_by = min(self._drained_by, deadline)
             with trio.move_on_after(_LEAST_FLUSH):  # streams end by themselves, even where nobody is waited for
                 await self._inbound.streams_idle()
             with trio.CancelScope(deadline=deadline):
                 await self._inbound.idle()
         cause = CancelCause.SHUTDOWN if self.lost is None else CancelCause.DISCONNECT
-        self._inbound.cancel_all(cause, self._end_reason)
+        self._cancel_all(cause, self._end_reason)
         self._wake()
+
+    def _cancel_all(self, cause: CancelCause, reason: str | None) -> None:
+        """Cancel all requests, because of our end or that of the peer."""
+        if cause is not CancelCause.DISCONNECT or self.is_only:
+            self.wiring.graces.shorten(self.limits.shutdown_grace)
+        self._inbound.cancel_all(cause, reason)
 
     @property
     def _end_reason(self) -> str:
@@ -243,7 +264,8 @@ class DuplexChannel:
     async def _flush(self) -> None:
         """Let the last replies out, to a peer that reads."""
         if self.lost is None:
-            with trio.move_on_after(max(self._drain_timeout, _LEAST_FLUSH)):
+            self._flushing.deadline = max(self._drained_by, trio.current_time() + self._least_flush)
+            with self._flushing:
                 await self.outbox.flushed()
 
     def lose(self, error: ConnectionLost) -> None:
@@ -254,7 +276,7 @@ class DuplexChannel:
             self.lost = error
             self._inbound.refuse_new(error.reason)
             self.outbound.fail_all(error)
-            self._inbound.cancel_all(CancelCause.DISCONNECT, error.reason)
+            self._cancel_all(CancelCause.DISCONNECT, error.reason)
             self._end()
 
     # Writing

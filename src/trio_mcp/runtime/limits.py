@@ -79,6 +79,8 @@ class Limits:
     """Least time between two progress notifications of one request."""
     cleanup_grace: float = _seconds(5.0)
     """How long a cancelled handler may clean up before it is reported; a thread is abandoned then."""
+    shutdown_grace: float = _seconds(1.0)
+    """How long, at most, it may before its thread is abandoned when the server or the connection ends."""
     handshake_timeout: float = _seconds(10.0)
     """How long a client may take to ask for a WebSocket. Then its connection is closed."""
     ping_interval: float = _bound(20.0)
@@ -95,8 +97,9 @@ class Limits:
     retry_timeout: float = _bound(600.0)
     """How long a modern client may take to come back with answers. Then the handler that asked is cancelled, and
     the ``requestState`` it gave is good for nothing. ``math.inf``: for ever."""
-    drain_timeout: float = _seconds(5.0)
-    """How long accepted work may go on after the end of input or a signal, before it is cancelled."""
+    drain_timeout: float = _seconds(2.0)
+    """How long accepted work may go on after the end of input or a signal, before it is cancelled. Hosts kill a server
+    after about four seconds. By then this, ``shutdown_grace`` and the end of the lifespan should be over."""
 
 
 DEFAULT_LIMITS = Limits()

@@ -6,6 +6,7 @@ import attrs
 import trio
 
 from ..state.connection_state import ConnectionState
+from .graces import Graces
 from .late_progress import LateProgress
 from .limits import Limits
 from .load import Load
@@ -37,6 +38,8 @@ class Wiring:
     """Who is at the other end."""
     stateless: bool
     """Nothing is kept between requests, so none of them can wait for an answer of the client."""
+    graces: Graces
+    """How long cancelled handlers in threads may clean up."""
     seal: Seal | None
     """Makes ``requestState``; `None`: nobody here asks by answering."""
     ending: trio.Event = attrs.field(factory=trio.Event)

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import outcome
 import trio
 
+from .graces import Graces
 from .places import Place, WorkerShare
 
 __all__ = ["await_in_worker", "frames_of", "run_in_worker"]
@@ -26,19 +27,19 @@ T = TypeVar("T")
 logger = logging.getLogger("trio_mcp")
 
 
-async def run_in_worker(call: Callable[[], T], share: WorkerShare, grace: float) -> T:
+async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Graces) -> T:
     """Run ``call`` in one of the threads of ``share`` and return what it returns.
 
     Those that call this one after another, with nobody else running in between, get their threads in that order.
-    Cancelled, the thread learns it at its next `trio.from_thread.check_cancelled` or `await_in_worker` and has
-    ``grace`` seconds to end; then it is abandoned: it runs on, gives its place back, and nobody looks at its result
+    Cancelled, the thread learns it at its next `trio.from_thread.check_cancelled` or `await_in_worker` and has one of
+    ``graces`` to end; then it is abandoned: it runs on, gives its place back, and nobody looks at its result
     (DESIGN ruling 8). A call that has not started by then never does. Raises what ``call`` raises, and `CodedError`
     when too many threads were abandoned and still run.
     """
     async with trio.open_nursery() as nursery:
         work = _Work(call, Place(share), nursery)
         token = _here.set(work)
-        end = await outcome.acapture(work.run, grace)
+        end = await outcome.acapture(work.run, graces)
         _here.reset(token)  # the nursery knows this task, and its context is not to know the nursery
         nursery.cancel_scope.cancel(reason="the thread has ended")
     try:
@@ -108,7 +109,7 @@ class _Work(Generic[T]):
         """How the call ended. Not what `_body` returns or raises: the traceback of an exception knows the frames of the
         thread, and what they hold in their turn only the garbage collector could free."""
 
-    async def run(self, grace: float) -> T:
+    async def run(self, graces: Graces) -> T:
         """Run it, as `run_in_worker` says."""
         token = trio.lowlevel.current_trio_token()
         try:
@@ -117,11 +118,11 @@ class _Work(Generic[T]):
             self._given_up = True
             self._ends.clear()
             if self._started:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
+                with graces.grace():
                     await self._ended.wait()
                 if not self._ended.is_set():
                     told = "a thread that did not end within %g s of its cancel is abandoned: %s"
-                    logger.warning(told, grace, self.describe())
+                    logger.warning(told, graces.seconds, self.describe())
                     self._place.abandon(self)
             raise
         return self._ends.pop().unwrap()

@@ -39,4 +39,4 @@ class Handler:
             return signature.function(**bound)
         if signature.context_name is not None:
             bound[signature.context_name] = WorkerContext(LiveContext(scope, lifespan))
-        return run_in_worker(partial(signature.function, **bound), scope.workers, scope.wiring.limits.cleanup_grace)
+        return run_in_worker(partial(signature.function, **bound), scope.workers, scope.wiring.graces)

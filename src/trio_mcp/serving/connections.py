@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
@@ -15,7 +16,7 @@ from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.peer import Peer
 from ..server.served import Connection, Running, Servable, connection_to
-from .signals import may_handle_signals, shut_down_at_signals
+from .signals import shutting_down_at_signals
 
 __all__ = ["Arrival", "Greeting", "Listeners", "serve_connections"]
 
@@ -58,15 +59,13 @@ async def serve_connections(
 ) -> None:
     """Serve ``server`` to whoever connects, until a signal or a cancel. `ServingOptions` says what the
     last three mean."""
-    async with (
-        written_in_a_thread(),
-        server.running(limits, stateless=stateless) as running,
-        open_service_nursery("the server has ended") as nursery,
-    ):
-        connections = _Connections(running, greeting)
-        if handle_signals and may_handle_signals():
-            await nursery.start(shut_down_at_signals, connections.shut_down)
-        await connections.run(await listen(), task_status)
+    async with written_in_a_thread():
+        with ExitStack() as signals:  # they may come until the lifespan has ended
+            async with server.running(limits, stateless=stateless) as running:
+                connections = _Connections(running, greeting)
+                if handle_signals:
+                    signals.enter_context(shutting_down_at_signals(connections.shut_down))
+                await connections.run(await listen(), task_status)
 
 
 class _Connections:
@@ -89,15 +88,15 @@ class _Connections:
                     self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
                 )
 
-    def shut_down(self, reason: str) -> None:
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Accept no more, and let each connection end when its accepted work is done; called once more,
-        cancel what is left of it."""
+        cancel what is left of it. ``hurry``: see `DuplexChannel.shut_down`."""
         self._ending = reason
         self._accepting.cancel(reason=reason)
         for scope in tuple(self._greeted):
             scope.cancel(reason=reason)
         for connection in tuple(self._open):
-            connection.duplex.shut_down(reason)
+            connection.duplex.shut_down(reason, hurry=hurry)
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """One connection, from its acceptance to its end. Its errors are its own."""

@@ -4,23 +4,102 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, Protocol
 
 import trio
 
-__all__ = ["may_handle_signals", "shut_down_at_signals"]
+__all__ = ["ShutDown", "process_is_the_server", "shutting_down_at_signals"]
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+_LAST_SECOND: Final = 0.9
 
 
-def may_handle_signals() -> bool:
-    """Whether this is the main thread, the only one that can."""
-    return threading.current_thread() is threading.main_thread()
+class ShutDown(Protocol):
+    """How a server is told of a signal."""
+
+    def __call__(self, reason: str, *, hurry: bool) -> None:
+        """End for ``reason``. ``hurry``: it is not the first signal, and the process has less than a second."""
 
 
-async def shut_down_at_signals(
-    shut_down: Callable[[str], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Call ``shut_down`` with the reason at each SIGTERM and SIGINT, until cancelled."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-        task_status.started()
-        async for number in received:
-            shut_down(f"the server got {signal.Signals(number).name}")
+@contextmanager
+def shutting_down_at_signals(shut_down: ShutDown, *, for_good: bool = False) -> Generator[None]:
+    """Call ``shut_down`` in trio at each SIGTERM and SIGINT meanwhile. Does nothing outside of the main thread.
+
+    At the second one the process has less than a second: if it has not ended by then, SIGALRM ends it, whatever any
+    thread is at. That is called off when the block is left, unless the server ends ``for_good``: its process with it.
+    """
+    if threading.current_thread() is not threading.main_thread():  # no other one can
+        yield
+        return
+    listener = _Listener(shut_down, trio.lowlevel.current_trio_token())
+    _signals.add(listener)
+    try:
+        yield
+    finally:
+        _signals.remove(listener, for_good=for_good)
+
+
+def process_is_the_server() -> None:
+    """Have all servers end for good: this process is there for nothing else."""
+    _signals.for_good = True
+
+
+class _Listener:
+    def __init__(self, shut_down: ShutDown, token: trio.lowlevel.TrioToken) -> None:
+        self._shut_down = shut_down
+        self._token = token
+        self.untold: list[int] = []
+        """Signals that came, and of which it has not heard yet."""
+
+    def take(self, number: int, *, hurry: bool) -> None:
+        """A signal came. In its handler, so trio may be at anything."""
+        self.untold.append(number)
+        self._token.run_sync_soon(self._tell, hurry)
+
+    def _tell(self, hurry: bool) -> None:
+        if self.untold:  # else the server has ended
+            self._shut_down(f"the server got {signal.Signals(self.untold.pop(0)).name}", hurry=hurry)
+
+
+class _Signals:
+    """The process's handlers of both signals, as long as anybody listens."""
+
+    def __init__(self) -> None:
+        self._listeners: list[_Listener] = []
+        self._before: dict[int, Any] = {}
+        self._received = 0
+        self.for_good = False
+
+    def add(self, listener: _Listener) -> None:
+        if not self._listeners:
+            self._received = 0
+            self._before = {number: signal.signal(number, self._receive) for number in _ENDING}
+        self._listeners.append(listener)
+
+    def remove(self, listener: _Listener, *, for_good: bool) -> None:
+        self._listeners.remove(listener)
+        untold, listener.untold = listener.untold, []
+        if self._listeners:
+            return
+        for number, before in self._before.items():
+            signal.signal(number, before if before is not None else signal.SIG_DFL)
+        if self._received > 1 and not (for_good or self.for_good):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in untold:  # it came too late for us
+            signal.raise_signal(number)
+
+    def _receive(self, number: int, _: FrameType | None) -> None:
+        self._received += 1
+        if self._received == 2:
+            # The system's own clock and its own way to end a process: they need neither our threads nor the lock of the
+            # interpreter, nor are they stopped by its end.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
+        for listener in self._listeners:
+            listener.take(number, hurry=self._received > 1)
+
+
+_signals: Final = _Signals()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import MessageChannel
-from ..runtime.nurseries import open_service_nursery
 from ..runtime.peer import THE_ONLY_ONE
 from ..server.served import Servable, connection_to
 from ..transports.stdio import own_stdio
 from .collector import quieten_collector
-from .signals import may_handle_signals, shut_down_at_signals
+from .signals import shutting_down_at_signals
 
 __all__ = ["serve_stdio"]
 
@@ -22,8 +22,9 @@ async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signa
     """Serve ``server`` on this process's standard input and output until the client closes them.
 
     At the end of input, and at SIGTERM or SIGINT, no new request is taken; accepted ones go on for up to
-    `Limits.drain_timeout` seconds and are cancelled then; the lifespan is left and this returns. A second
-    signal shortens the wait. Signals are handled in the main thread only, and not with
+    `Limits.drain_timeout` seconds and are cancelled then, threads are abandoned `Limits.shutdown_grace` later; the
+    lifespan is left and this returns. At a second signal all that happens at once, and the process ends within a
+    second: by SIGALRM if something still keeps it. Signals are handled in the main thread only, and not with
     ``handle_signals=False``. ``stateless``: see `Server.running`.
 
     Meanwhile nothing else of this process can touch the wire: ``print`` writes to standard error, and
@@ -36,13 +37,12 @@ async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signa
 
 
 async def _serve(server: Servable, channel: MessageChannel, *, stateless: bool, handle_signals: bool) -> None:
-    async with (
-        server.running(stateless=stateless) as running,
-        open_service_nursery("the server has ended") as nursery,
-    ):
-        connection = connection_to(running, channel, THE_ONLY_ONE)
-        if handle_signals and may_handle_signals():
-            await nursery.start(shut_down_at_signals, connection.duplex.shut_down)
-        await connection.run()
-        if connection.duplex.lost is not None:
-            logger.warning("the client is gone: %s", connection.duplex.lost.reason)
+    with ExitStack() as signals:  # they may come until the lifespan has ended
+        async with server.running(stateless=stateless) as running:
+            connection = connection_to(running, channel, THE_ONLY_ONE)
+            connection.duplex.is_only = True
+            if handle_signals:
+                signals.enter_context(shutting_down_at_signals(connection.duplex.shut_down, for_good=True))
+            await connection.run()
+            if connection.duplex.lost is not None:
+                logger.warning("the client is gone: %s", connection.duplex.lost.reason)

@@ -1,0 +1,35 @@
+"""Graces: how long what was cancelled may clean up, before it is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import trio
+
+__all__ = ["Graces"]
+
+
+class Graces:
+    """The graces of one connection, each of ``seconds``, until there is less time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._scopes: set[trio.CancelScope] = set()
+
+    def shorten(self, seconds: float) -> None:
+        """Give ``seconds`` at most from now on, to those whose grace has begun, too."""
+        self.seconds = min(self.seconds, seconds)
+        end = trio.current_time() + self.seconds
+        for scope in self._scopes:
+            scope.deadline = min(scope.deadline, end)
+
+    @contextmanager
+    def grace(self) -> Generator[None]:
+        """Shield the block from cancels for as long as the grace lasts; then leave it."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + self.seconds) as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
