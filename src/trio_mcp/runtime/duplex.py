@@ -13,7 +13,6 @@ All state of what is in flight changes in `ConnectionState`, synchronously; the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable
 from contextvars import copy_context
 from typing import Any, Final
@@ -32,6 +31,7 @@ from .dispatch import Dispatch, OnUnreadable
 from .graces import Graces
 from .handler import RequestHandler
 from .inbound import Inbound
+from .last_flush import LEAST_FLUSH, LastFlush
 from .late_progress import LateProgress
 from .limits import Limits
 from .load import Load
@@ -49,10 +49,7 @@ from .wiring import Wiring
 __all__ = ["DuplexChannel"]
 
 _READING_MARKS: Final = 64
-_LEAST_FLUSH: Final = 0.4
-"""With the half second that a transport waits for the peer's own end, less than the second that leaving may take."""
 _HURRIED_GRACE: Final = 0.3
-_HURRIED_FLUSH: Final = 0.1
 
 
 class DuplexChannel:
@@ -124,9 +121,7 @@ class DuplexChannel:
         self._notices = Notices(self.outbox)
         self._dispatch = Dispatch(self._inbound, self.outbound, self._told, self._changes, handler, on_unreadable)
         self._drain_timeout = limits.drain_timeout
-        self._drained_by = math.inf
-        self._least_flush = _LEAST_FLUSH
-        self._flushing = trio.CancelScope()
+        self._last_flush = LastFlush()
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
         self._service: trio.Nursery | None = None
@@ -170,7 +165,8 @@ class DuplexChannel:
                     finally:  # from here on the nursery may close at any moment
                         self._service = None
                         self._inbound.refuse_new("the connection has ended")
-                await self._flush()
+                if self.lost is None:  # let the last replies out, to a peer that reads
+                    await self._last_flush.run(self.outbox.flushed)
                 service.cancel_scope.cancel(reason="the connection has ended")
         finally:
             self.outbound.fail_all(ConnectionLost("the connection was closed"))
@@ -223,8 +219,8 @@ class DuplexChannel:
         self._inbound.refuse_new(reason)
         if hurry:
             self.wiring.graces.shorten(_HURRIED_GRACE)
-            self._drained_by, self._least_flush, drain_timeout = trio.current_time(), _HURRIED_FLUSH, 0.0
-            self._flushing.deadline = trio.current_time() + _HURRIED_FLUSH
+            self._last_flush.hurry()
+            drain_timeout = 0.0
         if self.wiring.ending.is_set():
             self._cancel_all(CancelCause.SHUTDOWN, reason)
             return
@@ -242,8 +238,8 @@ class DuplexChannel:
             # Nobody can come back with answers any more: no new requests are taken.
             self._inbound.cancel_parked(CancelCause.SHUTDOWN, self._end_reason)
             deadline = trio.current_time() + self._drain_timeout
-            self._drained_by = min(self._drained_by, deadline)
-            with trio.move_on_after(_LEAST_FLUSH):  # streams end by themselves, even where nobody is waited for
+            self._last_flush.end_at(deadline)
+            with trio.move_on_after(LEAST_FLUSH):  # streams end by themselves, even where nobody is waited for
                 await self._inbound.streams_idle()
             with trio.CancelScope(deadline=deadline):
                 await self._inbound.idle()
@@ -260,13 +256,6 @@ class DuplexChannel:
     @property
     def _end_reason(self) -> str:
         return self._inbound.refuse_reason or "the connection has ended"
-
-    async def _flush(self) -> None:
-        """Let the last replies out, to a peer that reads."""
-        if self.lost is None:
-            self._flushing.deadline = max(self._drained_by, trio.current_time() + self._least_flush)
-            with self._flushing:
-                await self.outbox.flushed()
 
     def lose(self, error: ConnectionLost) -> None:
         """Both directions are gone: nobody will read an answer, so nothing goes on. Idempotent."""

@@ -52,7 +52,8 @@ async def serve_websocket(
     At SIGTERM and SIGINT nothing more is accepted and no new request taken; accepted ones go on for up to
     `Limits.drain_timeout` seconds, each connection is closed (1001) when its own are done, and this returns. A
     second signal cuts that short: if this has not returned within a second, SIGALRM ends the process. Signals are
-    handled in the main thread only, and not with ``handle_signals=False``. Cancelled, it cancels all requests at once and closes the same way.
+    handled in the main thread only, and not with ``handle_signals=False``. Cancelled, it cancels all requests at
+    once and closes the same way.
     """
     admission = admission_for(None if listeners is not None else host, origins, hosts)
 
