@@ -296,6 +296,7 @@ def serving(
     directory.mkdir(parents=True, exist_ok=True)
     journal, stderr = Journal(directory / "journal"), directory / "stderr"
     env = {**os.environ, JOURNAL_VARIABLE: str(journal.path), "TRIO_MCP_TEST_LIMITS": json.dumps(limits or {})}
+    env.pop("PYTHONUNBUFFERED", None)  # hosts do not set it, and buffers are a part of what is tested
     with stderr.open("wb") as errors:
         process = subprocess.Popen(
             command or (BRIDGED if transport == "bridged" else [sys.executable, str(FIXTURE), transport]),

@@ -17,6 +17,7 @@ from ..client.opening import LostInProbe, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.nurseries import open_service_nursery
+from ..runtime.under_trio import check_opened_under_trio
 from ..transports.last_lines import TextSink
 from ..transports.process import ProcessChannel, start_process
 from .errors import BadTarget
@@ -105,6 +106,7 @@ class Command:
     @trio.lowlevel.enable_ki_protection
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
         """See `open_stdio`."""
+        check_opened_under_trio("open_stdio")
         begun, settings = trio.current_time(), ClientSettings(**options)
         legacy_first = settings.era == "auto" and _LEGACY.holds(self)
         opened = False

@@ -14,6 +14,7 @@ from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
+from ..runtime.under_trio import check_opened_under_trio
 from ..transports.lines import LineChannel
 from ..transports.sockets import keep_alive
 from .errors import BadTarget, check_address
@@ -28,7 +29,7 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
     `BadTarget` for what is no host name or port.
     """
     check_address(host, port)
-    return _open_lines(f"{host} port {port}", partial(trio.open_tcp_stream, host, port), options)
+    return _open_lines("open_tcp", f"{host} port {port}", partial(trio.open_tcp_stream, host, port), options)
 
 
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
@@ -36,13 +37,14 @@ def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) ->
     name = os.fsdecode(path)
     if not name or "\0" in name:
         raise BadTarget(f"the path of a Unix socket is not empty and has no NUL in it: {name!r}")
-    return _open_lines(name, partial(trio.open_unix_socket, name), options)
+    return _open_lines("open_unix", name, partial(trio.open_unix_socket, name), options)
 
 
 @asynccontextmanager
 async def _open_lines(
-    where: str, connect: Callable[[], Awaitable[trio.SocketStream]], options: ClientOptions
+    name: str, where: str, connect: Callable[[], Awaitable[trio.SocketStream]], options: ClientOptions
 ) -> AsyncGenerator[Client]:
+    check_opened_under_trio(name)
     begun, settings = trio.current_time(), ClientSettings(**options)
     with connecting(settings, begun):
         try:

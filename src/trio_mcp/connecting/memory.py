@@ -12,6 +12,7 @@ from ..client.options import ClientOptions
 from ..runtime.channel import MessageChannel
 from ..runtime.nurseries import open_service_nursery
 from ..runtime.peer import THE_ONLY_ONE
+from ..runtime.under_trio import check_opened_under_trio
 from ..server.served import Servable, connection_to
 from ..transports.memory import memory_channel_pair
 
@@ -27,6 +28,7 @@ async def open_memory(
     Everything is as over a wire, encoding included, but for the wire. ``stateless``: see `Server.running`.
     ``options`` as in `open_stdio`.
     """
+    check_opened_under_trio("open_memory")
     ours, theirs = memory_channel_pair()
     async with open_server(server, theirs, stateless=stateless), open_client(ours, **options) as client:
         yield client

@@ -16,6 +16,7 @@ from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
 from ..runtime.nurseries import open_service_nursery
+from ..runtime.under_trio import check_opened_under_trio
 from ..transports.websocket import WebSocketChannel
 from .errors import BadTarget, check_address
 
@@ -39,6 +40,7 @@ async def open_websocket(
     HTTP status and what it says; `ProtocolViolation` when it speaks WebSocket but not MCP (it did not select the
     subprotocol ``mcp``); `BadTarget` for what is no such URL.
     """
+    check_opened_under_trio("open_websocket")
     where = _Where.of(url)
     begun, settings = trio.current_time(), ClientSettings(**options)
     limits = settings.limits

@@ -13,6 +13,7 @@ from ..client.client import Client
 from ..client.options import ClientOptions
 from ..runtime.calls import OnProgress
 from ..runtime.nurseries import ServiceNursery, open_service_nursery
+from ..runtime.under_trio import check_opened_under_trio
 from ..spec.fields import JSONObject
 from ..spec.prompts import GetPromptResult
 from ..spec.resources import ReadResourceResult
@@ -191,6 +192,7 @@ async def open_group(
     ``options`` are those of `ClientSettings`, for all members whose descriptions do not say otherwise. The block
     is entered at once; exceptions of the body leave as they are.
     """
+    check_opened_under_trio("open_group")
     async with open_service_nursery("the group was closed") as nursery:
         group = Group(nursery, options)
         try:

@@ -11,6 +11,7 @@ import trio
 from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery
 from ..runtime.peer import NOBODY_KNOWN
+from ..runtime.under_trio import check_served_under_trio
 from ..server.served import Servable
 from ..transports.sockets import SocketLineChannel, keep_alive, unix_listener
 from .connections import Arrival, Listeners, serve_connections
@@ -33,6 +34,8 @@ async def serve_tcp(
     listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
 
+    check_served_under_trio("serve_tcp")
+
     async def listen() -> Listeners:
         return await trio.open_tcp_listeners(port, host=host)
 
@@ -53,6 +56,7 @@ async def serve_unix(
     looks, it holds a lock on a file beside the socket (``path`` with ``.lock`` behind it), which it removes.
     Reports its listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
+    check_served_under_trio("serve_unix")
     with unix_listener(path) as listener:
 
         async def listen() -> Listeners:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
+from ..runtime.under_trio import check_served_under_trio
 from ..server.served import Servable, connection_to
 from ..transports.stdio import own_stdio
 from .collector import quieten_collector
@@ -30,6 +31,7 @@ async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signa
     Meanwhile nothing else of this process can touch the wire: ``print`` writes to standard error, and
     standard input is empty. Raises `OSError` when one of the two is not open.
     """
+    check_served_under_trio("serve_stdio")
     quieten_collector()
     async with written_in_a_thread():
         with own_stdio(server.limits.max_message_bytes) as channel:

@@ -13,6 +13,7 @@ import trio
 from ..runtime.limits import Limits
 from ..runtime.nurseries import ServiceNursery
 from ..runtime.peer import Headers, Peer
+from ..runtime.under_trio import check_served_under_trio
 from ..server.served import Servable
 from ..transports.admission import Admission, Allowed, admission_for
 from ..transports.upgrade import Refused, check_upgrade, read_upgrade, refuse
@@ -55,6 +56,7 @@ async def serve_websocket(
     handled in the main thread only, and not with ``handle_signals=False``. Cancelled, it cancels all requests at
     once and closes the same way.
     """
+    check_served_under_trio("serve_websocket")
     admission = admission_for(None if listeners is not None else host, origins, hosts)
 
     async def listen() -> Listeners:

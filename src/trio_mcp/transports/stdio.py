@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import io
 import os
 import sys
 from collections.abc import Generator
@@ -22,9 +23,9 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
 
     Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and for the children
     it starts: a stray ``print``, ``os.write(1, …)`` or a child's output cannot corrupt the wire, and no child
-    eats input (2025-11-25 stdio: MUST NOT write anything to stdout that is not a message). Both are put back
-    afterwards; but while nobody reads standard error, what is printed goes nowhere from then on, instead of keeping
-    the process from its end. Raises `OSError` when one of them is not open.
+    eats input (2025-11-25 stdio: MUST NOT write anything to stdout that is not a message). What is printed comes
+    out line by line. Both are put back afterwards; but while nobody reads standard error, what is printed goes
+    nowhere from then on, instead of keeping the process from its end. Raises `OSError` when one of them is not open.
     """
     _check_open()
     stream = DescriptorStream(0, 1)
@@ -33,12 +34,11 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
     try:
         os.dup2(null, 0)
         os.dup2(null if sys.__stderr__ is None else 2, 1)
-        yield LineChannel(stream, max_message_bytes)
+        with _printing_line_by_line():
+            yield LineChannel(stream, max_message_bytes)
     finally:
         os.dup2(saved_input, 0)
         if takes_more(1):
-            with suppress(OSError, ValueError):  # what print left in its buffer belongs to standard error
-                sys.stdout.flush()
             os.dup2(saved_output, 1)
         else:
             # A thread may stand in a print, and would go on with the rest of it where the descriptor leads then.
@@ -47,6 +47,23 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
         for fd in (saved_input, saved_output, null):
             os.close(fd)
         stream.close()
+
+
+@contextmanager
+def _printing_line_by_line() -> Generator[None]:
+    """Have each line that is printed come out at once, though what was standard output is no terminal."""
+    printing = sys.stdout
+    if not isinstance(printing, io.TextIOWrapper) or printing.closed or printing.fileno() != 1:
+        yield
+        return
+    before = printing.line_buffering
+    printing.reconfigure(line_buffering=True)
+    try:
+        yield
+    finally:
+        if takes_more(1):
+            with suppress(OSError, ValueError):  # it writes what print left in its buffer: to standard error
+                printing.reconfigure(line_buffering=before)
 
 
 def _check_open() -> None:

@@ -237,6 +237,29 @@ def test_std_11_stray_output_and_children_stay_off_the_wire(client: RawClient) -
         assert stray in client.stderr()
 
 
+def test_std_11_what_is_printed_comes_out_line_by_line(tmp_path: Path) -> None:
+    script = tmp_path / "printing.py"
+    script.write_text(
+        "import sys, trio\n"
+        "from trio_mcp import Server, serve_stdio\n"
+        "server = Server('printing')\n"
+        "@server.tool\n"
+        "async def say(text: str) -> None:\n"
+        "    print(text)\n"
+        "    print('unfinished', end='')\n"
+        "print('before')\n"
+        "trio.run(serve_stdio, server)\n"
+        "print('line by line:', sys.stdout.line_buffering, file=sys.stderr)\n"
+    )
+    with serving(tmp_path, command=[sys.executable, str(script)], revision=LATEST_LEGACY) as client:
+        client.result(client.call("say", {"text": "first"}))
+        assert client.stderr() == "before\nfirst\n"
+        client.result(client.call("say", {"text": "second"}))
+        assert client.stderr() == "before\nfirst\nunfinishedsecond\n"
+        assert client.finish() == 0
+        assert client.stderr() == "before\nfirst\nunfinishedsecond\nunfinishedline by line: False\n"
+
+
 # STD-15: signals
 
 

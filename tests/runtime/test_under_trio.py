@@ -1,0 +1,75 @@
+"""What those are told who run trio-mcp with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trio_mcp
+from trio_mcp import (
+    Address,
+    Command,
+    Server,
+    open_group,
+    open_memory,
+    open_stdio,
+    open_tcp,
+    open_unix,
+    open_websocket,
+    serve_stdio,
+    serve_tcp,
+    serve_unix,
+    serve_websocket,
+)
+
+SERVING: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    (serve_stdio, ()),
+    (serve_websocket, ()),
+    (serve_tcp, ()),
+    (serve_unix, ("socket",)),
+]
+OPENING: list[tuple[str, Callable[[], AbstractAsyncContextManager[Any]]]] = [
+    ("open_stdio", lambda: open_stdio(["server"])),
+    ("open_stdio", lambda: Command(["server"]).open()),
+    ("open_websocket", lambda: open_websocket("ws://127.0.0.1:9/mcp")),
+    ("open_tcp", lambda: open_tcp("127.0.0.1", 9)),
+    ("open_unix", lambda: open_unix("socket")),
+    ("open_unix", lambda: Address("unix:///socket").open()),
+    ("open_memory", lambda: open_memory(Server("s"))),
+    ("open_group", open_group),
+]
+
+
+@pytest.mark.parametrize(("serve", "args"), SERVING)
+def test_serving_with_asyncio_says_what_to_write(
+    serve: Callable[..., Any], args: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RuntimeError) as raised:
+        asyncio.run(serve(Server("s"), *args))
+    name = serve.__name__
+    assert f"    wrong:  asyncio.run({name}(server))\n    right:  trio.run({name}, server)" in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "opening"), OPENING)
+def test_opening_with_asyncio_says_what_to_write(
+    name: str, opening: Callable[[], AbstractAsyncContextManager[Any]]
+) -> None:
+    async def main() -> None:
+        async with opening():
+            raise AssertionError("it cannot be entered")
+
+    with pytest.raises(RuntimeError, match=rf"{name} is entered under trio") as raised:
+        asyncio.run(main())
+    assert "right:  trio.run(main)" in str(raised.value)
+
+
+def test_all_that_serves_and_opens_is_tried_here() -> None:
+    names = {serve.__name__ for serve, _ in SERVING} | {name for name, _ in OPENING}
+    assert names == {name for name in trio_mcp.__all__ if name.startswith(("serve_", "open_"))}
