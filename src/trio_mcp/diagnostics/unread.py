@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import threading
+from contextlib import suppress
 
 __all__ = ["let_go_of_unread_output", "takes_more"]
 
@@ -37,6 +39,11 @@ def let_go_of_unread_output() -> None:
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.ident is not None:
             signal.pthread_kill(thread.ident, signal.SIGURG)
+    if sys.__stdout__ is not None:
+        # This waits for who prints, and a thread that goes on to print fails then. At its own end the interpreter would
+        # give up waiting, and abort.
+        with suppress(OSError, ValueError):
+            sys.__stdout__.close()
 
 
 def _go_on(number: int, frame: object) -> None:
