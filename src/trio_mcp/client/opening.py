@@ -70,9 +70,9 @@ async def open_over(
     *,
     legacy_first: bool = False,
 ) -> AsyncGenerator[Client]:
-    """As `open_client`, for those who have connected ``channel``, and began to at ``begun``, on trio's clock. ``watch``
-    runs beside it, from before the opening on, until the block is left. ``legacy_first``: with ``era="auto"`` the
-    server is believed to be legacy. Raises `LostInProbe`."""
+    """Open a client as `open_client` does, for those who have connected ``channel``, and began to at ``begun``, on
+    trio's clock. ``watch`` runs beside it, from before the opening on, until the block is left. ``legacy_first``: with
+    ``era="auto"`` the server is believed to be legacy. Raises `LostInProbe`, which is a `ConnectionLost`, too."""
     client = Client(channel, settings)
     async with open_service_nursery("the client was closed") as nursery:
         client.subscriptions.services = nursery
@@ -207,8 +207,8 @@ def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def _offered_by(error: MCPError | None) -> tuple[Revision, ...]:
-    """The legacy revision that a refusal of all modern ones asks for; nothing for any other refusal, or none. Raises
-    `ProtocolViolation` when it asks for what we do not speak."""
+    """Return the legacy revision that a refusal of all modern ones asks for; nothing for any other refusal, or none.
+    Raises `ProtocolViolation` when it asks for what we do not speak."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()
     rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]
@@ -218,11 +218,9 @@ def _offered_by(error: MCPError | None) -> tuple[Revision, ...]:
 
 
 def _supported(error: PeerError) -> list[str]:
-    """The revisions that a refusal of ours names (2026-07-28 schema, UnsupportedProtocolVersionError)."""
-    data: object = error.data
-    if error.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(data, dict):
-        return []
-    versions = cast("JSONObject", data).get("supported")
+    """Return the revisions that a refusal of ours names (2026-07-28 schema, UnsupportedProtocolVersionError)."""
+    data: Any = error.data if error.code == UNSUPPORTED_PROTOCOL_VERSION else None
+    versions = cast("JSONObject", data).get("supported") if isinstance(data, dict) else None
     return [name for name in cast("list[Any]", versions) if type(name) is str] if isinstance(versions, list) else []
 
 

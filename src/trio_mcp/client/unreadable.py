@@ -33,7 +33,7 @@ class UnreadableMessages:
         self._callback = callback
 
     def received(self, reason: str, line: bytes | bytearray) -> None:
-        """One more has come, which begins with ``line``. Raises nothing."""
+        """Take note of one more, which begins with ``line``. Raises nothing."""
         self.count += 1
         if self._callback is not None:
             try:

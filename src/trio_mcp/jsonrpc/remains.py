@@ -107,7 +107,7 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
 
 
 def _last_members(line: bytes | bytearray) -> Iterator[tuple[bytes, bytes]]:
-    """Names and values at the end of ``line``, the last one first, up to the first array or object."""
+    """Yield names and values at the end of ``line``, the last one first, up to the first array or object."""
     text = line[-_LOOKED_AT:][::-1]
     found = _REVERSED_END.match(text)
     while found is not None and (member := _REVERSED_MEMBER.match(text, found.end())):

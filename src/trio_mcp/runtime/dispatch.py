@@ -118,5 +118,5 @@ class Dispatch:
 
 
 def _share(line: bytes | bytearray, batch: BatchReplies | None) -> int:
-    """The bytes that one event took on the wire."""
+    """Return how many bytes one event took on the wire."""
     return len(line) if batch is None else len(line) // batch.members

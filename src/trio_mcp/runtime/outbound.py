@@ -170,7 +170,7 @@ class Outbound:
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """One of ``requests``, which are in flight, was answered with what cannot be read; nobody knows which.
+        """Fail who may wait in vain: an answer to one of ``requests`` in flight cannot be read, and names nobody.
 
         Where only one of them was sent, it is that one. Else each call that has no time limit is given up, since it
         might wait for ever, and the peer is told so; those that have one go on.

@@ -122,7 +122,7 @@ class ReplyUnreadable:
 
 @value
 class AnswerLost:
-    """One of ``requests`` of ours was answered with what cannot be read, and nobody knows which of them."""
+    """An answer to one of ``requests``, which are ours, cannot be read, and nobody knows to which of them."""
 
     requests: tuple[OutboundRequest, ...]
     reason: str
@@ -130,7 +130,7 @@ class AnswerLost:
 
 @value
 class Unread:
-    """What arrived was no message, and is owed no reply."""
+    """The line was no message, and is owed no reply."""
 
     reason: str
 
