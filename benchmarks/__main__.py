@@ -20,17 +20,28 @@ from .written import write
 __all__ = ["main"]
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    names = [suite.name for suite in SUITES]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="more rounds, and how cost grows")
-    parser.add_argument("--suite", action="append", choices=[suite.name for suite in SUITES], help="only this one")
+    parser.add_argument(
+        "--suite", action="append", metavar="NAME", choices=names, help=f"only this one: {_named(names)}"
+    )
     parser.add_argument("--rounds", type=int, help="so many of each")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the raw results")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="taken", help="show results kept before; no run")
     parser.add_argument("--compare", type=Path, metavar="OLD", help="show what changed since")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the chart of stdio there (SVG)")
     parser.add_argument("--write", action="store_true", help="put tables and charts into benchmarks/README.md")
-    return parser.parse_args()
+    arguments = parser.parse_args(argv)
+    named = arguments.suite or ()
+    if empty := [suite.name for suite in SUITES if suite.name in named and not (arguments.full or suite.short_rounds)]:
+        parser.error(f"nothing is measured of {_named(empty)} without --full")
+    return arguments
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names)
 
 
 class _Progress:

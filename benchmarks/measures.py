@@ -89,6 +89,6 @@ MEASURES = (
     *(_more("growth", f"echo_in_flight_{n}", f"echo, {n:,} in flight") for n in WIDTHS),
     *(Measure("growth", f"cancel_among_{n}", f"cancel among {n:,} in flight: median", "µs") for n in WIDTHS),
     *(Measure("growth", f"echo_bytes_{n}", f"echo of {n:,} bytes: median", "ms") for n in PAYLOADS),
-    *(_more("growth, websocket", f"echo_connections_{n}", f"echo, connections: {n:,}") for n in CONNECTIONS),
-    Measure("growth, websocket", "memory_per_connection", "memory per connection", "KiB"),
+    *(_more("growth-websocket", f"echo_connections_{n}", f"echo, connections: {n:,}") for n in CONNECTIONS),
+    Measure("growth-websocket", "memory_per_connection", "memory per connection", "KiB"),
 )

@@ -65,5 +65,5 @@ SUITES = (
     Suite("client", CLIENTS, calling.open_client, (calling.calls, calling.calls_64, calling.handled), 9, 3),
     Suite("crowd", PIPE_SERVERS, open_pipes, (cancelling.crowd_of_all,), 1, 0),
     Suite("growth", _OWN, open_pipes, (growth.widths, growth.crowded, growth.payloads), 3, 0),
-    Suite("growth, websocket", SOCKET_SERVERS, open_socket, (growth.connections,), 3, 0),
+    Suite("growth-websocket", SOCKET_SERVERS, open_socket, (growth.connections,), 3, 0),
 )

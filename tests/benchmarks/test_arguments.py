@@ -1,0 +1,31 @@
+"""What is typed behind ``python -m benchmarks``."""
+
+import pytest
+from benchmarks.__main__ import _arguments
+from benchmarks.suites import SUITES
+
+NAMES = [suite.name for suite in SUITES]
+
+
+def test_each_suite_is_named_once_by_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _arguments(["--help"])
+    words = capsys.readouterr().out.replace(",", " ").split()
+    after = words[words.index("one:") : words.index("--json", words.index("one:"))]
+    assert [word for word in after if word in NAMES] == NAMES
+    assert len(set(NAMES)) == len(NAMES)
+    assert all(name.replace("-", "").isalpha() for name in NAMES)
+
+
+@pytest.mark.parametrize("name", [suite.name for suite in SUITES if not suite.short_rounds])
+def test_suite_that_has_nothing_to_show_without_full_says_so(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        _arguments(["--suite", "stdio", "--suite", name])
+    assert f"nothing is measured of {name} without --full" in capsys.readouterr().err
+    assert _arguments(["--suite", name, "--full"]).suite == [name]
+
+
+def test_suite_that_there_is_none_of_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        _arguments(["--suite", "http"])
+    assert "choose from" in capsys.readouterr().err
