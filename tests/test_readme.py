@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +63,116 @@ def test_the_example_of_changes_runs_as_it_stands(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "changes.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    assert (ran.returncode, ran.stdout) == (0, "resource the note a\n"), ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "resource note://a\n"), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [("shared.py", "['config://limits']\n" * 2), ("traced.py", "processed 1 items\n")],
+)
+def test_the_examples_of_caches_and_traces_run_as_they_stand(tmp_path: Path, name: str, printed: str) -> None:
+    for other, code in BLOCKS:
+        (tmp_path / other).write_text(code)
+    ran = subprocess.run(
+        [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, printed), ran.stderr
+
+
+def test_each_example_is_a_whole_file_with_a_name_of_its_own() -> None:
+    assert README.count("```python") == len(BLOCKS) == len(dict(BLOCKS))
+
+
+# The commands, as they are printed
+
+SET_UP = ("python3 -m venv ", "pip install ", "pytest -n ")
+"""Lines that make the environment in which this runs."""
+
+
+def lines_of(section: str) -> list[str]:
+    text = README.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    lines = "\n".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)).splitlines()
+    return [line for line in lines if line and not line.startswith(SET_UP)]
+
+
+class Shell:
+    """One shell after another, in a directory with all examples, for a user who has nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self._home, self._path = path / "home", path / "examples"
+        for name, code in BLOCKS:
+            self._path.mkdir(exist_ok=True)
+            (self._path / name).write_text(f"# {name}\n{code}")
+        self._home.mkdir()
+        found = {"HOME": str(self._home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        unwanted = ("XDG_CONFIG_HOME", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "FORCE_COLOR")
+        self._env = {key: value for key, value in os.environ.items() if key not in unwanted} | found
+
+    def run(self, line: str) -> str:
+        """What it prints."""
+        ran = subprocess.run(
+            ["bash", "-c", line],
+            cwd=self._path,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE,
+            check=False,
+        )
+        assert ran.returncode == 0, f"{line}\n{ran.stdout}\n{ran.stderr}"
+        return ran.stdout
+
+    @contextmanager
+    def background(self, line: str) -> Iterator[str]:
+        """The first line on standard error of a command that ends with ``&``."""
+        words = shlex.split(line.removesuffix("&"))
+        with subprocess.Popen(words, cwd=self._path, env=self._env, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stderr is not None
+                yield process.stderr.readline()
+            finally:
+                process.terminate()
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_the_command_line_does_as_printed_and_in_this_order(shell: Shell) -> None:
+    lines = [line.split("  #")[0].strip() for line in lines_of("Command line")]
+    at = lines.index("trio-mcp run batch.py --websocket 8765 &")
+    shown = [shell.run(line) for line in lines[:at]]
+    with shell.background(lines[at].replace("8765", "0")) as announced:
+        port = announced.split("127.0.0.1:")[1].split("/")[0]
+        shown += [shell.run(line.replace("8765", port)) for line in lines[at + 1 :]]
+    for words, output in zip(
+        (
+            "process_batch",
+            "processed 2 items",
+            "processed 1 items",
+            "soup on monday",
+            "user: Praise the soup.",
+            "soup\nstew\n",
+            "",
+            "processed 1 items",
+            "process_batch",
+        ),
+        shown,
+        strict=True,
+    ):
+        assert words in output
+
+
+def test_the_example_of_a_test_and_the_type_checker_do_as_printed(shell: Shell) -> None:
+    test, check = lines_of("Testing")
+    assert "1 passed" in shell.run(test)
+    assert "0 errors" in shell.run(check)
+
+
+def test_what_is_printed_to_try_it_begins_with_a_clone_and_ends_with_the_demo() -> None:
+    assert [line.split()[0] for line in lines_of("Try it")] == ["trio-mcp"]
+    assert README.index("`git clone`") < README.index("```sh")
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, Unpack
 
 import trio
 
@@ -29,7 +29,7 @@ _UNREACHABLE: Final = "The server behind this proxy cannot be reached"
 class OpenUpstream(Protocol):
     """Opens a client of the server behind, with these options: ``Command([...]).open``, for example."""
 
-    def __call__(self, **options: Any) -> AbstractAsyncContextManager[Client]: ...
+    def __call__(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]: ...
 
 
 class Reach(Protocol):
