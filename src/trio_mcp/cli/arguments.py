@@ -41,7 +41,7 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
 
 
 def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
-    """The values of ``pairs`` of ``key=value``, as they were typed. Raises `BadArgument`."""
+    """Return the values of ``pairs`` of ``key=value``, as they were typed. Raises `BadArgument`."""
     texts: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -54,7 +54,7 @@ def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def no_such_argument(kind: str, name: str, known: Iterable[str]) -> BadArgument:
-    """The error for an argument that a server's tool or prompt does not have, but ``known`` ones."""
+    """Return the error for an argument that a server's tool or prompt does not have, but ``known`` ones."""
     told = ", ".join(name_shown(one, _LONGEST_NAME) for one in islice(known, _NAMES_TOLD))
     return BadArgument(f"the {kind} has no argument {name!r}; it has {on_one_line(told) or 'none'}")
 

@@ -22,7 +22,7 @@ __all__ = ["Call"]
 
 @attrs.define(kw_only=True)
 class Call(Errand[CallToolResult]):
-    """What was typed. `prepare` raises `NotOffered` and `BadArgument`."""
+    """The errand calls a tool. `prepare` raises `NotOffered` and `BadArgument`."""
 
     tool: str
     pairs: Sequence[str]

@@ -48,7 +48,7 @@ class NotOffered(ValueError):
 
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
-    """The first of ``items`` of this name; they are not asked for unless ``declared``. Raises `NotOffered`."""
+    """Return the first of ``items`` of this name; they are not asked for unless ``declared``. Raises `NotOffered`."""
     names: list[str] = []
     if declared:
         async for item in items:
@@ -59,7 +59,7 @@ async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -
 
 
 def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
-    """The error for a ``name`` that is none of ``names``: with those that are like it, else with some."""
+    """Return the error for a ``name`` that is none of ``names``: with those that are like it, else with some."""
     if not names:
         return NotOffered(f"the server has no {kind}s")
     near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
@@ -69,7 +69,7 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 @attrs.frozen(kw_only=True)
 class Connection:
-    """What was typed about the server. ``log_level`` `None`: no log lines; ``timeout`` is in seconds, without the
+    """The user typed this about the server. ``log_level`` `None`: no log lines; ``timeout`` is in seconds, without the
     user's time. ``overheard`` is what its standard error goes to, unless the user sees that anyway."""
 
     target: Target
@@ -80,8 +80,8 @@ class Connection:
 
 
 class Errand(Protocol[R]):
-    """One request, in three steps. The first two raise as `Client` does, and what they raise beside that leaves
-    `run_errand`."""
+    """An errand is one request, in three steps. The first two raise as `Client` does, and what they raise beside that
+    leaves `run_errand`."""
 
     async def prepare(self, client: Client) -> None:
         """Find out whether the server has what is wanted. Ctrl-C leaves at once."""
@@ -116,7 +116,7 @@ def run_errand(connection: Connection, errand: Errand[R]) -> int:
 
 
 class _Run:
-    """One run of a command."""
+    """A run does one errand."""
 
     def __init__(self, connection: Connection, errand: Errand[Any]) -> None:
         self._connection = connection

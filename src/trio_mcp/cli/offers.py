@@ -79,7 +79,8 @@ async def ask_for_offers(client: Client) -> Offers:
 
 
 async def listed(items: AsyncIterator[T], declared: bool) -> list[T] | None:
-    """All of ``items``; `None`, with nothing asked, unless they are ``declared``, and where there is no such list."""
+    """Return all of ``items``; `None`, with nothing asked, unless they are ``declared``, and where there is no such
+    list."""
     if not declared:
         return None
     try:

@@ -15,7 +15,7 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 class Overheard:
-    """Takes the server's standard error, and keeps its last 200 lines since `begin`."""
+    """A sink keeps the last 200 lines of the server's standard error since `begin`."""
 
     def __init__(self) -> None:
         self.begin()

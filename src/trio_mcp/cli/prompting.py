@@ -24,7 +24,7 @@ __all__ = ["Prompting"]
 
 @attrs.define(kw_only=True)
 class Prompting(Errand[GetPromptResult]):
-    """What was typed. `prepare` raises `NotOffered` and `BadArgument`."""
+    """The errand fills in a prompt. `prepare` raises `NotOffered` and `BadArgument`."""
 
     prompt: str
     pairs: Sequence[str]

@@ -26,13 +26,13 @@ __all__ = ["Reading"]
 
 @attrs.frozen(kw_only=True)
 class Reading(Errand[ReadResourceResult]):
-    """What was typed."""
+    """The errand reads a resource."""
 
     uri: str
     as_json: bool
 
     async def prepare(self, client: Client) -> None:
-        """Nothing: servers need not list what they have."""
+        """Do nothing: servers need not list what they have."""
 
     async def request(self, client: Client, on_progress: OnProgress) -> ReadResourceResult:
         """Read it."""

@@ -25,8 +25,8 @@ __all__ = ["Suggesting"]
 
 @attrs.define(kw_only=True)
 class Suggesting(Errand[Completion]):
-    """What was typed: the first of ``pairs`` is to be completed, the others are settled. `prepare` raises `NotOffered`
-    and `BadArgument`."""
+    """The errand asks for suggestions: the first of ``pairs`` is to be completed, the others are settled. `prepare`
+    raises `NotOffered` and `BadArgument`."""
 
     name: str
     pairs: Sequence[str]

@@ -40,7 +40,7 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
 
 class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
-    """Something that TARGET has, where that is a server which listens: it is asked."""
+    """TARGET has something of this name, where that is a server which listens: it is asked."""
 
     def __init__(self, name: str, names: Callable[[Client], AsyncIterator[str]]) -> None:
         self.name = name

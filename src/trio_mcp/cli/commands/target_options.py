@@ -82,7 +82,7 @@ def connection_options(command: F) -> F:
 
 
 def log_level_option(command: F) -> F:
-    """The option that says which log messages of the server are shown: --log-level."""
+    """Add the option that says which log messages of the server are shown: --log-level."""
     return click.option(
         "--log-level",
         type=click.Choice(_LEVELS, case_sensitive=False),
@@ -95,7 +95,7 @@ def log_level_option(command: F) -> F:
 def connection_typed(
     target: str, config: Path | None, era: Any, timeout: float | None, log_level: str, *, stderr: bool
 ) -> Connection:
-    """What was typed of TARGET and in all these options. Raises `NoTarget`."""
+    """Return what was typed of TARGET and in all these options. Raises `NoTarget`."""
     from ..errands import Connection
     from ..overheard import Overheard
     from ..targets import target_typed

@@ -20,7 +20,7 @@ _KEYWORDS: Final = ("anyOf", "oneOf", "allOf")
 
 
 class SchemaReader:
-    """Says what values schemas allow.
+    """A reader says what values schemas allow.
 
     All that one reader reads shares its ``steps``: one for each schema, choice, type and reference that it looks at,
     more for long references. When they are used up, every schema says nothing, and its words are ``…``.
@@ -35,8 +35,8 @@ class SchemaReader:
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
-        """``schema``, or what its references into ``root`` lead to; ``{}`` for what is no schema, cannot be found, or
-        leads in a circle."""
+        """Return ``schema``, or what its references into ``root`` lead to; ``{}`` for what is no schema, cannot be
+        found, or leads in a circle."""
         seen: set[str] = set()
         while self._take(1) and isinstance(schema, dict):
             members = cast("JSONObject", schema)
@@ -50,8 +50,8 @@ class SchemaReader:
         return {}
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
-        """The JSON types that ``schema`` allows, as it says them itself, in its choices or by its references. Empty: it
-        does not say."""
+        """Return the JSON types that ``schema`` allows, as it says them itself, in its choices or by its references.
+        Empty: it does not say."""
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()
@@ -68,7 +68,7 @@ class SchemaReader:
         return names
 
     def words(self, schema: Any, root: JSONObject) -> str:
-        """What a value may be, in a word or a few: ``integer``, ``a | b``, ``array of string``."""
+        """Say what a value may be, in a word or a few: ``integer``, ``a | b``, ``array of string``."""
         members = self.resolved(schema, root)
         choices = members.get("enum")
         if isinstance(choices, list):

@@ -22,7 +22,7 @@ __all__ = ["ENDING", "Signals"]
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a program to end."""
-_GRACE: Final = 1.0
+_GRACE: Final = 2.0
 """Seconds for the event loop to show that it runs, once the command is to end."""
 _LAST_WORDS: Final = 0.5
 """Seconds to say them, where nobody reads them."""
@@ -30,15 +30,16 @@ _CURSOR: Final = "\x1b[?25h"
 
 
 class Signals:
-    """The signals that ask a command to end, and its time limit.
+    """Signals that ask a command to end reach it, and so does its time limit; a watch ends the process if they do not.
 
         with Signals() as signals:
 
     Inside, in the main thread and a trio run, the signals do nothing by themselves. ``numbers`` gives them in the order
-    of their arrival, to whoever obeys them. A thread watches over that: when
-    a signal has come, or the limit of `limited` has passed, and the event loop shows nothing for a second, because it
-    computes or writes what nobody reads, then it ends the process, with the exit status that belongs to it and the
-    cursor shown. The connection is not closed in good order then: a server that was started sees the end of its input.
+    of their arrival, to whoever obeys them. A thread watches over that: when a signal has come, or the limit of
+    `limited` has passed, and the event loop shows nothing for two seconds, because it computes or writes what nobody
+    reads, then the thread ends the process, with the exit status that belongs to it and the cursor shown. The
+    connection is not closed in good order then: a server that was started sees the end of its input. Not even that can
+    be done while a library in C computes without ever letting go of the interpreter.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class Signals:
 
     @contextmanager
     def limited(self, seconds: float | None) -> Generator[None]:
-        """`fail_after_work`, which is kept by a loop that is stuck, too. `None`: no limit."""
+        """Keep the limit of `fail_after_work`, with a loop that is stuck, too. `None`: no limit."""
         if seconds is None:
             yield
             return

@@ -43,7 +43,7 @@ def _lines(result: CallToolResult, out: TextIO) -> Iterable[str]:
 
 
 def words_of_block(block: ContentBlock) -> str:
-    """The text of a block, and of what is no text what it is."""
+    """Return the text of a block, and of what is no text what it is."""
     match block:
         case TextContent():
             return block.text
@@ -56,7 +56,7 @@ def words_of_block(block: ContentBlock) -> str:
 
 
 def words_of_resource(contents: ResourceContents) -> str:
-    """The same of the contents of a resource."""
+    """Return the same of the contents of a resource."""
     if isinstance(contents, TextResourceContents):
         return contents.text
     kind = f", {contents.mime_type}" if contents.mime_type else ""
