@@ -110,7 +110,7 @@ def run_errand(connection: Connection, errand: Errand[R]) -> int:
         if isinstance(error, PeerError) and error.code == URL_ELICITATION_REQUIRED:
             say_urls(error.data)
         status = say_error(error)
-    if failed and connection.overheard is not None:
+    if failed and connection.overheard is not None and not run.refused:
         connection.overheard.say_crash()
     return status
 
@@ -126,6 +126,11 @@ class _Run:
         self._questions = Questions(self._terminal, lambda: self._server)
         self._scope: trio.CancelScope | None = None  # of the request, while it runs
         self._ended_by: int | None = None
+
+    @property
+    def refused(self) -> bool:
+        """The user refused what the server asked, so its failure is no surprise."""
+        return self._questions.refused
 
     async def until_signalled(self) -> int:
         status = INTERRUPTED

@@ -31,6 +31,8 @@ class Questions:
         self._terminal = terminal
         self._server = server
         self._open: set[trio.CancelScope] = set()
+        self.refused = False
+        """The user refused to answer in place of a model, which servers get as an error."""
 
     def give_up(self) -> None:
         """Answer open questions with ``cancel``: the user has left them."""
@@ -51,6 +53,7 @@ class Questions:
         """Let the user type what a model would say. Raises `CodedError` when they refuse."""
         result = await self._left_or(lambda: self._sample(request), None)
         if result is None:
+            self.refused = True
             raise CodedError(_REFUSED, "the user refused to answer in place of a model")
         return result
 
