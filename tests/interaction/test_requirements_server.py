@@ -279,6 +279,21 @@ async def test_tl_14_tool_that_needs_a_capability_says_which(
     assert ClientCapabilities().supports("sampling.tools") is False
 
 
+@EACH
+async def test_members_that_a_revision_does_not_have_are_ignored(
+    autojump_clock: MockClock, server: Server, revision: str
+) -> None:
+    newer = {"inputResponses": [1], "requestState": {}} if revision != MODERN else {}
+    later = {"task": 3} if revision != LATEST_LEGACY else {}
+    async with connected(server, revision) as peer:
+        for method, params in (
+            ("tools/call", {"name": "helped", "arguments": {}, **newer, **later}),
+            ("resources/read", {"uri": "x://one", **newer, **later}),
+            ("prompts/get", {"name": "greet", "arguments": {"name": "Ada"}, **newer, **later}),
+        ):
+            assert "result" in await peer.request(method, params), method
+
+
 # Server rules
 
 

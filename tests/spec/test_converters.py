@@ -30,7 +30,7 @@ from trio_mcp.spec.lifecycle import DiscoverResult, Icon, Implementation, Initia
 from trio_mcp.spec.notifications import LogParams, ProgressParams, SetLevelParams
 from trio_mcp.spec.prompts import GetPromptParams, PromptMessage
 from trio_mcp.spec.resources import ListResourcesResult, PageParams, ReadResourceResult, Resource
-from trio_mcp.spec.revisions import REVISIONS, Revision
+from trio_mcp.spec.revisions import LATEST_LEGACY, REVISIONS, Revision
 from trio_mcp.spec.roots import Root
 from trio_mcp.spec.sampling import CreateMessageParams, CreateMessageResult, ModelPreferences, SamplingMessage
 from trio_mcp.spec.tasks import Task
@@ -128,12 +128,39 @@ def test_all_faults_are_named_at_once() -> None:
 
 def test_faulty_parameters_are_an_error_for_the_peer() -> None:
     with pytest.raises(CodedError, match=r"Invalid params: missing 'name'") as caught:
-        structure_params({}, CallToolParams)
+        structure_params({}, CallToolParams, LATEST_LEGACY)
     assert caught.value.code == INVALID_PARAMS
 
 
+NOT_YET = {"task": 3, "inputResponses": [], "requestState": {}}
+
+
+@every_revision
+def test_a_member_that_a_revision_does_not_have_is_ignored(revision: Revision) -> None:
+    had = {"2025-11-25": {"task"}, "2026-07-28": {"inputResponses", "requestState"}}.get(revision.name, set())
+    for name, nonsense in NOT_YET.items():
+        if name in had:
+            with pytest.raises(CodedError, match=name):
+                structure_params({"name": "echo", name: nonsense}, CallToolParams, revision)
+        else:
+            params = structure_params({"name": "echo", name: nonsense}, CallToolParams, revision)
+            assert params == CallToolParams("echo")
+
+
+def test_a_member_inside_of_another_that_a_revision_does_not_have_is_ignored() -> None:
+    opening = {
+        "protocolVersion": "2024-11-05",
+        "capabilities": {"roots": {}, "tasks": True, "elicitation": 3},
+        "clientInfo": {"name": "c", "version": "1", "icons": "none"},
+    }
+    old = structure_params(opening, InitializeParams, REVISIONS["2024-11-05"])
+    assert (old.capabilities, old.client_info) == (ClientCapabilities(roots=Roots()), Implementation("c", "1"))
+    with pytest.raises(CodedError, match=r"\$\.capabilities\.tasks"):
+        structure_params(opening, InitializeParams, LATEST_LEGACY)
+
+
 def test_absent_parameters_are_empty_parameters() -> None:
-    assert structure_params(None, PageParams) == PageParams()
+    assert structure_params(None, PageParams, LATEST_LEGACY) == PageParams()
 
 
 def test_an_integer_is_a_number_and_stays_an_integer() -> None:

@@ -16,6 +16,7 @@ from ..spec.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
 from ..spec.converters import structure_params
 from ..spec.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
 from ..spec.fields import JSONObject
+from ..spec.revisions import Revision
 from ..spec.roots import ListRootsResult
 from ..spec.sampling import CreateMessageParams, CreateMessageResult
 from ..spec.schemas import SchemaValidator
@@ -69,17 +70,18 @@ class Answers:
         roots = Roots(list_changed=True) if settings.roots is not None else None
         return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation)
 
-    def prepare(self, method: str, params: Any) -> Answer:
-        """What answers this question; nothing has run yet. Raises `CodedError` for what was not declared (-32601;
-        an undeclared part of a kind -32602) and for parameters that make no sense (-32602)."""
+    def prepare(self, method: str, params: Any, revision: Revision) -> Answer:
+        """Return what answers this question; nothing has run yet. Raises `CodedError` for what was not declared
+        (-32601; an undeclared part of a kind -32602) and for parameters that make no sense (-32602)."""
         settings = self._settings
         match method:
             case name if settings.forwards is not None:
                 return self._forwarded(name, params)
             case "sampling/createMessage" if settings.sampling is not None:
-                return self._sampling(settings.sampling, structure_params(params, CreateMessageParams))
+                return self._sampling(settings.sampling, structure_params(params, CreateMessageParams, revision))
             case "elicitation/create" if settings.elicitation is not None or settings.elicitation_url is not None:
-                return self._elicitation(structure_params(params, cast("type[ElicitParams]", ElicitParams)))
+                kind = cast("type[ElicitParams]", ElicitParams)
+                return self._elicitation(structure_params(params, kind, revision))
             case "roots/list" if settings.roots is not None:
                 return self._roots
             case name:

@@ -91,7 +91,7 @@ class InputRounds:
         if asked.request_state is not None:
             more["requestState"] = asked.request_state
         if asked.input_requests is not None:
-            answers = self._prepare(method, asked)
+            answers = self._prepare(method, asked, revision)
             with self._outbound.while_connected():
                 # Whoever leaves tells the server at once, and not when the last handler has cleaned up.
                 given = await run_together([_giving(each, revision) for each in answers.values()], trips.leave)
@@ -101,13 +101,13 @@ class InputRounds:
             raise ProtocolViolation(f"{method}: the server asks for input, but neither names any nor has any state")
         return more
 
-    def _prepare(self, method: str, asked: InputRequiredResult) -> dict[str, Answer]:
+    def _prepare(self, method: str, asked: InputRequiredResult, revision: Revision) -> dict[str, Answer]:
         """All questions are looked at before any handler runs, so that no user is asked for nothing."""
         questions = asked.input_requests or {}
         if len(questions) > self._settings.max_input_requests:
             raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")
         try:
-            return {key: self._answers.prepare(each.method, each.params) for key, each in questions.items()}
+            return {key: self._answers.prepare(each.method, each.params, revision) for key, each in questions.items()}
         except CodedError as error:
             # mrtr, Server Requirements: MUST NOT ask for what the client did not declare.
             raise ProtocolViolation(f"{method}: the server asks for input that we cannot give: {error}") from None

@@ -33,7 +33,8 @@ class ServerMessages:
 
     async def answer(self, scope: RequestScope) -> Any:
         """See `RequestHandler.answer`."""
-        return await self._answers.prepare(scope.request.method.name, scope.request.params)()
+        request = scope.request
+        return await self._answers.prepare(request.method.name, request.params, request.revision)()
 
     def wants(self, event: NotificationReceived) -> bool:
         """See `RequestHandler.wants`."""

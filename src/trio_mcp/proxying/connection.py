@@ -178,7 +178,7 @@ class ProxyConnection:
         return {**await forward(scope, self._downstream, upstream), "supportedVersions": _VERSIONS}
 
     async def _set_level(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
-        level = structure_params(scope.request.params, SetLevelParams).level.value
+        level = structure_params(scope.request.params, SetLevelParams, scope.request.revision).level.value
         if upstream.client.server_capabilities.logging is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
         self._state.log_level = level
@@ -202,7 +202,7 @@ class ProxyConnection:
         return _DONE
 
     async def _unsubscribe(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
-        uri = structure_params(scope.request.params, SubscribeParams).uri
+        uri = structure_params(scope.request.params, SubscribeParams, scope.request.revision).uri
         if uri in self._state.subscriptions:
             self._state.subscriptions.discard(uri)
             await upstream.unsubscribe(uri)

@@ -31,7 +31,7 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 async def listen(scope: RequestScope, upstream: Upstream) -> ListenResult:
     """Answer ``subscriptions/listen``: tell what the server behind tells, until the client leaves, or the connection
     on either side ends. Raises as `Client.listen`, and what ended the stream there."""
-    asked = structure_params(scope.request.params, ListenParams).notifications
+    asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     if asked.resource_subscriptions:
         # They are kept as long as the stream, so they cannot be of any length and number.
         first = asked.resource_subscriptions[: scope.wiring.limits.max_subscriptions]

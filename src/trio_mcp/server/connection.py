@@ -115,7 +115,7 @@ class ServerConnection:
         return hints.ttl_ms, hints.scope
 
     def _set_level(self, request: InboundRequest) -> EmptyResult:
-        params = structure_params(request.params, SetLevelParams)
+        params = structure_params(request.params, SetLevelParams, request.revision)
         if not self._server.logging:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         self.state.log_level = params.level.value
@@ -138,7 +138,7 @@ class ServerConnection:
         return answer(self, scope)
 
     def _call_tool(self, scope: RequestScope) -> Awaitable[Any]:
-        params = structure_params(scope.request.params, CallToolParams)
+        params = structure_params(scope.request.params, CallToolParams, scope.request.revision)
         return self._server.tools.call(scope, params, self._lifespan)
 
     async def _list_tools(self, scope: RequestScope) -> ListToolsResult:
@@ -154,7 +154,7 @@ class ServerConnection:
         return ListResourceTemplatesResult([entry.template for entry in page], cursor, *self._hints(scope.request))
 
     def _read_resource(self, scope: RequestScope) -> Awaitable[Any]:
-        params = structure_params(scope.request.params, ReadResourceParams)
+        params = structure_params(scope.request.params, ReadResourceParams, scope.request.revision)
         return self._server.resources.read(scope, params.uri, self._lifespan)
 
     async def _list_prompts(self, scope: RequestScope) -> ListPromptsResult:
@@ -162,11 +162,11 @@ class ServerConnection:
         return ListPromptsResult([entry.prompt for entry in page], cursor, *self._hints(scope.request))
 
     def _get_prompt(self, scope: RequestScope) -> Awaitable[Any]:
-        params = structure_params(scope.request.params, GetPromptParams)
+        params = structure_params(scope.request.params, GetPromptParams, scope.request.revision)
         return self._server.prompts.get(scope, params, self._lifespan)
 
     def _complete(self, scope: RequestScope) -> Awaitable[Any]:
-        params = structure_params(scope.request.params, CompleteParams)
+        params = structure_params(scope.request.params, CompleteParams, scope.request.revision)
         return self._server.completions.complete(scope, params, self._lifespan)
 
     def _listen(self, scope: RequestScope) -> Awaitable[Any]:
@@ -216,4 +216,4 @@ class ServerConnection:
 
 
 def _cursor(scope: RequestScope) -> str | None:
-    return structure_params(scope.request.params, PageParams).cursor
+    return structure_params(scope.request.params, PageParams, scope.request.revision).cursor

@@ -14,7 +14,7 @@ __all__ = ["too_many_subscriptions", "uri_to_subscribe"]
 
 def uri_to_subscribe(request: InboundRequest) -> str:
     """Return the resource that is asked for. Raises `CodedError` (-32602) for none, and for a URI that is too long."""
-    uri = structure_params(request.params, SubscribeParams).uri
+    uri = structure_params(request.params, SubscribeParams, request.revision).uri
     check_length(uri)
     return uri
 

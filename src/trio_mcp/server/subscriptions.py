@@ -56,7 +56,7 @@ class Subscriptions:
 
     def unsubscribe(self, request: InboundRequest) -> EmptyResult:
         """Answer ``resources/unsubscribe``."""
-        self._state.subscriptions.discard(structure_params(request.params, SubscribeParams).uri)
+        self._state.subscriptions.discard(structure_params(request.params, SubscribeParams, request.revision).uri)
         return _DONE
 
     def _room(self) -> int:
@@ -71,7 +71,7 @@ class Subscriptions:
 
         All that it keeps belongs to this request, so a server run stateless has it, too.
         """
-        asked = structure_params(scope.request.params, ListenParams).notifications
+        asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
         known = await self._known(asked.resource_subscriptions or ())
         stream = _Stream(scope, self._honoured(asked, known[: max(self._room(), 0)]))
         self._streams[stream] = None

@@ -43,12 +43,17 @@ def structure(data: Any, kind: type[T]) -> T:
             raise ValueError("; ".join(map(_on_the_wire, faults))) from None
 
 
-def structure_params(data: Any, kind: type[T]) -> T:
-    """As `structure`, for parameters from the wire: faults raise `CodedError` -32602."""
+def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
+    """Make an object of ``kind`` of parameters from the wire. Faults raise `CodedError` -32602, but for those in
+    members that ``revision`` does not have: these are ignored."""
+    members: Any = {} if data is None else data
     try:
-        return structure({} if data is None else data, kind)
+        return structure(members, kind)
     except ValueError as error:
-        raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+        try:
+            return _hook_in(revision, kind)(members, kind)
+        except (KeyError, TypeError, ValueError):
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
 
 
 def unstructure(value: Any, revision: Revision) -> Any:
@@ -74,6 +79,16 @@ def _unhook_for(revision: Revision, kind: type) -> Callable[[Any], Any]:
 @cache
 def _hook_for(kind: Any) -> Callable[[Any, Any], Any]:
     return _fast().get_structure_hook(kind)
+
+
+@cache
+def _hook_in(revision: Revision, kind: Any) -> Callable[[Any, Any], Any]:
+    return _fast_in(revision).get_structure_hook(kind)
+
+
+@cache
+def _fast_in(revision: Revision) -> cattrs.Converter:
+    return structurer(cattrs.Converter(detailed_validation=False), revision)
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
-__all__ = ["JSONObject", "history_of", "since", "wire_name"]
+__all__ = ["JSONObject", "history_of", "is_said", "since", "wire_name"]
 
 JSONObject: TypeAlias = dict[str, Any]
 """A JSON object that is kept verbatim."""
@@ -26,6 +26,12 @@ def since(revision: str, *, until: str | None = None, default: Any = None) -> An
 def history_of(field: attrs.Attribute[Any]) -> tuple[str | None, str | None]:
     """The first and the last revision that have ``field``; `None` where there is no such bound."""
     return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))
+
+
+def is_said(field: attrs.Attribute[Any], revision: str) -> bool:
+    """Return whether ``revision`` has ``field``."""
+    first, last = history_of(field)
+    return (first is None or first <= revision) and (last is None or revision <= last)
 
 
 def wire_name(name: str) -> str:

@@ -1,4 +1,5 @@
-"""From plain data to objects, the same for all revisions, and strict: JSON types are never coerced."""
+"""From plain data to objects, strict: JSON types are never coerced. It is the same for all revisions, unless one is
+given: then members that it does not have are ignored."""
 
 from __future__ import annotations
 
@@ -15,14 +16,15 @@ from cattrs.gen import make_dict_structure_fn, override
 from .caching import with_good_hints
 from .content import BlobResourceContents, ResourceContents, TextResourceContents
 from .elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits
-from .fields import wire_name
+from .fields import is_said, wire_name
 from .log_levels import LogLevel, log_level_rank
+from .revisions import Revision
 from .sampling import CreateMessageResult
 
 __all__ = ["structurer"]
 
 
-def structurer(converter: cattrs.Converter) -> cattrs.Converter:
+def structurer(converter: cattrs.Converter, revision: Revision | None = None) -> cattrs.Converter:
     for kind in (str, bool, int, float):
         converter.register_structure_hook(kind, _exactly(kind, _SCALARS[kind]))
     converter.register_structure_hook(LogLevel, _log_level)  # else it counts as the string it also is
@@ -34,7 +36,7 @@ def structurer(converter: cattrs.Converter) -> cattrs.Converter:
     )
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, _one_of)
     converter.register_structure_hook_factory(_is_tagged_union, _tagged_union_factory(converter))
-    converter.register_structure_hook_factory(attrs.has, _class_factory(converter))
+    converter.register_structure_hook_factory(attrs.has, _class_factory(converter, revision))
     converter.register_structure_hook(ElicitFormParams | ElicitURLParams, _elicit_params(converter))
     converter.register_structure_hook(ResourceContents, _resource_contents(converter))
     return converter
@@ -171,9 +173,16 @@ def _tagged_union_factory(converter: cattrs.Converter) -> Callable[[Any], Callab
     return factory
 
 
-def _class_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any, Any], Any]]:
+def _class_factory(
+    converter: cattrs.Converter, revision: Revision | None
+) -> Callable[[Any], Callable[[Any, Any], Any]]:
     def factory(kind: Any) -> Callable[[Any, Any], Any]:
-        renames = {field.name: override(rename=wire_name(field.name)) for field in attrs.fields(kind)}
+        renames = {
+            field.name: override(
+                rename=wire_name(field.name), omit=revision is not None and not is_said(field, revision.name)
+            )
+            for field in attrs.fields(kind)
+        }
         if kind is CreateMessageResult:
             renames["extra"] = override(omit=True)
         make: Callable[[Any, Any], Any] = make_dict_structure_fn(kind, converter, **renames)  # pyright: ignore[reportArgumentType]

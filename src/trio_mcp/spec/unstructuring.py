@@ -12,7 +12,7 @@ import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
 from .content import ResourceLink
-from .fields import history_of, wire_name
+from .fields import is_said, wire_name
 from .revisions import Revision
 from .shapes import SHAPES, NotExpressible, as_is
 
@@ -46,9 +46,7 @@ def _overrides(kind: Any, revision: Revision) -> dict[str, Any]:
     attrs.resolve_types(kind)
     overrides: dict[str, Any] = {}
     for field in attrs.fields(kind):
-        first, last = history_of(field)
-        said = (first is None or first <= revision.name) and (last is None or revision.name <= last)
-        if said:
+        if is_said(field, revision.name):
             overrides[field.name] = override(rename=wire_name(field.name), omit_if_default=field.default is None)
         else:
             overrides[field.name] = override(omit=True)

@@ -206,8 +206,8 @@ class ConnectionState(RequestTables):
             params,
             revision,
             meta,
-            fields.capabilities(meta),
-            fields.client_info(meta),
+            fields.capabilities(meta, revision),
+            fields.client_info(meta, revision),
             level,
             progress_token_of(meta),
             message.size,
@@ -240,8 +240,10 @@ class ConnectionState(RequestTables):
     def _initialize(self, params: dict[str, Any]) -> Revision:
         if self.revision is not None:
             raise CodedError(INVALID_REQUEST, "Invalid request: this connection is initialized already")
-        opening = structure_params(params, InitializeParams)
-        self.revision = negotiate(opening.protocol_version)
+        requested = params.get("protocolVersion")
+        revision = negotiate(requested) if type(requested) is str else LATEST_LEGACY
+        opening = structure_params(params, InitializeParams, revision)
+        self.revision = revision
         self.client_capabilities = opening.capabilities
         self.client_info = opening.client_info
         return self.revision

@@ -52,24 +52,24 @@ class PerRequestFields:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} is not a log level")
         return level
 
-    def capabilities(self, meta: dict[str, Any]) -> ClientCapabilities:
+    def capabilities(self, meta: dict[str, Any], revision: Revision) -> ClientCapabilities:
         """What the client can do."""
         declared = meta.get(CLIENT_CAPABILITIES)
         if declared is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: missing {CLIENT_CAPABILITIES} in _meta")
         raw, capabilities = self._capabilities
         if declared != raw:
-            capabilities = structure_params(declared, ClientCapabilities)
+            capabilities = structure_params(declared, ClientCapabilities, revision)
             self._capabilities = (declared, capabilities)
         return capabilities
 
-    def client_info(self, meta: dict[str, Any]) -> Implementation | None:
+    def client_info(self, meta: dict[str, Any], revision: Revision) -> Implementation | None:
         """Who the client is, if it says so."""
         info = meta.get(CLIENT_INFO)
         if info is None:
             return None
         raw, client_info = self._info
         if info != raw:
-            client_info = structure_params(info, Implementation)
+            client_info = structure_params(info, Implementation, revision)
             self._info = (info, client_info)
         return client_info

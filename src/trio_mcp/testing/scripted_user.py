@@ -64,7 +64,7 @@ class ScriptedUser:
     async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
         """The result as it travels. Raises `PeerError` for what a handler refuses, and for what has none."""
         try:
-            return unstructure(await self._answers.prepare(method, params)(), revision)
+            return unstructure(await self._answers.prepare(method, params, revision)(), revision)
         except CodedError as error:
             raise PeerError(error.code, error.message, error.data) from error
 
