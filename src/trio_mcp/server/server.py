@@ -131,7 +131,8 @@ class Server:
         in between, so the client may come back to another process that shares a secret. Ask the same questions in
         the same words each time. Without it, a handler that asks is parked: it waits where it is.
 
-        Raises `ValueError` when the name is taken, or a schema or a key of ``meta`` is none, `TypeError` for a
+        Raises `ValueError` when the name is taken or none that the specification has (2025-11-25 tools, Tool Names:
+        up to 128 letters, digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is none, `TypeError` for a
         signature that cannot be used. Adding a tool at run time tells the clients.
         """
 
@@ -156,6 +157,12 @@ class Server:
         own, which may say how it is cached. Raises as `tool`, and `ValueError` for a template that is ambiguous:
         between two names there must be a ``/``, ``?`` or ``#``, and only one of them can be a ``{+name}``.
         """
+        if callable(uri):
+            raise TypeError(
+                "a resource has a URI of its own, and its decorator takes it:\n"
+                "    wrong:  @server.resource\n"
+                '    right:  @server.resource("note://{name}")'
+            )
 
         def register(function: F) -> F:
             self.resources.add(uri, function, **options)

@@ -16,6 +16,7 @@ import msgspec
 from ..spec.fields import JSONObject
 from .context import RequestContext
 from .kinds import check_keys, needs_options
+from .notes import check_notes
 from .worker_context import WorkerContext
 
 __all__ = ["BadArguments", "Signature", "schema_of"]
@@ -49,6 +50,7 @@ class Signature:
         if not callable(function):
             raise TypeError(f"{function!r} is no function. To name a tool or prompt, write @server.tool(name='add')")
         name = getattr(function, "__qualname__", repr(function))
+        _check_no_generator(name, function)
         try:
             hints = typing.get_type_hints(function, include_extras=True)
         except NameError as error:
@@ -62,12 +64,15 @@ class Signature:
             if _is_context(hint) or (parameter.name == "ctx" and parameter.annotation is parameter.empty):
                 context_name = parameter.name
                 continue
+            if not fields:
+                _check_no_method(name, parameter)
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise TypeError(
                     f"{name}: parameter {parameter.name!r} has no name on the wire. Write ordinary parameters:\n"
                     f"    wrong:  def {function.__name__}(*values)\n"
                     f"    right:  def {function.__name__}(values: list[int])"
                 )
+            check_notes(name, parameter, hint)
             fields.append(_field(parameter, hint))
         model, schema = _model(name, fields)
         return cls(
@@ -92,6 +97,24 @@ class Signature:
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             raise BadArguments(str(error)) from None
         return msgspec.structs.asdict(bound)
+
+
+def _check_no_generator(name: str, function: Callable[..., Any]) -> None:
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"{name} is a generator, and a request has one answer: return a list. What is to be seen before the end is "
+            "told by ctx.progress() or ctx.log."
+        )
+
+
+def _check_no_method(name: str, first: inspect.Parameter) -> None:
+    if first.name in ("self", "cls") and first.annotation is first.empty:
+        method = name.rpartition(".")[2]
+        raise TypeError(
+            f"{name} is a method, and {first.name!r} would be an argument of the caller. Offer that of an object:\n"
+            f"    wrong:  @server.tool above def {method}({first.name}, …)\n"
+            f"    right:  server.tool(thing.{method})"
+        )
 
 
 def _is_context(hint: Any) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -26,6 +27,8 @@ from .results import ToResult, error_result, result_maker
 from .signature import BadArguments
 
 __all__ = ["RegisteredTool", "Tools"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 @attrs.frozen(eq=False)
@@ -79,9 +82,16 @@ class Tools:
                 f"what {function.__name__} returns: {error}. "
                 "Annotate what goes over the wire, or leave the annotation out."
             ) from None
+        name = name or function.__name__
+        if not _NAME.fullmatch(name):
+            # 2025-11-25 tools, Tool Names; hosts refuse others, or the whole list with them.
+            raise ValueError(
+                f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
+                "the name for people is title=..."
+            )
         whole = input_schema is not None and signature.names == ("arguments",)
         tool = Tool(
-            name or function.__name__,
+            name,
             input_schema if input_schema is not None else signature.schema,
             title,
             description if description is not None else handler.doc,

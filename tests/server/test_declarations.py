@@ -1,0 +1,132 @@
+"""What is declared wrongly says so where it is declared, with what to write instead."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from trio_mcp import Server, open_memory
+
+
+class FieldInfo:
+    """As that of several packages."""
+
+    def __init__(self, default: Any = None) -> None:
+        self.default = default
+
+
+@dataclasses.dataclass(frozen=True)
+class AtLeast:
+    ge: int
+
+
+class Unit:
+    """A note for somebody else."""
+
+
+def test_a_resource_without_a_uri() -> None:
+    async def note() -> str:
+        return "a"
+
+    with pytest.raises(TypeError, match=r'right:  @server\.resource\("note://\{name\}"\)'):
+        Server("s").resource(note)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("kind", ["tool", "prompt"])
+def test_a_method_without_its_object(kind: str) -> None:
+    server = Server("s")
+    with pytest.raises(
+        TypeError, match=r"Shop\.order is a method.*right:  server\.tool\(thing\.order\)".replace(".*", r"[\s\S]*")
+    ):
+
+        class Shop:
+            @getattr(server, kind)
+            async def order(self, item: str) -> None: ...
+
+
+async def test_a_method_of_an_object_is_a_tool() -> None:
+    class Shop:
+        async def order(self, item: str) -> str:
+            return f"{item} ordered"
+
+    server = Server("s")
+    server.tool(Shop().order)
+    async with open_memory(server) as client:
+        assert (await client.call_tool("order", {"item": "tea"})).text == "tea ordered"
+
+
+@pytest.mark.parametrize("register", [Server("s").tool, Server("s").prompt, Server("s").resource("x://y")])
+def test_a_generator(register: Callable[[Any], Any]) -> None:
+    async def count() -> AsyncIterator[int]:
+        yield 1
+
+    def plain() -> Iterator[int]:
+        yield 1
+
+    for function in (count, plain):
+        with pytest.raises(TypeError, match=rf"{function.__name__} is a generator.*return a list"):
+            register(function)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Annotated[int, FieldInfo()], list[Annotated[int, FieldInfo()]] | None, Annotated[int, AtLeast(1)]],
+    ids=["note", "inside", "bound"],
+)
+def test_a_constraint_that_nobody_would_check(kind: Any) -> None:
+    async def order(number: Any) -> None: ...
+
+    order.__annotations__["number"] = kind
+    with pytest.raises(TypeError, match=r"order: parameter 'number': (FieldInfo|AtLeast) of tests is not read"):
+        Server("s").tool(order)
+
+
+@pytest.mark.parametrize("default", [FieldInfo(3), dataclasses.field(default=3)])
+def test_a_default_that_is_a_field(default: Any) -> None:
+    async def order(number: int = default) -> None: ...
+
+    with pytest.raises(TypeError, match=r"msgspec\.Meta\(ge=1, description='How many\.'\)\] = 3"):
+        Server("s").tool(order)
+
+
+def test_fields_of_pydantic() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    for kind, default in (
+        (Annotated[int, pydantic.Field(ge=1)], 1),
+        (int, pydantic.Field(3, ge=1)),
+        (Annotated[str, pydantic.Field(description="What.")], ""),
+        (pydantic.PositiveInt, 1),
+    ):
+
+        async def order(number: Any = default) -> None: ...
+
+        order.__annotations__["number"] = kind
+        with pytest.raises(TypeError, match=r"parameter 'number': \w+ of (pydantic|annotated_types) is not read"):
+            Server("s").tool(order)
+
+
+def test_what_msgspec_reads_and_notes_for_others_are_no_fault() -> None:
+    async def order(
+        number: Annotated[int, msgspec.Meta(ge=1), Unit(), "How many."] = 1, unit: Annotated[str, Unit] = "kg"
+    ) -> None: ...
+
+    Server("s").tool(order)
+
+
+@pytest.mark.parametrize("name", ["two words", "a,b", "größe", "a/b", "x" * 129, "tab\t", "\u202eevil"])
+def test_a_name_that_the_specification_does_not_have_for_a_tool(name: str) -> None:
+    async def order() -> None: ...
+
+    with pytest.raises(ValueError, match=r"is no name of a tool.*1 to 128 letters"):
+        Server("s").tool(name=name)(order)
+
+
+@pytest.mark.parametrize("name", ["getUser", "DATA_EXPORT_v2", "admin.tools.list", "a-b", "x" * 128])
+def test_a_name_that_it_has(name: str) -> None:
+    async def order() -> None: ...
+
+    Server("s").tool(name=name)(order)
