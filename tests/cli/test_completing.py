@@ -7,6 +7,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from tests.cli.commands import plain_environment
@@ -87,11 +88,21 @@ async def test_what_a_server_that_listens_has_is_offered(home: Path, nursery: tr
 
 async def test_names_that_a_shell_or_a_terminal_would_obey_are_not_offered(home: Path, nursery: trio.Nursery):
     hostile = Server("hostile")
-    for name in ("p$(touch owned)", "p;reboot", "p\x1b[2J", "p\nplain,pwned", "p*", "-p", "p.ok-1"):
 
-        @hostile.tool(name=name)
-        async def nothing() -> None: ...
+    @hostile.tool(name="p.ok-1")
+    async def nothing() -> None: ...
 
+    entry = hostile.tools.listing.get("p.ok-1")
+    assert entry is not None
+    for name in (
+        "p$(touch owned)",
+        "p;reboot",
+        "p\x1b[2J",
+        "p\nplain,pwned",
+        "p*",
+        "-p",
+    ):  # past what declaring refuses
+        hostile.tools.listing.add(name, attrs.evolve(entry, tool=attrs.evolve(entry.tool, name=name)))
     listeners: Any = await nursery.start(serve_tcp, hostile, "127.0.0.1", 0)
     url = f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
     words = {"_TRIO_MCP_COMPLETE": "fish_complete", "COMP_WORDS": f"trio-mcp call {url} p", "COMP_CWORD": "p"}
