@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 import attrs
 import msgspec
@@ -11,6 +13,7 @@ import pytest
 
 from trio_mcp import CodedError, ElicitAnswer
 from trio_mcp.server.forms import form_schema
+from trio_mcp.spec.schemas import SchemaValidator
 
 
 class Seat(enum.Enum):
@@ -39,6 +42,72 @@ def test_a_class_becomes_a_flat_form() -> None:
         "extras": {"type": "array", "items": {"type": "string", "enum": ["bag", "pet"]}},
         "insured": {"type": "boolean", "default": False},
     }
+
+
+@dataclass
+class Visit:
+    """Of the harbour, which no revision of the specification has a member for."""
+
+    berth: Annotated[str, "Where to moor."]
+    arrival: datetime
+    leaving: Annotated[datetime | None, "If known."]
+    day: date
+    length: Annotated[float, msgspec.Meta(ge=0), "In metres."] | None
+    crew: int | None
+    meal: Literal["fish", None]
+    seats: list[Seat]
+    note: str | None = None
+    flag: Annotated[str, "Not this.", msgspec.Meta(description="Two letters.")] = "XX"
+
+
+class Ticket(TypedDict):
+    name: Annotated[str, "Who travels."]
+    age: NotRequired[Annotated[int, "In years."]]
+
+
+def test_a_field_that_may_be_none_is_not_required() -> None:
+    assert form_schema(Visit)["required"] == ["berth", "arrival", "day", "seats"]
+    assert form_schema(Ticket)["required"] == ["name"]
+
+
+@pytest.mark.parametrize("form", [Booking, Visit, Ticket])
+def test_a_form_has_no_member_at_its_top_that_no_revision_lists(form: type) -> None:
+    assert form_schema(form).keys() == {"type", "properties", "required"}
+
+
+def test_plain_strings_beside_an_annotation_describe_the_field() -> None:
+    fields = form_schema(Visit)["properties"]
+    described = {name: field["description"] for name, field in fields.items() if "description" in field}
+    assert described == {
+        "berth": "Where to moor.",
+        "leaving": "If known.",
+        "length": "In metres.",
+        "flag": "Two letters.",
+    }
+    assert form_schema(Ticket)["properties"]["age"] == {"type": "integer", "description": "In years."}
+
+
+def test_a_time_has_its_format() -> None:
+    fields = form_schema(Visit)["properties"]
+    assert fields["arrival"] == {"type": "string", "format": "date-time"}
+    assert fields["leaving"]["format"] == "date-time"
+    assert fields["day"] == {"type": "string", "format": "date"}
+
+
+def test_a_list_of_an_enum_is_a_list_of_choices() -> None:
+    assert form_schema(Visit)["properties"]["seats"] == {
+        "type": "array",
+        "items": {"type": "string", "enum": ["aisle", "window"]},
+    }
+
+
+def test_what_fits_a_form_becomes_its_class() -> None:
+    content = {"berth": "C7", "arrival": "2026-07-28T10:00:00Z", "day": "2026-07-28", "seats": ["aisle"], "length": 9}
+    assert SchemaValidator(form_schema(Visit)).faults(content) is None
+    visit = ElicitAnswer("accept", content).content_as(Visit)
+    assert visit is not None
+    assert (visit.arrival, visit.seats) == (datetime(2026, 7, 28, 10, tzinfo=UTC), [Seat.AISLE])
+    assert (visit.leaving, visit.length, visit.crew, visit.meal) == (None, 9.0, None, None)
 
 
 def test_a_dict_is_kept_as_it_is() -> None:

@@ -181,6 +181,23 @@ def test_an_unknown_annotation_is_refused_by_name() -> None:
         Signature.of(handler)
 
 
+def test_a_whole_number_is_an_integer_however_it_is_written() -> None:
+    async def handler(
+        count: int, sizes: list[int], point: Point, limit: int | None, share: float, where: Path, flag: bool = False
+    ) -> None: ...
+
+    arguments = {"count": 3.0, "sizes": [1.0, 2], "point": {"x": 4.0}, "limit": 5.0, "share": 6.0, "where": "/etc"}
+    bound = Signature.of(handler).bind(arguments)
+    assert (bound["count"], bound["sizes"], bound["point"], bound["limit"]) == (3, [1, 2], Point(4), 5)
+    assert {type(bound["count"]), *map(type, bound["sizes"]), type(bound["limit"])} == {int}
+    assert type(bound["share"]) is float
+    assert arguments["count"] == 3.0
+    assert type(arguments["count"]) is float, "what came is left as it is"
+    for wrong in ({"count": 3.5}, {"count": True}, {"flag": 1.0}, {"count": "3"}):
+        with pytest.raises(BadArguments, match=next(iter(wrong))):
+            Signature.of(handler).bind({**arguments, **wrong})
+
+
 def test_text_is_read_as_numbers_where_that_is_asked_for() -> None:
     async def prompt(count: int, exact: bool = False) -> None: ...
 

@@ -169,6 +169,13 @@ def test_an_integer_is_a_number_and_stays_an_integer() -> None:
     assert type(structure({"priority": 1}, Annotations).priority) is int
 
 
+def test_a_number_without_a_fraction_is_an_integer() -> None:
+    params = structure({"messages": [], "maxTokens": 5.0}, CreateMessageParams)
+    assert (params.max_tokens, type(params.max_tokens)) == (5, int)
+    with pytest.raises(ValueError, match="expected an integer"):
+        structure({"messages": [], "maxTokens": 5.5}, CreateMessageParams)
+
+
 def test_null_counts_as_absent_where_a_member_is_optional() -> None:
     assert structure({"cursor": None}, PageParams) == PageParams()
 

@@ -10,14 +10,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
-import msgspec
 import trio
 
 from ..jsonrpc.errors import INVALID_REQUEST, CodedError
 from ..jsonrpc.messages import RequestId
 from ..runtime.cancellation import Cancellation
 from ..runtime.logs import RequestLog
-from ..spec.converters import structure
 from ..spec.fields import JSONObject
 from ..spec.revisions import LATEST_MODERN, Revision
 from ..spec.roots import Root
@@ -27,6 +25,7 @@ from .auth import Auth
 from .elicit_answer import ElicitAnswer
 from .options import SamplingOptions
 from .silent_log import SilentLog
+from .typed import typed, typed_text
 
 __all__ = ["RequestContext"]
 
@@ -185,16 +184,20 @@ class RequestContext:
         return key in self.input_responses
 
     def input_response_as(self, kind: type[T], key: str) -> T:
-        """The answer to ``key`` as a ``kind``, `ElicitResult` for example; an empty object stands for an absent
-        one. Raises `ValueError` when it does not fit."""
-        return structure(self.input_responses.get(key, {}), kind)
+        """Return the answer to ``key`` as a ``kind``, `ElicitResult` for example, or a class of the handler's own: of
+        attrs, a dataclass, TypedDict, NamedTuple or msgspec Struct.
+
+        An empty object stands for an absent answer. JSON types are never coerced. Raises `ValueError` when it does not
+        fit.
+        """
+        return typed(self.input_responses.get(key, {}), kind)
 
     def request_state_as(self, kind: type[T]) -> T:
-        """`request_state`, a JSON text, as a ``kind``; ``kind()`` when it is empty. Raises `ValueError` when it is
-        no JSON or does not fit."""
-        if not self.request_state:
-            return kind()
-        return structure(msgspec.json.decode(self.request_state), kind)
+        """Return `request_state`, a JSON text, as a ``kind``, see `input_response_as`; ``kind()`` when it is empty.
+
+        Raises `ValueError` when it is no JSON or does not fit, and when it is empty and ``kind`` needs more than that.
+        """
+        return typed_text(self.request_state, kind)
 
     # Asking the client
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final, Literal, TypeVar
 
 import attrs
-import msgspec
 
 from ..spec.capabilities import ClientCapabilities
 from ..spec.fields import JSONObject
+from ..spec.plain_classes import convert, optional_fields
 from ..spec.revisions import Revision
 
 __all__ = ["COMPLETE", "ElicitAnswer", "tells_completion"]
@@ -26,11 +26,15 @@ class ElicitAnswer:
     content: JSONObject | None = None
 
     def content_as(self, kind: type[T]) -> T | None:
-        """The accepted form as a ``kind``; `None` when it was not accepted. Raises `ValueError` when the
-        content does not fit."""
+        """Return the accepted form as a ``kind``; `None` when it was not accepted.
+
+        Fields that the user left out and that may be `None` are `None`. Raises `ValueError` when the content does
+        not fit.
+        """
         if self.action != "accept":
             return None
-        return msgspec.convert(self.content or {}, kind, strict=True)
+        content = self.content or {}
+        return convert({**dict.fromkeys(optional_fields(kind)), **content}, kind)
 
 
 def tells_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:

@@ -14,6 +14,7 @@ import attrs
 import msgspec
 
 from ..spec.fields import JSONObject
+from ..spec.plain_classes import with_whole_numbers
 from .context import RequestContext
 from .kinds import check_keys, needs_options
 from .notes import check_notes
@@ -90,13 +91,18 @@ class Signature:
         """``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
         from strings. Raises `BadArguments`."""
         try:
-            if strict and not self._needs_options:  # each option adds to what converting takes
-                bound = msgspec.convert(arguments, self._model)
-            else:
-                bound = msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=_decode_foreign)
+            bound = self._convert(arguments, strict)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
-            raise BadArguments(str(error)) from None
+            whole = with_whole_numbers(arguments, self._model)
+            if whole is arguments:
+                raise BadArguments(str(error)) from None
+            return self.bind(whole, strict=strict)
         return msgspec.structs.asdict(bound)
+
+    def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
+        if strict and not self._needs_options:  # each option adds to what converting takes
+            return msgspec.convert(arguments, self._model)
+        return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=_decode_foreign)
 
 
 def _check_no_generator(name: str, function: Callable[..., Any]) -> None:

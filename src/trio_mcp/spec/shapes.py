@@ -10,7 +10,7 @@ import attrs
 from .content import ToolResultContent, ToolUseContent
 from .elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, first_form
 from .revisions import Revision
-from .sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from .sampling import CreateMessageResult, SamplingMessage
 from .tools import CallToolResult, Tool
 
 __all__ = ["SHAPES", "Make", "NotExpressible"]
@@ -68,18 +68,6 @@ def _message_content(make: Make, revision: Revision) -> Make:
     return unstructure_message
 
 
-def _sampling(make: Make, revision: Revision) -> Make:
-    if revision.name >= ToolUseContent.SINCE:
-        return make
-
-    def unstructure_params(params: CreateMessageParams) -> dict[str, Any]:
-        if params.tools is not None or params.tool_choice is not None:
-            raise NotExpressible(f"a model cannot be given tools in revision {revision}")
-        return make(params)
-
-    return unstructure_params
-
-
 def _with_extras(make: Make, revision: Revision) -> Make:
     inner = _message_content(make, revision)
 
@@ -135,7 +123,6 @@ SHAPES: dict[Any, Callable[[Make, Revision], Make]] = {
     CallToolResult: _call_result,
     ToolResultContent: _call_result,
     SamplingMessage: _message_content,
-    CreateMessageParams: _sampling,
     CreateMessageResult: _with_extras,
     ElicitFormParams: _elicit_form,
     ElicitURLParams: _elicit_url,

@@ -18,6 +18,7 @@ from .content import BlobResourceContents, ResourceContents, TextResourceContent
 from .elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits
 from .fields import is_said, wire_name
 from .log_levels import LogLevel, log_level_rank
+from .plain_classes import convert, is_plain_class
 from .revisions import Revision
 from .sampling import CreateMessageResult
 
@@ -37,6 +38,7 @@ def structurer(converter: cattrs.Converter, revision: Revision | None = None) ->
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is Literal, _one_of)
     converter.register_structure_hook_factory(_is_tagged_union, _tagged_union_factory(converter))
     converter.register_structure_hook_factory(attrs.has, _class_factory(converter, revision))
+    converter.register_structure_hook_func(is_plain_class, convert)
     converter.register_structure_hook(ElicitFormParams | ElicitURLParams, _elicit_params(converter))
     converter.register_structure_hook(ResourceContents, _resource_contents(converter))
     return converter
@@ -47,6 +49,8 @@ def _exactly(kind: type, words: str) -> Callable[[Any, Any], Any]:
         # bool is an int to Python, not to JSON; an integer is a number to both.
         if type(value) is kind or (kind is float and type(value) is int):
             return value
+        if kind is int and type(value) is float and value.is_integer():  # 2020-12 validation, 6.1.1: 3.0 is one
+            return int(value)
         raise TypeError(f"expected {words}")
 
     return check

@@ -1,0 +1,63 @@
+"""3.0 is an integer to JSON Schema, so it is one to tools, forms and messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from trio_mcp import RequestContext, Server
+
+from .memory_peer import LATEST_LEGACY, REVISIONS, connected
+
+
+@dataclass
+class Line:
+    amounts: list[int]
+    crew: int | None = None
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_an_argument_without_a_fraction_is_handed_over_as_an_int(
+    autojump_clock: MockClock, revision: str
+) -> None:
+    server, seen = Server("s"), list[Any]()
+
+    @server.tool
+    async def add(count: int, line: Line) -> str:
+        seen.append((count, line.amounts, line.crew))
+        return repr(count)
+
+    async with connected(server, revision) as peer:
+        arguments = {"count": 3.0, "line": {"amounts": [1.0, 2], "crew": 4.0}}
+        assert await peer.text("add", arguments) == "3"
+        assert repr(seen) == "[(3, [1, 2], 4)]"
+        for wrong in ({"count": 3.5}, {"count": True}, {"line": {"amounts": [0.5]}}):
+            message = peer.call_message("add", {**arguments, **wrong})
+            await peer.send(message)
+            reply = await peer.reply(message["id"])
+            assert "error" in reply or reply["result"]["isError"]
+
+
+async def test_a_filled_form_may_write_an_integer_with_a_point(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def book(ctx: RequestContext) -> str:
+        form = (await ctx.elicit("how many?", Crew)).content_as(Crew)
+        return repr(form)
+
+    async with connected(server, LATEST_LEGACY, {"elicitation": {}}) as peer:
+        call = await peer.start("book")
+        question = await peer.question("elicitation/create")
+        assert question["params"]["requestedSchema"]["required"] == ["size"]
+        await peer.answer(question, {"action": "accept", "content": {"size": 7.0}})
+        assert (await peer.reply(call))["result"]["content"][0]["text"] == "Crew(size=7, pets=None)"
+
+
+@dataclass
+class Crew:
+    size: int
+    pets: int | None

@@ -1,0 +1,125 @@
+"""MR-06, MR-07: typed accessors are as strict for every class, and raise `ValueError` only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypedDict
+
+import attrs
+import msgspec
+import pytest
+
+from trio_mcp import ElicitAnswer, ElicitResult
+from trio_mcp.testing import RecordingContext
+
+
+@attrs.define
+class OfAttrs:
+    price: int
+    note: str = "none"
+
+
+@dataclass
+class OfData:
+    price: int
+    note: str = "none"
+
+
+class OfTyping(TypedDict):
+    price: int
+
+
+class Named(NamedTuple):
+    price: int
+    note: str = "none"
+
+
+class OfMsgspec(msgspec.Struct):
+    price: int
+    note: str = "none"
+
+
+@attrs.define
+class Holding:
+    bill: OfData
+
+
+OBJECTS: list[Any] = [OfAttrs, OfData, OfTyping, OfMsgspec]
+KINDS: list[Any] = [*OBJECTS, Named, Holding, list[OfData], OfData | None, dict[str, OfTyping]]
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.parametrize("number", ["3", "3.0"])
+def test_a_class_is_made_of_what_fits(kind: Any, number: str) -> None:
+    text = f'{{"price": {number}, "more": null}}'
+    for made in (
+        RecordingContext(request_state=text).request_state_as(kind),
+        RecordingContext(input_responses={"q": msgspec.json.decode(text)}).input_response_as(kind, "q"),
+        ElicitAnswer("accept", {"price": msgspec.json.decode(number)}).content_as(kind),
+    ):
+        price = made["price"] if isinstance(made, dict) else made.price
+        assert (price, type(price)) == (3, int)
+
+
+def test_a_named_tuple_travels_as_an_array() -> None:
+    assert RecordingContext(request_state='[3.0, "x"]').request_state_as(Named) == Named(3, "x")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"price": "3"}',
+        '{"price": 3.5}',
+        '{"price": true}',
+        '{"price": null}',
+        '{"note": "x"}',
+        '["3"]',
+        "[true]",
+        "[[3]]",
+        '{"bill": [3]}',
+        '{"bill": {"price": "3"}}',
+        '"text"',
+        "7",
+        "{",
+        "\ud800",
+        "[" * 100_000,
+    ],
+    ids=range(15),
+)
+def test_what_does_not_fit_is_a_value_error(kind: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        RecordingContext(request_state=text).request_state_as(kind)
+
+
+@pytest.mark.parametrize("kind", [*OBJECTS, Named])
+def test_nothing_is_a_value_error_where_something_is_required(kind: Any) -> None:
+    with pytest.raises(ValueError, match=r"price|missing|default|array"):
+        RecordingContext().request_state_as(kind)
+    with pytest.raises(ValueError, match=r"price|missing|default|array"):
+        RecordingContext().input_response_as(kind, "q")
+    with pytest.raises(ValueError, match=r"price|missing|default|array"):
+        ElicitAnswer("accept", {}).content_as(kind)
+
+
+def test_nothing_is_the_default_elsewhere() -> None:
+    assert RecordingContext().request_state_as(list[int]) == []
+    assert RecordingContext().request_state_as(dict) == {}
+
+
+def test_classes_of_the_specification_are_read_by_the_names_of_the_wire() -> None:
+    answer = {"action": "accept", "content": {"n": 3.0}, "_meta": {"a": 1}}
+    ctx = RecordingContext(input_responses={"q": answer})
+    assert ctx.input_response_as(ElicitResult, "q") == ElicitResult("accept", {"n": 3.0}, {"a": 1})
+
+
+def test_a_field_that_was_left_out_and_may_be_none_is_none() -> None:
+    @dataclass
+    class Form:
+        name: str
+        age: int | None
+        mode: Literal["a", None]
+
+    Form.__annotations__ = {"name": str, "age": int | None, "mode": Literal["a", None]}
+    answer = ElicitAnswer("accept", {"name": "Ada"})
+    assert answer.content_as(Form) == Form("Ada", None, None)
