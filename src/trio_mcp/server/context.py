@@ -249,7 +249,11 @@ class RequestContext:
     async def elicit_url(
         self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
     ) -> ElicitAnswer:
-        """Send the client's user to an absolute http or https ``url``. As `elicit`, with ``elicitation.url``."""
+        """Send the client's user to an absolute http or https ``url``. As `elicit`, with ``elicitation.url``.
+
+        A URL or an id with control characters, an id without text, and a message with control characters other than
+        line breaks and tabs are `CodedError` (-32602).
+        """
         raise self.no_channel()
 
     async def elicit_raw(self, params: JSONObject) -> JSONObject:

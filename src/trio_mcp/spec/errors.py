@@ -111,7 +111,10 @@ class NoWayBack(CodedError):
 
 
 class MethodUnavailable(CodedError):
-    """We wanted to send what the revision of this connection does not have. Nothing was sent."""
+    """We wanted to send what the revision of this connection does not have. Nothing was sent.
+
+    Where a handler lets it pass, its own request is answered -32603: the method of that one is there.
+    """
 
     def __init__(self, method: str, revision: Revision) -> None:
         super().__init__(METHOD_NOT_FOUND, f"{method} cannot be sent in revision {revision}")
