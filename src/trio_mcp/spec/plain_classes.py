@@ -86,6 +86,18 @@ def _whole(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() else value
 
 
+def _whole_items(items: list[Any]) -> list[Any]:
+    """Return what `_whole` makes of a list of numbers, much faster; other lists are wrong, and stay as they are."""
+    types = set(map(type, items))
+    if float not in types or not types <= {int, float}:
+        return items
+    try:
+        whole = list(map(int, items))
+    except (OverflowError, ValueError):  # infinities and NaN
+        return items
+    return whole if whole == items else items
+
+
 def _fix(info: Any, known: dict[int, _Fix]) -> _Fix | None:
     """Return what to do where the type is ``info``, `None` for nothing.
 
@@ -131,10 +143,12 @@ def _items(fix: _Fix | None) -> _Fix | None:
         return None
 
     def fix_items(value: Any) -> Any:
+        if type(value) is not list:
+            return value
         items = cast("list[Any]", value)
-        if type(value) is not list or all(fix(item) is item for item in items):
-            return items
-        return [fix(item) for item in items]
+        if fix is _whole:
+            return _whole_items(items)
+        return items if all(fix(item) is item for item in items) else [fix(item) for item in items]
 
     return fix_items
 
