@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -32,10 +33,11 @@ class FakeScope:
 class Floor:
     """An `InFlight` and who was started."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, load: Load | None = None, *, alone: bool = False, **limits: Any) -> None:
         self.started: list[FakeScope] = []
-        self.load = Load()
-        self.in_flight: Any = InFlight(Limits(**limits), self.started.append, self.load)  # type: ignore[arg-type]
+        self.load = load or Load()
+        start: Any = self.started.append
+        self.in_flight: Any = InFlight(Limits(**limits), start, self.load, alone=alone)
 
     def admit(self, count: int, size: int = 1) -> list[FakeScope]:
         scopes = [FakeScope(FakeRequest(size)) for _ in range(count)]
@@ -202,12 +204,61 @@ def test_streams_have_a_bound_of_their_own() -> None:
     assert floor.load.listening == 2
 
 
-def test_streams_count_towards_the_bounds_of_the_whole_server() -> None:
-    floor = Floor(max_server_requests=2, max_inbound_bytes=100)
+def test_streams_count_apart_from_requests_for_the_whole_server_too() -> None:
+    floor = Floor(max_server_requests=1, max_server_streams=4, max_inbound_bytes=100)
     assert floor.in_flight.admit(stream(60))
     assert not floor.in_flight.admit(stream(60))
-    assert floor.in_flight.admit(stream(40))
+    assert floor.in_flight.admit(stream(30))
+    assert not floor.in_flight.admit(stream(1)), "the other half is for others"
+    floor.admit(1)
     assert not floor.in_flight.admit(FakeScope())
+
+
+def test_a_connection_gets_no_more_than_it_leaves_for_others() -> None:
+    greedy, other, third = floors(3, max_server_requests=12, max_server_streams=12, max_server_bytes=1200)
+    for make in (FakeScope, stream):
+        assert took(greedy, make) == 6
+        assert took(other, make) == 3
+        assert took(third, make) == 2
+        assert took(greedy, make) == 0
+    assert greedy.load.in_flight == greedy.load.listening == 11
+
+
+def test_what_it_took_while_it_was_alone_comes_back_to_others() -> None:
+    greedy, other = floors(2, max_server_requests=12)
+    taken = greedy.admit(6)
+    assert took(other, FakeScope) == 3
+    for scope in taken[:3]:
+        greedy.in_flight.ended(scope)
+    assert took(greedy, FakeScope) == 2
+    assert took(other, FakeScope) == 1
+
+
+def test_one_that_is_alone_gets_all() -> None:
+    (floor,) = floors(1, alone=True, max_server_requests=3, max_server_streams=3, max_server_bytes=6)
+    assert took(floor, FakeScope) == took(floor, stream) == 3
+
+
+def test_the_bytes_of_one_connection_leave_others_as_many() -> None:
+    greedy, other = floors(2, max_server_bytes=100)
+    greedy.admit(1, size=60)  # the first is taken in any case
+    assert not greedy.in_flight.admit(FakeScope(FakeRequest(1)))
+    other.admit(1, size=20)
+    assert not other.in_flight.admit(FakeScope(FakeRequest(1)))
+
+
+def floors(count: int, *, alone: bool = False, **limits: Any) -> list[Floor]:
+    """So many connections of one server."""
+    load = Load()
+    return [Floor(load, alone=alone, **limits) for _ in range(count)]
+
+
+def took(floor: Floor, make: Callable[[], FakeScope]) -> int:
+    """How many are taken until one is refused."""
+    count = 0
+    while floor.in_flight.admit(make()):
+        count += 1
+    return count
 
 
 async def test_the_end_of_the_streams_can_be_waited_for_alone() -> None:

@@ -11,6 +11,7 @@ from ..state.requests import InboundRequest
 from .limits import Limits
 from .load import Load
 from .request_scope import RequestScope
+from .shares import leaves_enough
 
 __all__ = ["InFlight"]
 
@@ -20,17 +21,22 @@ class InFlight:
 
     ``start`` is called for each request whose turn has come. A request gives its slot back when it has ended,
     or when it overran its cleanup grace, whichever comes first. Streams take no slot: they only wait, for as long
-    as their client likes, and would keep others from running. They have a bound of their own.
+    as their client likes, and would keep others from running. They have bounds of their own. Of what is bounded for the
+    whole server, the connection gets no more than it leaves for others (`leaves_enough`), unless it is ``alone``.
     """
 
-    def __init__(self, limits: Limits, start: Callable[[RequestScope], None], load: Load) -> None:
+    def __init__(
+        self, limits: Limits, start: Callable[[RequestScope], None], load: Load, *, alone: bool = False
+    ) -> None:
         self._limits = limits
+        self._alone = alone
         self._load = load
         self._start = start
         self._scopes: dict[object, RequestScope] = {}
         self._waiting: deque[RequestScope] = deque()
         self._slots = 0
         self._streams = 0
+        self._parked = 0
         self._bytes = 0
         self._idlers = trio.lowlevel.ParkingLot()
         self._awaited = 0
@@ -49,32 +55,45 @@ class InFlight:
         limits = self._limits
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
-        return self._is_within(size, kept, 0 if parked else 1)
-
-    def _is_within(self, size: int, kept: int, more: int) -> bool:
-        limits, others = self._limits, self._bytes - kept
-        if others and others + size > limits.max_inbound_bytes:
+        if not parked and not self._leaves_enough(
+            self._slots + len(self._waiting) + self._parked, self._load.free_requests(limits)
+        ):
             return False
-        return self._load.has_room(size, limits, kept, more)
+        return self._has_bytes(size, kept)
+
+    def _has_bytes(self, size: int, kept: int) -> bool:
+        limits, mine, all_others = self._limits, self._bytes - kept, self._load.inbound_bytes - kept
+        if mine and mine + size > limits.max_inbound_bytes:
+            return False
+        return not all_others or self._leaves_enough(mine, limits.max_server_bytes - all_others, size)
+
+    def _leaves_enough(self, held: int, free: int, more: int = 1) -> bool:
+        return more <= free if self._alone else leaves_enough(held, free, more)
 
     def admit(self, scope: RequestScope) -> bool:
         """Start it, or let it wait for its turn. False when a bound is reached: it never runs then."""
         request = scope.request
         if request.method.streams:
-            return self._is_within(request.size, 0, 1) and self._admit_stream(scope)
+            return self._has_bytes(request.size, 0) and self._admit_stream(scope)
         if not self.has_room(request.size, scope.size):
             return False
-        self._keep(scope, request)
+        self._take(scope)
+        return True
+
+    def _take(self, scope: RequestScope) -> None:
+        self._keep(scope, scope.request)
         if self._slots < self._limits.max_in_flight:
             self._take_slot(scope)
             self._start(scope)
         else:
             self._waiting.append(scope)
             self._load.queued += 1
-        return True
 
     def _admit_stream(self, scope: RequestScope) -> bool:
-        if self._streams >= self._limits.max_subscriptions:
+        limits = self._limits
+        if self._streams >= limits.max_subscriptions or not self._leaves_enough(
+            self._streams, self._load.free_streams(limits)
+        ):
             return False
         self._streams += 1
         self._load.listening += 1
@@ -116,9 +135,20 @@ class InFlight:
         self._scopes[scope.request] = scope
         self._take_slot(scope)
 
-    def leave(self, scope: RequestScope) -> None:
+    def park(self, scope: RequestScope) -> None:
         """It was answered, but its handler waits for more. What it was called with still counts."""
         self._remove(scope)
+        self._parked += 1
+        self._load.parked += 1
+
+    def unpark(self) -> None:
+        """One that was parked is no more: `come_back` or `clean_up` follows, if anything."""
+        self._parked -= 1
+        self._load.parked -= 1
+
+    def come_back(self, scope: RequestScope) -> None:
+        """Start the next round of one that was parked, for which there is room, or let it wait for its turn."""
+        self._take(scope)
 
     def release_slot(self, scope: RequestScope) -> None:
         """Let the next one run, though ``scope`` has not ended. Idempotent."""

@@ -51,7 +51,7 @@ class Inbound:
         self._handler = handler
         self._replies = replies
         self._tracer = tracer
-        self._in_flight = InFlight(wiring.limits, self._start, wiring.load)
+        self._in_flight = InFlight(wiring.limits, self._start, wiring.load, alone=wiring.peer.alone)
         self._beginning = deque[RequestScope]()
         """What was given a task and has not begun, oldest first."""
         self.parking = Parking(wiring, replies, self._in_flight, self._cancel)

@@ -30,7 +30,12 @@ def _seconds(default: float) -> Any:
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What one connection may take. Counts and bytes are per connection unless said, times are in seconds."""
+    """What one connection may take. Counts and bytes are per connection unless said, times are in seconds.
+
+    Of what is bounded for the whole server, a connection gets no more than it leaves for others: half of it where
+    nobody else wants any, a third where two want all they can get, and all over stdio, where there is no other. So no
+    client can use up what the next one needs. Whose calls wait for threads get them in turns.
+    """
 
     max_in_flight: int = _bound(1000)
     """Requests of the peer whose handlers run at the same time. A handler that asks its peer keeps its place while
@@ -62,8 +67,11 @@ class Limits:
     """Connections to one server at the same time, over sockets. One more is turned away; WebSocket clients are
     told so with HTTP status 503."""
     max_server_requests: int = _bound(20_000)
-    """Requests running or waiting, and streams, on all connections of a server together. Those beyond are answered with
+    """Requests running, waiting or parked on all connections of a server together. Those beyond are answered with
     error -31000, unexecuted."""
+    max_server_streams: int = _bound(20_000)
+    """Streams of ``subscriptions/listen`` on all connections of a server together. Beyond it as
+    ``max_server_requests``."""
     max_server_bytes: int = _bound(512 * 1024 * 1024)
     """Bytes of all those requests, in memory. Beyond it as ``max_inbound_bytes``."""
     worker_threads: int = _bound(40)

@@ -35,7 +35,7 @@ class Statistics:
 
 @attrs.define(eq=False)
 class Load:
-    """The counts behind `Statistics`, kept by every connection, and the bounds that hold for all together."""
+    """The counts behind `Statistics`, kept by every connection, and what the bounds for all together leave free."""
 
     connections: int = 0
     in_flight: int = 0
@@ -48,13 +48,13 @@ class Load:
     overrun: int = 0
     dropped_logs: int = 0
 
-    def has_room(self, size: int, limits: Limits, kept: int, more: int) -> bool:
-        """Whether ``more`` requests, and ``size`` bytes in the place of ``kept`` ones, are within the bounds of the
-        whole server."""
-        if self.in_flight + self.queued + self.listening + self.parked + more > limits.max_server_requests:
-            return False
-        others = self.inbound_bytes - kept
-        return not others or others + size <= limits.max_server_bytes
+    def free_requests(self, limits: Limits) -> int:
+        """Return how many more requests the whole server may take, streams apart."""
+        return limits.max_server_requests - self.in_flight - self.queued - self.parked
+
+    def free_streams(self, limits: Limits) -> int:
+        """Return how many more streams it may have open."""
+        return limits.max_server_streams - self.listening
 
     def statistics(self) -> Statistics:
         """As they are now."""

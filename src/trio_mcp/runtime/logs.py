@@ -69,7 +69,7 @@ class RequestLog:
         self._outbox = scope.outbox
 
     # The methods below hand its coroutine on: one that only awaited it would be made, entered and left per message.
-    async def _log(self, head: bytes, rank: int, data: Any, logger: str | None) -> None:
+    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         self._count += 1
         if self._count == _LOOK_EVERY:
             await self._let_others_run()
@@ -78,7 +78,7 @@ class RequestLog:
         scope = self._scope
         if rank < scope.minimum_log_rank or scope.finished:
             return
-        line = _line(head, data, logger)
+        line = _line(_HEADS.get(level) or _head(level), data, logger)
         outbox = self._outbox
         if outbox.size >= outbox.high_water:
             await outbox.room()
@@ -110,39 +110,39 @@ class RequestLog:
         """A level by its name. One that RFC 5424 does not know passes every minimum, but not a client that
         asked for no logs at all."""
         rank = log_level_rank(level)
-        await self._log(_HEADS.get(level) or _head(level), rank if rank >= 0 else _ALWAYS, data, logger)
+        await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
     def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """For finding faults."""
-        return self._log(_HEADS["debug"], 0, data, logger)
+        return self._log("debug", 0, data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """What is going on."""
-        return self._log(_HEADS["info"], 1, data, logger)
+        return self._log("info", 1, data, logger)
 
     def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Normal, but worth a look."""
-        return self._log(_HEADS["notice"], 2, data, logger)
+        return self._log("notice", 2, data, logger)
 
     def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Something may be wrong."""
-        return self._log(_HEADS["warning"], 3, data, logger)
+        return self._log("warning", 3, data, logger)
 
     def error(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Something went wrong."""
-        return self._log(_HEADS["error"], 4, data, logger)
+        return self._log("error", 4, data, logger)
 
     def critical(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """A part of the system failed."""
-        return self._log(_HEADS["critical"], 5, data, logger)
+        return self._log("critical", 5, data, logger)
 
     def alert(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """Somebody must act at once."""
-        return self._log(_HEADS["alert"], 6, data, logger)
+        return self._log("alert", 6, data, logger)
 
     def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
         """The system is unusable."""
-        return self._log(_HEADS["emergency"], 7, data, logger)
+        return self._log("emergency", 7, data, logger)
 
 
 def _line(head: bytes, data: Any, logger: str | None) -> bytes:

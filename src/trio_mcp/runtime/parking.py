@@ -85,10 +85,9 @@ class Parking:
         scope.park()
         wiring.state.park(request)
         wiring.outbox.put(line, scope)
-        self._in_flight.leave(scope)
+        self._in_flight.park(scope)
         self._places[handle] = _Place(scope, trio.current_time() + wiring.limits.retry_timeout)
         self._handles[request] = handle
-        wiring.load.parked += 1
         if len(self._places) > wiring.limits.max_parked:
             self._expire(next(iter(self)), "too many handlers wait for answers")
         self.task.wake(self._run)
@@ -110,7 +109,7 @@ class Parking:
         assert scope.rounds is not None, "what is parked has asked"
         scope.rounds.bring(retry.responses)
         scope.bind(request)
-        self._in_flight.admit(scope)
+        self._in_flight.come_back(scope)
         return scope
 
     def forget(self, scope: RequestScope) -> None:
@@ -118,7 +117,7 @@ class Parking:
         handle = self._handles.pop(scope.request, None)
         if handle is not None:
             del self._places[handle]
-            self._wiring.load.parked -= 1
+            self._in_flight.unpark()
 
     def let_go(self) -> None:
         """The connection is over, and nobody is parked any more."""

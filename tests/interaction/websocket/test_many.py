@@ -14,7 +14,7 @@ from tests.interaction.websocket.servers import watched_server
 from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp import Change, Limits, PeerError, Statistics, open_websocket, serve_websocket
+from trio_mcp import Change, Limits, Statistics, open_websocket, serve_websocket
 
 served = partial(serving, serve_websocket)
 
@@ -114,24 +114,22 @@ async def test_the_server_counts_over_all_connections() -> None:
     assert server.statistics() == counted(connections=0, in_flight=0, queued=0, cancelled=4)
 
 
-async def test_the_bound_of_the_whole_server_is_shared() -> None:
-    watched = watched_server(Limits(max_server_requests=2))
+async def test_the_bound_of_the_whole_server_is_shared_and_hits_who_takes_too_much() -> None:
+    watched = watched_server(Limits(max_server_requests=3))
     with trio.fail_after(PATIENCE):
         async with served(watched.server, port=0) as listeners:
             port = port_of(listeners)
             async with connected(port) as busy:
                 await busy.open_legacy()
-                for id in (1, 2):
+                for id in (1, 2, 3):
                     await busy.ask(id, "tools/call", {"name": "hang"})
-                await busy.ask(3, "ping")
-                await busy.reply(3)
+                assert "Too busy" in (await busy.reply(3))["error"]["message"]
                 async with open_websocket(f"ws://127.0.0.1:{port}/mcp") as client:
-                    with pytest.raises(PeerError, match="Too busy"):
-                        await client.call_tool("echo", {"text": "hi"})
+                    assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
                     await busy.notify("notifications/cancelled", {"requestId": 1})
                     await busy.ask(4, "ping")
                     await busy.reply(4)
-                    assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+                    assert await echoed(busy, "hi") == "hi"
 
 
 async def test_the_bytes_of_all_requests_of_the_server_are_bounded_together() -> None:

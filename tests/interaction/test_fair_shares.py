@@ -1,0 +1,81 @@
+"""What is bounded for a whole server is shared by its clients: none can take what the next one needs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from tests.server.listening import Peer, noted
+from trio.testing import MockClock
+
+from trio_mcp import Limits
+from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE
+from trio_mcp.server.connection import ServerConnection
+from trio_mcp.transports.memory import memory_channel_pair
+
+from .conversation import MODERN
+
+Connect = Callable[[], Awaitable[Peer]]
+
+
+@asynccontextmanager
+async def shared(*, alone: bool = False, **limits: Any) -> AsyncIterator[Connect]:
+    """A server, to which clients connect."""
+    server = noted()
+    server.limits = Limits(**limits)
+    async with server.running() as running, trio.open_nursery() as nursery:
+
+        async def connect() -> Peer:
+            ours, theirs = memory_channel_pair()
+            connection = ServerConnection(running, theirs, THE_ONLY_ONE if alone else NOBODY_KNOWN)
+            await nursery.start(connection.run)
+            peer = Peer(connection, ours)
+            await peer.open(MODERN)
+            return peer
+
+        yield connect
+        nursery.cancel_scope.cancel()
+
+
+async def all_it_gets(peer: Peer, method: str, params: dict[str, Any]) -> int:
+    """How many of many requests that do not end by themselves are taken."""
+    for _ in range(50):
+        await peer.send(peer.message(method, params))
+    refused = [message for message in await peer.everything() if "error" in message]
+    assert {message["error"]["code"] for message in refused} <= {-31000}
+    return 50 - len(refused)
+
+
+async def hang(peer: Peer) -> int:
+    return await all_it_gets(peer, "tools/call", {"name": "hang", "arguments": {}})
+
+
+async def listen(peer: Peer) -> int:
+    return await all_it_gets(peer, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+
+
+async def test_idle_streams_of_many_clients_leave_the_next_one_calls_and_streams(autojump_clock: MockClock) -> None:
+    async with shared(max_server_requests=10, max_server_streams=64) as connect:
+        took = [await listen(await connect()) for _ in range(5)]
+        assert took == [32, 16, 8, 4, 2]
+        peer = await connect()
+        assert await peer.text("echo", {"text": "hi"}) == "hi"
+        await peer.listen("one more", toolsListChanged=True)
+
+
+async def test_calls_of_one_client_leave_the_next_ones_theirs(autojump_clock: MockClock) -> None:
+    async with shared(max_server_requests=16) as connect:
+        greedy = await connect()
+        assert await hang(greedy) == 8
+        assert await hang(await connect()) == 4
+        assert await hang(greedy) == 0
+        peer = await connect()
+        assert await peer.text("echo", {"text": "hi"}) == "hi"
+
+
+async def test_the_only_client_of_a_server_gets_all(autojump_clock: MockClock) -> None:
+    async with shared(alone=True, max_server_requests=16, max_server_streams=16) as connect:
+        peer = await connect()
+        assert (await hang(peer), await listen(peer)) == (16, 16)
