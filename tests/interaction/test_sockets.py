@@ -19,7 +19,8 @@ import pytest
 import trio
 from tests.interaction.websocket.raw_peer import call, initialize, port_of, serving
 from tests.interaction.websocket.servers import watched_server
-from tests.patience import PATIENCE
+from tests.patience import LONG, PATIENCE
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, Client, ConnectionLost, Limits, open_tcp, open_unix, serve_tcp, serve_unix
 from trio_mcp.transports.sockets import keep_alive, unix_listener
@@ -108,6 +109,38 @@ async def test_one_tcp_connection_too_many_is_closed() -> None:
                     async with open_tcp("127.0.0.1", port):
                         pytest.fail("there is room for one")
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b'{"jsonrpc": "2.0", "id"', b"\n \r\n\n"], ids=["nothing", "half", "blank lines"]
+)
+async def test_who_does_not_say_a_whole_message_in_time_makes_room_for_others(
+    said: bytes, jump_clock: MockClock
+) -> None:
+    limits = Limits(max_connections=1, handshake_timeout=LONG)
+    with trio.fail_after(LONG + PATIENCE):
+        async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:
+            port = port_of(listeners)
+            async with await trio.open_tcp_stream("127.0.0.1", port) as silent:
+                await silent.send_all(said)
+                await wait_all_tasks_blocked(0.01)  # it has been accepted
+                jump_clock.jump(LONG)
+                with contextlib.suppress(trio.BrokenResourceError):
+                    assert await silent.receive_some() == b""
+            async with open_tcp("127.0.0.1", port) as client:
+                assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
+async def test_who_has_said_something_in_time_may_be_silent_then(jump_clock: MockClock) -> None:
+    limits = Limits(handshake_timeout=LONG)
+    with trio.fail_after(5 * LONG + PATIENCE):
+        async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:
+            stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
+            async with stream:
+                for line in (f"\n{initialize()}\n", f"{call(1, 'ping')}\n"):
+                    await stream.send_all(line.encode())
+                    assert await stream.receive_some()
+                    jump_clock.jump(2 * LONG)
 
 
 KEEP_ALIVE = [

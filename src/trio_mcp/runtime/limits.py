@@ -90,7 +90,8 @@ class Limits:
     shutdown_grace: float = _seconds(1.0)
     """How long, at most, it may before its thread is abandoned when the server or the connection ends."""
     handshake_timeout: float = _seconds(10.0)
-    """How long a client may take to ask for a WebSocket. Then its connection is closed."""
+    """How long a client may take to ask for a WebSocket, and over TCP or a Unix socket until its first message has
+    come. Then its connection is closed."""
     ping_interval: float = _bound(20.0)
     """How long a WebSocket peer may be silent before it is sent a ping, and one over TCP before the system asks
     whether its machine is still there. ``math.inf``: for ever."""

@@ -69,7 +69,9 @@ async def serve_unix(
 class _LineGreeting:
     async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival:
         keep_alive(stream, limits.ping_interval, limits.ping_timeout)
-        return Arrival(SocketLineChannel(stream, limits.max_message_bytes), NOBODY_KNOWN)
+        channel = SocketLineChannel(stream, limits.max_message_bytes)
+        await channel.until_first()  # who says nothing, or half of it, takes a connection from others
+        return Arrival(channel, NOBODY_KNOWN)
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Close: there is nothing that every client would understand."""

@@ -71,6 +71,15 @@ class LineChannel(MessageChannel):
                 raise trio.EndOfChannel
             await self._fill()
 
+    async def until_first(self) -> None:
+        """Wait until the first message is there for `receive`, or what `receive` raises in its place. Before anything
+        was received, by the task that is to receive."""
+        while not (self._ended or any(line and not line.isspace() for line in self._lines)):
+            if len(self._unfinished) > self._max:
+                return
+            self._lines.clear()  # blank ones mean nothing
+            await self._fill()
+
     def _message(self, line: bytes | bytearray) -> bytes | bytearray | None:
         """What ``line`` says, `None` for nothing."""
         if self._first:
