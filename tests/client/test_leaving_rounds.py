@@ -34,6 +34,7 @@ from trio_mcp import (
     PeerError,
     fail_after_silence,
 )
+from trio_mcp.runtime.places import PlaceState
 
 
 class Thinking:
@@ -323,7 +324,7 @@ async def test_plain_def_handlers_run_in_the_threads_of_the_connection() -> None
     busy: list[int] = []
 
     def count(_: object) -> dict[str, Any]:
-        busy.append(client.duplex.wiring.workers.running.borrowed_tokens)
+        busy.append(client.duplex.wiring.workers.workers.free(PlaceState.RUNNING))
         return {}
 
     async def script(peer: RoundsPeer) -> None:
@@ -332,7 +333,7 @@ async def test_plain_def_handlers_run_in_the_threads_of_the_connection() -> None
 
     async with asking(script, elicitation=count, limits=Limits(worker_threads=1)) as (client, _):
         await client.call_tool("any")
-    assert busy == [1, 1, 1]
+    assert busy == [0, 0, 0]
 
 
 async def test_an_answer_that_no_json_can_carry_ends_the_call(autojump_clock: object) -> None:
