@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from trio_mcp import PeerError, Server, open_memory
+from trio_mcp import CallToolResult, NotSerializable, PeerError, Server, open_memory
 
 
 async def test_a_listing_with_a_wrong_value_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -31,3 +31,86 @@ async def test_an_opening_with_a_wrong_value_is_answered_too() -> None:
             async with open_memory(server, era="legacy"):
                 pass
         await other.ping()
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def deep_server() -> Server:
+    """Whatever it is asked for is nested as deep as the caller says."""
+    server = Server("deep")
+
+    @server.tool
+    async def untyped(levels: int):  # type: ignore[no-untyped-def]
+        return nested(levels)
+
+    @server.tool
+    async def typed(levels: int) -> list[Any]:
+        return nested(levels)
+
+    @server.tool(output_schema={"type": "object"}, validate_output=True)
+    async def validated(levels: int) -> CallToolResult:
+        return CallToolResult(structured_content={"a": nested(levels)})
+
+    @server.tool(output_schema={"type": "object"})
+    async def unchecked(levels: int) -> CallToolResult:
+        return CallToolResult(structured_content={"a": nested(levels)})
+
+    @server.tool
+    async def echo(value: Any) -> str:
+        return "fine"
+
+    @server.resource("deep://{levels}")
+    async def resource(levels: int):  # type: ignore[no-untyped-def]
+        return nested(levels)
+
+    return server
+
+
+@pytest.mark.parametrize("levels", [300, 3000, 100_000])
+@pytest.mark.parametrize("tool", ["untyped", "typed", "unchecked"])
+async def test_a_result_that_is_nested_too_deep_is_an_error_without_a_traceback(
+    tool: str, levels: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_memory(deep_server()) as client:
+        failed = await client.call_tool(tool, {"levels": levels})
+        assert not (await client.call_tool(tool, {"levels": 100})).is_error
+    assert failed.is_error
+    assert failed.text == f"internal error in tool {tool}: the result cannot be sent as JSON"
+    assert "Traceback" not in caplog.text
+    assert "RecursionError" not in caplog.text
+
+
+@pytest.mark.parametrize("levels", [300, 3000, 100_000])
+async def test_a_result_that_is_nested_too_deep_fits_no_output_schema(
+    levels: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_memory(deep_server()) as client:
+        with pytest.raises(PeerError, match="does not fit its output schema: there are more than 256 levels"):
+            await client.call_tool("validated", {"levels": levels})
+        assert not (await client.call_tool("validated", {"levels": 100})).is_error
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("levels", [300, 3000, 100_000])
+async def test_a_resource_that_is_nested_too_deep_is_an_error_without_a_traceback(
+    levels: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_memory(deep_server()) as client:
+        with pytest.raises(PeerError) as caught:
+            await client.read_resource(f"deep://{levels}")
+    assert caught.value.code == -32603
+    assert "cannot be sent" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("levels", [300, 3000, 100_000])
+async def test_arguments_that_are_nested_too_deep_are_the_callers_error(levels: int) -> None:
+    async with open_memory(deep_server()) as client:
+        with pytest.raises(NotSerializable, match="256 levels"):
+            await client.call_tool("echo", {"value": nested(levels)})
+        assert (await client.call_tool("echo", {"value": nested(100)})).text == "fine"

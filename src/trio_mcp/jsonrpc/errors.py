@@ -15,6 +15,7 @@ __all__ = [
     "NotSerializable",
     "PeerError",
     "ProtocolViolation",
+    "UnsendableResult",
 ]
 
 PARSE_ERROR: Final = -32700
@@ -64,3 +65,8 @@ class ProtocolViolation(MCPError):
 
 class NotSerializable(MCPError, ValueError):
     """A value that JSON cannot carry: NaN, an infinity, a lone surrogate, a foreign object, a cycle."""
+
+
+class UnsendableResult(NotSerializable):
+    """The result of a handler that JSON cannot carry. Its log record has no traceback, which would show none of the
+    author's code."""

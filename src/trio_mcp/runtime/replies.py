@@ -8,7 +8,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..jsonrpc.codec import frame_error, frame_result
-from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
+from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable, UnsendableResult
 from ..jsonrpc.messages import ErrorResponse
 from ..spec.content import TextContent
 from ..spec.converters import NotExpressible, unstructure
@@ -83,6 +83,8 @@ class Replies:
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):
             return self.error(request, single)
+        if isinstance(single, UnsendableResult):
+            return self._unsendable(request, single, "the result cannot be sent as JSON")
         if isinstance(single, ToolError) and request.method.tells_failures:
             return self._failed(request, str(single))
         logger.error("%s (request %.100r) failed", request.method.name, request.id, exc_info=failure)

@@ -9,6 +9,8 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
+from ..jsonrpc.errors import NotSerializable
+from ..jsonrpc.extent import MOST_LEVELS
 from ..spec.content import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from ..spec.converters import unstructure
 from ..spec.revisions import LATEST_MODERN
@@ -26,9 +28,12 @@ def to_plain(value: Any) -> Any:
 
     All fields of a dataclass are in it, those that no argument of its constructor sets, too. Content blocks inside of
     data are as the specification writes them. Raises `TypeError` for what has no JSON form, and for a `CallToolResult`
-    inside of data, since it is a result of its own.
+    inside of data, since it is a result of its own; `NotSerializable` for what is nested too deep.
     """
-    return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=_encode_foreign)
+    try:
+        return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=_encode_foreign)
+    except RecursionError:
+        raise NotSerializable(f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting") from None
 
 
 def _spelled_out(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import attrs
 
 from ..jsonrpc.codec import encode_value
-from ..jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError, MCPError, NotSerializable, UnsendableResult
 from ..runtime.request_scope import RequestScope
 from ..spec.content import Annotations, BlobResourceContents, ResourceContents, TextResourceContents
 from ..spec.fields import JSONObject
@@ -143,7 +143,10 @@ class Resources:
             return attrs.evolve(value, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
         mime_type = entry.resource.mime_type if isinstance(entry, RegisteredResource) else entry.template.mime_type
         parts = cast("list[Any]", value) if _is_parts(value) else [value]
-        contents = [_contents(uri, part, mime_type) for part in parts]
+        try:
+            contents = [_contents(uri, part, mime_type) for part in parts]
+        except NotSerializable as error:
+            raise UnsendableResult(str(error)) from None
         return ReadResourceResult(contents, entry.hints.ttl_ms, entry.hints.scope)
 
     @staticmethod

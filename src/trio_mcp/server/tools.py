@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, NotSerializable, UnsendableResult
 from ..runtime.request_scope import RequestScope
 from ..spec.errors import CapabilityMissing
 from ..spec.fields import JSONObject
@@ -165,7 +165,10 @@ class Tools:
         raise ToolError(f"{entry.tool.name} took longer than its limit of {entry.timeout:g} seconds")
 
     def _result(self, entry: RegisteredTool, value: Any) -> CallToolResult:
-        result = value if isinstance(value, CallToolResult) else entry.to_result(value)
+        try:
+            result = value if isinstance(value, CallToolResult) else entry.to_result(value)
+        except NotSerializable as error:
+            raise UnsendableResult(str(error)) from None
         if entry.tool.output_schema is not None and not result.is_error:
             self._check_output(entry, result)
         return result
