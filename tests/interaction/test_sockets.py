@@ -77,6 +77,45 @@ async def test_a_web_page_cannot_talk_to_the_port_through_a_form(address: str) -
     assert not watched.started.is_set()
 
 
+FOREIGN = [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # the hello of TLS, in whose names a page may put what it likes
+    b"SSH-2.0-OpenSSH_9.7",
+    b"{bad",
+    b"[",
+    b'"text"',
+]
+
+
+@pytest.mark.parametrize("first", FOREIGN, ids=["tls", "ssh", "broken", "half an array", "a scalar"])
+async def test_a_peer_whose_first_line_is_no_json_message_is_cut_off(
+    first: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched = watched_server()
+    caplog.set_level("INFO", "trio_mcp")
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_tcp, watched.server, port=0) as listeners:
+            stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
+            async with stream:
+                body = f"{initialize()}\n{call(1, 'tools/call', {'name': 'hang'})}\n"
+                await stream.send_all(first + b"\n" + body.encode())
+                assert b"".join([data async for data in stream]) == b""
+    assert not watched.started.is_set()
+    assert "another protocol" in caplog.text
+
+
+@pytest.mark.parametrize("before", [b"", b"\n \r\n", b"\xef\xbb\xbf", b"  "], ids=["nothing", "blank", "BOM", "spaces"])
+async def test_a_first_line_that_is_a_message_is_read_and_a_broken_one_after_it_is_answered(before: bytes) -> None:
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_tcp, watched_server().server, port=0) as listeners:
+            stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
+            async with stream:
+                await stream.send_all(before + f"{initialize()}\n{{bad\n".encode())
+                await stream.send_eof()
+                answers = b"".join([data async for data in stream])
+    assert b'"protocolVersion"' in answers
+    assert b"-32700" in answers
+
+
 async def test_a_signal_ends_a_tcp_server_when_its_work_is_done() -> None:
     watched = watched_server()
     with trio.fail_after(PATIENCE):

@@ -65,7 +65,9 @@ def object_typed(text: str) -> JSONObject:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise BadArgument(f"--json is no JSON: {error}") from None
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise BadArgument("--json is nested too deep") from None
+    except ValueError as error:
         raise BadArgument(f"--json: {error}") from None
     if not isinstance(value, dict):
         raise BadArgument("--json wants an object, like '{\"files\": 3}'")

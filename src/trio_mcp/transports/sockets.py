@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import math
 import os
 import re
@@ -16,14 +17,18 @@ from typing import Final
 
 import trio
 
+from ..jsonrpc.codec import decode
+from ..jsonrpc.errors import PARSE_ERROR
+from ..jsonrpc.messages import Unreadable
 from ..runtime.channel import ConnectionLost, UnreadableFrame
 from .lines import LineChannel
 
 __all__ = ["SocketLineChannel", "keep_alive", "unix_listener"]
 
-_HTTP: Final = re.compile(rb"[A-Z]{3,20} \S+ HTTP/\d")
-_TOO_LONG_HTTP: Final = re.compile(rb"[A-Z]{3,20} ")
-"""All that is known of a request whose address is longer than a message may be. No message begins like this."""
+logger = logging.getLogger("trio_mcp")
+
+_MESSAGE: Final = re.compile(rb"\s*+[{\[]")
+"""How one begins, and the head of one that is too long."""
 _LINGER: Final = 0.5
 _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
@@ -36,25 +41,30 @@ _LOCK_WAIT: Final = 0.01
 class SocketLineChannel(LineChannel):
     """Lines over a socket.
 
-    A line that begins an HTTP request ends the connection: a web page can make a browser send one to any port of
-    this machine, and what follows it in the body would be taken for messages.
+    A first line that is no JSON ends the connection: a web page can make a browser speak HTTP or TLS to any port of
+    this machine, and what follows in a body, or inside of the hello, would be taken for messages.
     """
 
     def __init__(self, stream: trio.abc.Stream, max_message_bytes: int) -> None:
         super().__init__(stream, max_message_bytes)
         self._socket = stream
         self._closed = False
+        self._greeted = False
+        """A message has come."""
 
     async def receive(self) -> bytes | bytearray:
         """See `MessageChannel.receive`."""
         try:
             line = await super().receive()
         except UnreadableFrame as error:
-            if _TOO_LONG_HTTP.match(error.head):
-                raise _speaks_http() from None
+            if not self._greeted and not _MESSAGE.match(error.head):
+                raise _speaks_otherwise() from None
+            self._greeted = True
             raise
-        if _HTTP.match(line):
-            raise _speaks_http()
+        if not self._greeted:
+            if not _MESSAGE.match(line) or _is_no_json(line):
+                raise _speaks_otherwise()
+            self._greeted = True
         return line
 
     async def aclose(self) -> None:
@@ -77,8 +87,15 @@ class SocketLineChannel(LineChannel):
             await trio.aclose_forcefully(stream)
 
 
-def _speaks_http() -> ConnectionLost:
-    return ConnectionLost("the peer speaks HTTP; this is a stream of lines")
+def _is_no_json(line: bytes | bytearray) -> bool:
+    message = decode(line)
+    return isinstance(message, Unreadable) and message.reply is not None and message.reply.code == PARSE_ERROR
+
+
+def _speaks_otherwise() -> ConnectionLost:
+    error = ConnectionLost("the peer speaks another protocol: what it sent first is no JSON message on a line")
+    logger.info("a connection ends: %s", error.reason)
+    return error
 
 
 def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None:
