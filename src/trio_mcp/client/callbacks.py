@@ -55,32 +55,32 @@ class Callbacks:
             self.relay.told(event)
         if change is not None:
             self.seen(change)
-        elif event.method.name == _COMPLETE and not self.urls.completed(event.params):
-            return False
-        return self._callback(event, change) is not None
+            return self._told_of(change) is not None
+        name, settings = event.method.name, self._settings
+        if name == "notifications/message":
+            return settings.on_log is not None
+        return name == _COMPLETE and self.urls.completed(event.params) and settings.on_elicitation_complete is not None
 
-    def _callback(self, event: NotificationReceived, change: Change | None) -> Any:
+    def _told_of(self, change: Change) -> Callable[[Any], Any] | None:
         settings = self._settings
-        if change is not None:
-            return settings.on_resource_updated if change.kind == "resource" else settings.on_list_changed
-        match event.method.name:
-            case "notifications/message":
-                return settings.on_log
-            case name:
-                return settings.on_elicitation_complete if name == _COMPLETE else None
+        return settings.on_resource_updated if change.kind == "resource" else settings.on_list_changed
 
     async def notified(self, event: NotificationReceived) -> None:
         """Call the callback. See `RequestHandler.notified`."""
+        callback: Callable[[Any], Any] | None
         change = change_in(event)
         if change is not None:
+            callback = self._told_of(change)
             value: Any = change.kind if change.uri is None else change.uri
         elif event.method.name == _COMPLETE:
-            value = event.params["elicitationId"]
+            callback, value = self._settings.on_elicitation_complete, event.params["elicitationId"]
         else:
+            callback = self._settings.on_log
             try:
                 value = structure(event.params, LogParams)
             except ValueError:
                 return  # a notification with bad parameters is passed over: nobody could answer it
-        pending = self._callback(event, change)(value)
+        assert callback is not None, "it was there when this was wanted, and stays"
+        pending = callback(value)
         if inspect.isawaitable(pending):
             await pending
