@@ -42,7 +42,7 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
     """
     if isinstance(asked, InputRequest):
         encode_value(asked.params)
-        params: Any = structure_params(asked.params, METHODS[asked.method].params)
+        params: Any = structure_params(asked.params, METHODS[asked.method].params, revision)
         if asked.method != "roots/list":  # which has no parameters of its own
             said(params, revision)
         return asked
