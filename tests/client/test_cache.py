@@ -245,7 +245,7 @@ def test_impossible_bounds_are_refused(bounds: dict[str, Any]) -> None:
 
 def test_an_answer_nested_too_deep_for_the_stack_that_is_left_is_asked_for_again() -> None:
     partition, deep = ResponseCache().partition(), list[Any]()
-    for _ in range(400):
+    for _ in range(250):
         deep = [deep]
     keep(partition, TOOLS, {**told("a"), "deep": deep})
 

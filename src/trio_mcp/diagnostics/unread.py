@@ -1,12 +1,14 @@
-"""Output that nobody reads, at the end of the process."""
+"""Output that nobody reads, when a server on standard input and output has ended and the process is to end."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 
 __all__ = ["let_go_of_unread_output", "takes_more"]
@@ -20,17 +22,21 @@ def takes_more(descriptor: int) -> bool:
 
 
 def let_go_of_unread_output() -> None:
-    """Throw away what is still written to a standard output or error that takes no more.
+    """Throw away what is still written to a standard output or error that takes no more, from now on.
 
-    For the end of the process, when nobody will ever read it. A thread that stands in such a write holds the locks of
-    its stream and of its log handler, and the interpreter, which flushes both at its end, would wait for it for ever.
-    Must be called in the main thread.
+    For a process that is to end, and whose output nobody will ever read. A thread that stands in such a write holds the
+    locks of its stream and of its log handler, and the interpreter, which flushes both when a script and when the
+    process ends, would wait for it for ever. Does nothing outside of the main thread.
     """
     full = [descriptor for descriptor in (1, 2) if not takes_more(descriptor)]
-    if not full:
-        return
+    if full and threading.current_thread() is threading.main_thread():
+        _throw_away(full)
+
+
+def _throw_away(descriptors: Sequence[int]) -> None:
+    """Have what is written to ``descriptors`` go nowhere, what threads stand in included. For the main thread."""
     null = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in full:
+    for descriptor in descriptors:
         os.dup2(null, descriptor)
     os.close(null)
     # What has begun goes on in the pipe until a signal interrupts it; then Python writes the rest to where the
@@ -39,9 +45,14 @@ def let_go_of_unread_output() -> None:
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.ident is not None:
             signal.pthread_kill(thread.ident, signal.SIGURG)
+    atexit.unregister(_end_printing)
+    atexit.register(_end_printing)
+
+
+def _end_printing() -> None:
+    """Close standard output, at the end of the process. This waits for who prints, and a thread that goes on to print
+    fails then. Later the interpreter would give up waiting, and abort."""
     if sys.__stdout__ is not None:
-        # This waits for who prints, and a thread that goes on to print fails then. At its own end the interpreter would
-        # give up waiting, and abort.
         with suppress(OSError, ValueError):
             sys.__stdout__.close()
 

@@ -6,6 +6,7 @@ import logging
 from contextlib import ExitStack
 
 from ..diagnostics.log import written_in_a_thread
+from ..diagnostics.unread import let_go_of_unread_output
 from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
 from ..runtime.under_trio import check_served_under_trio
@@ -29,13 +30,17 @@ async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signa
     ``handle_signals=False``. ``stateless``: see `Server.running`.
 
     Meanwhile nothing else of this process can touch the wire: ``print`` writes to standard error, and
-    standard input is empty. Raises `OSError` when one of the two is not open.
+    standard input is empty. If nobody reads standard error when it returns, what is written there from then on goes
+    nowhere, so that the process can end. Raises `OSError` when one of the two is not open.
     """
     check_served_under_trio("serve_stdio")
     quieten_collector()
-    async with written_in_a_thread():
-        with own_stdio(server.limits.max_message_bytes) as channel:
-            await _serve(server, channel, stateless=stateless, handle_signals=handle_signals)
+    try:
+        async with written_in_a_thread():
+            with own_stdio(server.limits.max_message_bytes) as channel:
+                await _serve(server, channel, stateless=stateless, handle_signals=handle_signals)
+    finally:
+        let_go_of_unread_output()
 
 
 async def _serve(server: Servable, channel: MessageChannel, *, stateless: bool, handle_signals: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
 import io
 import os
@@ -10,7 +9,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from ..diagnostics.unread import let_go_of_unread_output, takes_more
+from ..diagnostics.unread import takes_more
 from .descriptors import DescriptorStream
 from .lines import LineChannel
 
@@ -43,7 +42,6 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
         else:
             # A thread may stand in a print, and would go on with the rest of it where the descriptor leads then.
             os.dup2(null, 1)
-            atexit.register(let_go_of_unread_output)
         for fd in (saved_input, saved_output, null):
             os.close(fd)
         stream.close()
