@@ -139,7 +139,7 @@ async def test_where_nobody_can_be_asked_the_server_is_told_so():
     ended = await run([*CALL, DESK, "order"])
     assert (ended.status, ended.stdout) == (4, "")
     assert "the server answered with an error" in ended.stderr
-    assert "'elicitation'" in ended.stderr
+    assert "'elicitation.form'" in ended.stderr
 
 
 async def test_pages_that_must_be_visited_first_are_shown():

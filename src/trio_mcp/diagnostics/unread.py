@@ -28,7 +28,9 @@ def let_go_of_unread_output() -> None:
     locks of its stream and of its log handler, and the interpreter, which flushes both when a script and when the
     process ends, would wait for it for ever. Does nothing outside of the main thread.
     """
-    full = [descriptor for descriptor in (1, 2) if not takes_more(descriptor)]
+    # The descriptor of a stream that was closed when Python started may have been given to somebody else since.
+    ours = [descriptor for descriptor, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is not None]
+    full = [descriptor for descriptor in ours if not takes_more(descriptor)]
     if full and threading.current_thread() is threading.main_thread():
         _throw_away(full)
 

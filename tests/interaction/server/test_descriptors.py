@@ -241,7 +241,7 @@ def test_server_without_standard_error_keeps_stray_output_off_the_wire(tmp_path:
     command = ["sh", "-c", f"exec {sys.executable} {FIXTURE} 2>&-"]
     with serving(tmp_path, command=command, revision=LATEST_LEGACY) as client:
         assert client.text(client.call("dirty")) == "read b'' and ''"
-        client.error(client.call("fail", {"kind": "value_error"}))
+        assert client.result(client.call("fail", {"kind": "value_error"}))["isError"] is True
         assert client.echo("on") == "on"
         assert client.finish() == 0
 
