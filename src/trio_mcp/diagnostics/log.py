@@ -18,6 +18,7 @@ import trio
 
 from .shares import Share, Shares
 from .texts import bound
+from .unread import let_go_of_unread_output
 from .writer import Writer, hand_over
 
 __all__ = ["Output", "WrittenInAThread", "share_of_a_peer", "writer", "written_in_a_thread"]
@@ -64,8 +65,9 @@ def share_of_a_peer() -> Generator[None]:
 async def written_in_a_thread() -> AsyncGenerator[None]:
     """Have the log written in a thread meanwhile: a process that serves must not wait for whoever reads it.
 
-    At the end it waits for what is not yet written, for half a second at most; the thread goes on with the rest. Any
-    number of these may be nested, or run beside each other.
+    At the end it waits for what is not yet written, for half a second at most; the thread goes on with the rest. If it
+    could not, since nobody reads standard error, what is written there goes nowhere from then on: a script could not
+    even end before all that is read. Any number of these may be nested, or run beside each other.
     """
     shares = _shares_here()
     if not writer.serving:
@@ -81,7 +83,9 @@ async def written_in_a_thread() -> AsyncGenerator[None]:
                 del logging.getLogger(name).callHandlers
         if not writer.wait_until_written(0):
             with trio.CancelScope(shield=True):  # the wait has its own deadline
-                await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH)
+                is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH)
+            if not is_read and not writer.serving:
+                let_go_of_unread_output()
         writer.wake()
 
 
