@@ -78,7 +78,7 @@ async def test_a_client_that_wants_all_threads_leaves_half_of_them_to_others(
             assert await other.text("echo", {"text": "hi"}) == "hi"
         await hold(other, 1)
         await this.until_held(4)
-        assert this.held[:3] == ids[:3], "the first of those that came have threads"
+        assert sorted(this.held[:3]) == ids[:3], "the first of those that came have threads"
         this.release.set()
         for number in ids:
             assert (await greedy.reply(number))["result"]["content"][0]["text"] == "let go"

@@ -111,7 +111,7 @@ async def test_nor_one_while_another_task_of_the_host_uses_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("does", ["uses it", "uses it in a task"])
-@pytest.mark.parametrize("pause", [0.0, 0.001, 0.02])
+@pytest.mark.parametrize("pause", [0.002, 0.02])
 async def test_nor_do_many_at_any_moment(tmp_path: Path, does: str, pause: float) -> None:
     host = Host(RawServer(tmp_path, STUBBORN), does, close_grace=0.2)
     await host.raw.has("ready")
