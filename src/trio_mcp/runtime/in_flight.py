@@ -29,7 +29,8 @@ class InFlight:
         self, limits: Limits, start: Callable[[RequestScope], None], load: Load, *, alone: bool = False
     ) -> None:
         self._limits = limits
-        self._alone = alone
+        self._shared = 0 if alone else 1
+        """Of what it holds, so many times as much is left for others."""
         self._load = load
         self._start = start
         self._scopes: dict[object, RequestScope] = {}
@@ -55,9 +56,8 @@ class InFlight:
         limits = self._limits
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
-        if not parked and not self._leaves_enough(
-            self._slots + len(self._waiting) + self._parked, self._load.free_requests(limits)
-        ):
+        held = self._slots + len(self._waiting) + self._parked
+        if not parked and not leaves_enough(held * self._shared, self._load.free_requests(limits)):
             return False
         return self._has_bytes(size, kept)
 
@@ -65,10 +65,7 @@ class InFlight:
         limits, mine, all_others = self._limits, self._bytes - kept, self._load.inbound_bytes - kept
         if mine and mine + size > limits.max_inbound_bytes:
             return False
-        return not all_others or self._leaves_enough(mine, limits.max_server_bytes - all_others, size)
-
-    def _leaves_enough(self, held: int, free: int, more: int = 1) -> bool:
-        return more <= free if self._alone else leaves_enough(held, free, more)
+        return not all_others or leaves_enough(mine * self._shared, limits.max_server_bytes - all_others, size)
 
     def admit(self, scope: RequestScope) -> bool:
         """Start it, or let it wait for its turn. False when a bound is reached: it never runs then."""
@@ -91,9 +88,8 @@ class InFlight:
 
     def _admit_stream(self, scope: RequestScope) -> bool:
         limits = self._limits
-        if self._streams >= limits.max_subscriptions or not self._leaves_enough(
-            self._streams, self._load.free_streams(limits)
-        ):
+        free = self._load.free_streams(limits)
+        if self._streams >= limits.max_subscriptions or not leaves_enough(self._streams * self._shared, free):
             return False
         self._streams += 1
         self._load.listening += 1

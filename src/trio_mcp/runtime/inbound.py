@@ -125,7 +125,8 @@ class Inbound:
         if scope.parked:
             scope.resume()
         else:
-            scope.request.unpack()
+            if scope.request.packed is not None:
+                scope.request.unpack()
             self._beginning.append(scope)
             self.nursery.start_soon(self._answer)
 

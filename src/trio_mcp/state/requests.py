@@ -58,19 +58,20 @@ class InboundRequest:
     """Its handler failed, and a result tells of that."""
     continuation: Continuation | None = None
     """`None` in the first round."""
-    _packed: bytes | None = attrs.field(default=None, init=False)
+    packed: bytes | None = attrs.field(default=None, init=False)
+    """Its parameters as text; `None` where they are there as objects."""
 
     def pack(self) -> None:
         """Keep the parameters as text, while it waits: as objects they take up to thirty times as much. Until `unpack`
         there are none."""
         if self.size > _WORTH_PACKING:
-            self._packed = pack_value(self.params)
+            self.packed = pack_value(self.params)
             self.params, self.meta = {}, {}
 
     def unpack(self) -> None:
         """Undo `pack`. Idempotent."""
-        if self._packed is not None:
-            self.params, self._packed = decode_value(self._packed), None
+        if self.packed is not None:
+            self.params, self.packed = decode_value(self.packed), None
             self.meta = self.params.get("_meta") or {}
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
