@@ -18,6 +18,7 @@ _SILENCE: Final = 5.0
 _ANSWER_WITHIN: Final = 5.0
 
 
+@trio.lowlevel.enable_ki_protection  # an interrupt is for the task that uses the client
 async def notice_exit(channel: ProcessChannel, client: Client) -> None:
     """Lose the connection when the child has exited and nobody speaks in its place.
 

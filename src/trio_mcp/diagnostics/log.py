@@ -81,7 +81,8 @@ async def written_in_a_thread() -> AsyncGenerator[None]:
         if not writer.serving:
             for name in _OTHERS:
                 del logging.getLogger(name).callHandlers
-        if not writer.wait_until_written(0):
+        is_read = writer.wait_until_written(0)
+        if not is_read:
             with trio.CancelScope(shield=True):  # the wait has its own deadline
                 is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH)
             if not is_read and not writer.serving:

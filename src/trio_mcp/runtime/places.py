@@ -187,11 +187,13 @@ class Place:
     It takes the limiter's place in `trio.to_thread.run_sync`.
     """
 
-    __slots__ = ("_share", "_state")
+    __slots__ = ("_share", "_state", "given_back")
 
     def __init__(self, share: WorkerShare) -> None:
         self._share = share
         self._state = PlaceState.OUTSIDE
+        self.given_back = trio.Event()
+        """Set when the thread has ended, and counts no more."""
 
     def _move(self, state: PlaceState) -> None:
         before, self._state = self._state, state
@@ -211,6 +213,7 @@ class Place:
         """Count a thread no more that has ended."""
         self._share.workers.forget(self)
         self._move(PlaceState.OUTSIDE)
+        self.given_back.set()
 
     def ask(self) -> None:
         """Let somebody else run while this one waits for an answer. Raises `CodedError` when too many do."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import sys
@@ -94,7 +93,7 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
 class _Work(Generic[T]):
     """One call in a thread."""
 
-    __slots__ = ("_call", "_ended", "_ends", "_given_up", "_ident", "_place", "_started", "nursery")
+    __slots__ = ("_call", "_ends", "_given_up", "_ident", "_place", "_started", "nursery")
 
     def __init__(self, call: Callable[[], T], place: Place, nursery: trio.Nursery) -> None:
         self._call = call
@@ -104,30 +103,28 @@ class _Work(Generic[T]):
         self._started = self._given_up = False
         self._ident: int | None = None
         """The thread's, while the call runs."""
-        self._ended = trio.Event()
         self._ends: list[outcome.Outcome[T]] = []
         """How the call ended. Not what `_body` returns or raises: the traceback of an exception knows the frames of the
         thread, and what they hold in their turn only the garbage collector could free."""
 
     async def run(self, graces: Graces) -> T:
         """Run it, as `run_in_worker` says."""
-        token = trio.lowlevel.current_trio_token()
         try:
-            await trio.to_thread.run_sync(self._body, token, limiter=cast("Any", self._place), abandon_on_cancel=True)
+            await trio.to_thread.run_sync(self._body, limiter=cast("Any", self._place), abandon_on_cancel=True)
         except trio.Cancelled:
             self._given_up = True
             self._ends.clear()
             if self._started:
                 with graces.grace():
-                    await self._ended.wait()
-                if not self._ended.is_set():
+                    await self._place.given_back.wait()
+                if not self._place.given_back.is_set():
                     told = "a thread that did not end within %g s of its cancel is abandoned: %s"
                     logger.warning(told, graces.seconds, self.describe())
                     self._place.abandon(self)
             raise
         return self._ends.pop().unwrap()
 
-    def _body(self, token: trio.lowlevel.TrioToken) -> None:
+    def _body(self) -> None:
         # Each side raises its own flag before it looks at the other's, so one of them always sees.
         self._started = True
         if self._given_up:
@@ -139,8 +136,6 @@ class _Work(Generic[T]):
                 self._ends.clear()
         finally:
             self._ident = None
-            with contextlib.suppress(trio.RunFinishedError):  # abandoned, and nobody is left to tell
-                token.run_sync_soon(self._ended.set)
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
         """Wait for ``call``, and let somebody else run meanwhile."""

@@ -108,6 +108,8 @@ class ProcessChannel(MessageChannel):
         """Close the child's input, which asks it to exit."""
         await self._stdin.aclose()
 
+    # An interrupt that came to this task would reach the one that ends the child only when that has ended.
+    @trio.lowlevel.enable_ki_protection
     async def drain_stderr(self) -> None:
         """Read the child's standard error to its end, so that it never blocks; keep its last lines."""
         stream = self._process.stderr
@@ -174,6 +176,7 @@ class ProcessChannel(MessageChannel):
         while self._signal_group(0) and not _all_exited(self._process.pid):  # noqa: ASYNC110 - there is no event
             await trio.sleep(0.01)
 
+    @trio.lowlevel.enable_ki_protection  # as `drain_stderr`
     async def discard_output(self) -> None:
         """Read the child's output to its end: one that still writes could not exit while that is full."""
         stdout = self._process.stdout
