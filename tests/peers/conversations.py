@@ -80,6 +80,11 @@ class Conversation:
         assert isinstance(content, TextContent)
         return content.text
 
+    async def has_heard(self, *changes: str) -> None:
+        """Wait until these were told: the answer of a call does not wait for them."""
+        while not set(changes) <= set(self.changes):  # noqa: ASYNC110 - callbacks are plain functions here
+            await trio.sleep(0.01)
+
     async def sample(self, params: CreateMessageParams) -> CreateMessageResult:
         self.samplings.append(params)
         (question,) = params.messages

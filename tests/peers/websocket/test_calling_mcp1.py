@@ -139,9 +139,10 @@ def test_log_messages_come_before_the_result(peer: Conversation) -> None:
     assert said == [("debug", "whispered", None), ("info", "aloud", "mouth"), ("error", "shouted", None)]
 
 
-def test_changes_are_told_before_the_call_that_made_them_returns(peer: Conversation) -> None:
+def test_changes_are_told_in_their_order(peer: Conversation) -> None:
     peer.changes.clear()
     assert peer.text("change") == "changed"
+    peer.run(peer.has_heard, "tools", "note://motto")
     assert peer.changes == ["tools", "note://motto"]
 
 
