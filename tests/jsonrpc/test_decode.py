@@ -274,6 +274,52 @@ def test_a_reply_of_another_json_rpc_is_not_answered(member: dict[str, Any]) -> 
     assert "jsonrpc" in reported(json.dumps({"jsonrpc": "1.0", "id": 1, **member}).encode())
 
 
+@pytest.mark.parametrize("result", [{}, {"content": []}, None])
+def test_a_result_beside_an_error_of_null_is_a_result(result: Any) -> None:
+    assert decode(line(id=1, result=result, error=None)) == Response(1, result)
+
+
+def test_an_error_beside_a_result_of_null_is_an_error() -> None:
+    assert decode(line(id=1, result=None, error={"code": -1, "message": "no"})) == ErrorResponse(1, -1, "no")
+
+
+def test_null_members_are_read_so_in_batches_too() -> None:
+    batch = decode(b"[" + line(id=1, result={}, error=None) + b"," + line(id=2, result={}, error={}) + b"]")
+    both = "a reply has a result or an error, and this one has both"
+    assert batch == Batch((Response(1, {}), Unreadable(both, None, 2, is_answer=True)))
+
+
+@pytest.mark.parametrize("member", ["result", "error"])
+def test_a_request_with_a_null_member_of_replies_is_refused_all_the_same(member: str) -> None:
+    assert owed(line(id=7, method="ping", **{member: None})).code == INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"result": {}, "error": {"code": 1, "message": ""}},
+        {"result": 0, "error": {"code": 1, "message": ""}},
+        {"error": None},
+        {"error": "no"},
+        {"error": {}},
+        {"result": {}, "jsonrpc": "1.0"},
+        {"error": {"code": 1, "message": ""}, "jsonrpc": None},
+    ],
+)
+@pytest.mark.parametrize("request_id", [1, "a"])
+def test_a_senseless_reply_settles_whom_it_names(request_id: int | str, members: dict[str, Any]) -> None:
+    unreadable = decode(line(**{"id": request_id, **members}))
+    assert isinstance(unreadable, Unreadable)
+    assert (unreadable.settles, unreadable.is_answer, unreadable.reply) == (request_id, True, None)
+
+
+@pytest.mark.parametrize("members", [{"id": None}, {}, {"id": 1.5}, {"id": True}])
+def test_a_senseless_reply_that_names_nobody_settles_nobody(members: dict[str, Any]) -> None:
+    unreadable = decode(line(result={}, error={"code": 1, "message": ""}, **members))
+    assert isinstance(unreadable, Unreadable)
+    assert (unreadable.settles, unreadable.is_answer) == (None, False)
+
+
 # Batches
 
 

@@ -125,20 +125,33 @@ def test_a_second_reply_settles_nothing(client: ConnectionState, call: OutboundR
 @pytest.mark.parametrize(
     "line",
     [
-        b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"both"}}',
         b'{"jsonrpc":"2.0","id":1}',
-        b'{"jsonrpc":"2.0","id":1,"error":{"code":"1","message":""}}',
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}',
         b'{"jsonrpc":"2.0","id":true,"result":{}}',
         b'{"jsonrpc":"2.0","id":1.0,"result":{}}',
-        b'{"jsonrpc":"1.0","id":1,"result":{}}',
     ],
 )
-def test_a_reply_that_makes_no_sense_leaves_the_waiter_waiting_for_the_true_one(
+def test_a_reply_that_names_nobody_leaves_the_waiter_waiting_for_the_true_one(
     client: ConnectionState, call: OutboundRequest, line: bytes
 ) -> None:
     client.receive(decode(line))
     assert client.receive(Response(call.id, {})) == ResultReceived(call, {})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"both"}}',
+        b'{"jsonrpc":"2.0","id":1,"error":{"code":"1","message":""}}',
+        b'{"jsonrpc":"1.0","id":1,"result":{}}',
+    ],
+)
+def test_a_reply_that_makes_no_sense_ends_the_wait_of_whom_it_names(
+    client: ConnectionState, call: OutboundRequest, line: bytes
+) -> None:
+    event = client.receive(decode(line))
+    assert isinstance(event, ReplyUnreadable)
+    assert (event.request, client.outbound) == (call, ())
 
 
 @pytest.mark.parametrize(

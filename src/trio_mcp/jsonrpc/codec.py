@@ -135,23 +135,33 @@ def _classify_reply(data: dict[str, Any]) -> Message | Unreadable:
         # peer's own calls, so the id stays unnamed.
         return _invalid("a message has a method, a result or an error")
     if data.get("jsonrpc") != "2.0":
-        return Unreadable('a reply whose member "jsonrpc" is not "2.0"', None)
+        return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', reply_id)
     if has_result and has_error:
-        return Unreadable("a reply with both result and error", None)
+        # JSON-RPC 2.0, section 5: never both. Many write the member that is not meant all the same, as null.
+        has_result = data["error"] is None
+        if not has_result and data["result"] is not None:
+            return _bad_reply("a reply has a result or an error, and this one has both", reply_id)
     if has_result:
         if not is_request_id(reply_id):
             return Unreadable("a result without a usable id", None)
         return Response(reply_id, data["result"])
     error = data["error"]
     if type(error) is not dict:
-        return Unreadable("a reply whose error is no object", None)
+        return _bad_reply("a reply whose error is no object", reply_id)
     body = cast("dict[str, Any]", error)
     code, message = body.get("code"), body.get("message")
     if type(code) is not int or type(message) is not str:
-        return Unreadable("an error without an integer code and a message", None)
+        return _bad_reply("an error without an integer code and a message", reply_id)
     if reply_id is not None and not is_request_id(reply_id):
         return Unreadable("an error without a usable id", None)
     return ErrorResponse(reply_id, code, message, body.get("data"))
+
+
+def _bad_reply(reason: str, reply_id: object) -> Unreadable:
+    """Whoever waits under ``reply_id`` gets no other answer, so it is settled; what names nobody is only reported."""
+    if is_request_id(reply_id):
+        return Unreadable(reason, None, reply_id, is_answer=True)
+    return Unreadable(reason, None)
 
 
 def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unreadable:

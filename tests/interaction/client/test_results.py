@@ -127,14 +127,9 @@ def _wrong_replies(call_id: int) -> list[str]:
         '{"jsonrpc":"2.0","id":null,"result":{}}',
         '{"jsonrpc":"2.0","result":{}}',
         '{"jsonrpc":"2.0","id":ID}',
-        '{"jsonrpc":"2.0","id":ID,"result":{},"error":{"code":1,"message":"m"}}',
         '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}',
         '{"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"}}',
         '{"jsonrpc":"2.0","id":999,"error":{"code":1,"message":"m"}}',
-        '{"jsonrpc":"2.0","id":ID,"error":"no object"}',
-        '{"jsonrpc":"2.0","id":ID,"error":{"message":"no code"}}',
-        '{"jsonrpc":"1.0","id":ID,"result":{}}',
-        '{"id":ID,"result":{}}',
         '[{"jsonrpc":"2.0","id":ID,"result":{}}]',
         "{bad",
         "42",
@@ -168,6 +163,55 @@ async def test_s2c_04_replies_that_make_no_sense_settle_nobody_and_the_true_one_
     assert settled_before == [False]
     assert results == ["true", "next"]
     assert not [message for message in peer.wire if "error" in message], "nothing of that is ever answered"
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ('"result":{"content":[]},"error":{"code":1,"message":"m"}', "a reply has a result or an error, .* has both"),
+        ('"error":"no object"', "a reply whose error is no object"),
+        ('"error":null', "a reply whose error is no object"),
+        ('"error":{"message":"no code"}', "an error without an integer code and a message"),
+        ('"result":{"content":[]},"jsonrpc":"1.0"', 'a reply whose member "jsonrpc" is not "2.0"'),
+    ],
+    ids=["both", "text", "null", "no-code", "version"],
+)
+async def test_s2c_04_a_reply_that_makes_no_sense_fails_the_call_that_it_names_and_no_other(
+    autojump_clock: object, reply: str, why: str, modern: bool
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await (peer.discovered() if modern else peer.handshake())
+        first = await peer.until("tools/call")
+        await peer.write(f'{{"jsonrpc":"2.0","id":{first["id"]},{reply}}}')
+        await peer.text(first, "late")
+        await peer.text(await peer.until("tools/call"), "next")
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        with (
+            trio.fail_after(60),
+            pytest.raises(ProtocolViolation, match=f"tools/call: the answer cannot be read: {why}"),
+        ):
+            await client.call_tool("first")
+        assert text_of(await client.call_tool("second")) == "next"
+    assert "notifications/cancelled" not in methods_in(peer.wire), "the server has answered"
+    assert [message for message in peer.wire if "error" in message] == []
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_null_member_beside_the_result_or_the_error_says_nothing(autojump_clock: object, modern: bool) -> None:
+    async def script(peer: RawPeer) -> None:
+        await (peer.discovered() if modern else peer.handshake())
+        first = await peer.until("tools/call")
+        await peer.send({"id": first["id"], "result": {"content": [{"type": "text", "text": "done"}]}, "error": None})
+        second = await peer.until("tools/call")
+        await peer.send({"id": second["id"], "result": None, "error": {"code": -7, "message": "no"}})
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        with trio.fail_after(60):
+            assert text_of(await client.call_tool("first")) == "done"
+            with pytest.raises(PeerError, match=r"no \(-7\)"):
+                await client.call_tool("second")
 
 
 @pytest.mark.parametrize("modern", [False, True])

@@ -99,16 +99,12 @@ def test_s2c_04_replies_that_make_no_sense_settle_nobody(start: Start) -> None:
             {"id": "4711", "error": error},
             {"id": str(question["id"]), "result": SAMPLED},
             {"id": float(question["id"]) + 0.5, "result": SAMPLED},
-            {"id": question["id"], "result": SAMPLED, "error": error},
             {"id": None, "error": error},
             {"id": None, "result": SAMPLED},
             {"error": error},
             {"result": SAMPLED},
-            {"id": question["id"], "error": "a text"},
-            {"id": question["id"], "error": {"code": "1", "message": 2}},
         ):
             client.send({"jsonrpc": "2.0", **reply})
-        client.send({"jsonrpc": "1.0", "id": question["id"], "result": SAMPLED})
         client.ping()
         assert len(client.messages) == before + 1, "no answer to an answer"
         client.send({"jsonrpc": "2.0", "id": question["id"]})  # could be a request as well, so it is refused
@@ -116,6 +112,34 @@ def test_s2c_04_replies_that_make_no_sense_settle_nobody(start: Start) -> None:
         assert client.echo("lives") == "lives"
         client.answer(question, SAMPLED)
         assert "fine" in answers(client, second)[0]
+        assert client.finish() == 0
+
+
+def test_s2c_04_a_reply_that_makes_no_sense_is_an_error_of_the_question_that_it_names(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
+        for nonsense in (
+            {"result": SAMPLED, "error": {"code": -1, "message": "no"}},
+            {"error": "a text"},
+            {"error": {"code": "1", "message": 2}},
+            {"jsonrpc": "1.0", "result": SAMPLED},
+        ):
+            call = client.call("ask", {"kind": "sampling"})
+            client.send({"jsonrpc": "2.0", "id": client.asked("sampling/createMessage")["id"], **nonsense})
+            (text,) = answers(client, call)
+            assert text.startswith("PeerError -32603" if client.is_bridged else "ProtocolViolation"), (nonsense, text)
+        assert client.finish() == 0
+
+
+def test_a_null_member_beside_the_result_or_the_error_says_nothing(start: Start) -> None:
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
+        call = client.call("ask", {"kind": "sampling"})
+        question = client.asked("sampling/createMessage")
+        client.send({"jsonrpc": "2.0", "id": question["id"], "result": SAMPLED, "error": None})
+        assert "fine" in answers(client, call)[0]
+        call = client.call("ask", {"kind": "sampling"})
+        question = client.asked("sampling/createMessage")
+        client.send({"jsonrpc": "2.0", "id": question["id"], "result": None, "error": {"code": -7, "message": "no"}})
+        assert answers(client, call)[0].startswith("PeerError -7")
         assert client.finish() == 0
 
 
