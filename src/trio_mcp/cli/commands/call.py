@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from .completing import TARGET, TOOL
-from .target_options import TargetCommand, connection_options, connection_typed, log_level_option
+from .errand_options import errand_options
+from .target_options import TargetCommand
+
+if TYPE_CHECKING:
+    from ..calling import Call
 
 __all__ = ["call"]
 
@@ -19,20 +22,8 @@ __all__ = ["call"]
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE goes on top of it.")
 @click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
-@log_level_option
-@connection_options
-def call(
-    target: str,
-    tool: str,
-    arguments: tuple[str, ...],
-    given: str | None,
-    raw: bool,
-    log_level: str,
-    config: Path | None,
-    era: Any,
-    timeout: float | None,
-    stderr: bool,
-) -> int:
+@errand_options
+def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) -> Call:
     """Call a tool of a server and print its result.
 
     TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last.
@@ -52,14 +43,8 @@ def call(
     connection, or no more; 4 when the server answers with an error; 5 when the time is over; 130 after Ctrl-C, 128 and
     its number after another signal.
     """
-    from ..arguments import BadArgument, object_typed
+    from ..arguments import object_typed
     from ..calling import Call
-    from ..errands import NotOffered, run_errand
-    from ..targets import NoTarget
 
-    try:
-        connection = connection_typed(target, config, era, timeout, log_level, stderr=stderr)
-        typed = None if given is None else object_typed(given)
-        return run_errand(connection, Call(tool=tool, pairs=arguments, given=typed, raw=raw))
-    except (NoTarget, NotOffered, BadArgument) as error:
-        raise click.UsageError(str(error)) from None
+    typed = None if given is None else object_typed(given)
+    return Call(tool=tool, pairs=arguments, given=typed, raw=raw)

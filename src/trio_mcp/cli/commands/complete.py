@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from .completing import REFERENCE, TARGET
-from .target_options import TargetCommand, connection_options, connection_typed, log_level_option
+from .errand_options import errand_options
+from .target_options import TargetCommand
+
+if TYPE_CHECKING:
+    from ..suggesting import Suggesting
 
 __all__ = ["complete"]
 
@@ -18,19 +21,8 @@ __all__ = ["complete"]
 @click.argument("name", metavar="NAME", type=REFERENCE)
 @click.argument("arguments", nargs=-1, metavar="ARGUMENT=BEGINNING [KEY=VALUE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print the suggestions and what is said of them as JSON.")
-@log_level_option
-@connection_options
-def complete(
-    target: str,
-    name: str,
-    arguments: tuple[str, ...],
-    as_json: bool,
-    log_level: str,
-    config: Path | None,
-    era: Any,
-    timeout: float | None,
-    stderr: bool,
-) -> int:
+@errand_options
+def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> Suggesting:
     """Ask a server what an argument may be, and print its suggestions, one a line.
 
     TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last. NAME is a prompt, or a
@@ -43,13 +35,6 @@ def complete(
 
     Log lines, Ctrl-C and the exit status are those of `trio-mcp call`.
     """
-    from ..arguments import BadArgument
-    from ..errands import NotOffered, run_errand
     from ..suggesting import Suggesting
-    from ..targets import NoTarget
 
-    try:
-        connection = connection_typed(target, config, era, timeout, log_level, stderr=stderr)
-        return run_errand(connection, Suggesting(name=name, pairs=arguments, as_json=as_json))
-    except (NoTarget, NotOffered, BadArgument) as error:
-        raise click.UsageError(str(error)) from None
+    return Suggesting(name=name, pairs=arguments, as_json=as_json)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from .completing import PROMPT, TARGET
-from .target_options import TargetCommand, connection_options, connection_typed, log_level_option
+from .errand_options import errand_options
+from .target_options import TargetCommand
+
+if TYPE_CHECKING:
+    from ..prompting import Prompting
 
 __all__ = ["prompt"]
 
@@ -18,19 +21,8 @@ __all__ = ["prompt"]
 @click.argument("name", metavar="PROMPT", type=PROMPT)
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
-@log_level_option
-@connection_options
-def prompt(
-    target: str,
-    name: str,
-    arguments: tuple[str, ...],
-    as_json: bool,
-    log_level: str,
-    config: Path | None,
-    era: Any,
-    timeout: float | None,
-    stderr: bool,
-) -> int:
+@errand_options
+def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> Prompting:
     """Fill in a prompt of a server and print its messages.
 
     TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last.
@@ -43,13 +35,6 @@ def prompt(
 
     Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
     """
-    from ..arguments import BadArgument
-    from ..errands import NotOffered, run_errand
     from ..prompting import Prompting
-    from ..targets import NoTarget
 
-    try:
-        connection = connection_typed(target, config, era, timeout, log_level, stderr=stderr)
-        return run_errand(connection, Prompting(prompt=name, pairs=arguments, as_json=as_json))
-    except (NoTarget, NotOffered, BadArgument) as error:
-        raise click.UsageError(str(error)) from None
+    return Prompting(prompt=name, pairs=arguments, as_json=as_json)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from .completing import TARGET, URI
-from .target_options import TargetCommand, connection_options, connection_typed, log_level_option
+from .errand_options import errand_options
+from .target_options import TargetCommand
+
+if TYPE_CHECKING:
+    from ..reading import Reading
 
 __all__ = ["read"]
 
@@ -17,18 +20,8 @@ __all__ = ["read"]
 @click.argument("target", type=TARGET)
 @click.argument("uri", type=URI)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
-@log_level_option
-@connection_options
-def read(
-    target: str,
-    uri: str,
-    as_json: bool,
-    log_level: str,
-    config: Path | None,
-    era: Any,
-    timeout: float | None,
-    stderr: bool,
-) -> int:
+@errand_options
+def read(uri: str, as_json: bool) -> Reading:
     """Read a resource of a server, to standard output.
 
     TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last.
@@ -43,12 +36,6 @@ def read(
 
     Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
     """
-    from ..errands import run_errand
     from ..reading import Reading
-    from ..targets import NoTarget
 
-    try:
-        connection = connection_typed(target, config, era, timeout, log_level, stderr=stderr)
-    except NoTarget as error:
-        raise click.UsageError(str(error)) from None
-    return run_errand(connection, Reading(uri=uri, as_json=as_json))
+    return Reading(uri=uri, as_json=as_json)

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
-
-if TYPE_CHECKING:
-    from ..errands import Connection
 
 __all__ = [
     "TargetCommand",
     "config_option",
     "connection_options",
-    "connection_typed",
-    "log_level_option",
     "words_after_dashes",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "off")
 PLACEHOLDER: Final = "-"
 _WORDS: Final = "trio_mcp.command"
 
@@ -79,33 +73,3 @@ def connection_options(command: F) -> F:
     ):
         command = option(command)
     return command
-
-
-def log_level_option(command: F) -> F:
-    """Add the option that says which log messages of the server are shown: --log-level."""
-    return click.option(
-        "--log-level",
-        type=click.Choice(_LEVELS, case_sensitive=False),
-        default="info",
-        show_default=True,
-        help="Least severe log message of the server to show.",
-    )(command)
-
-
-def connection_typed(
-    target: str, config: Path | None, era: Any, timeout: float | None, log_level: str, *, stderr: bool
-) -> Connection:
-    """Return what was typed of TARGET and in all these options. Raises `NoTarget`."""
-    from ..errands import Connection
-    from ..overheard import Overheard
-    from ..targets import target_typed
-    from ..terminal.plain import CopiedToStderr
-
-    overheard = None if stderr else Overheard()
-    return Connection(
-        target=target_typed(words_after_dashes(target), config, overheard or CopiedToStderr()),
-        overheard=overheard,
-        log_level=None if log_level.lower() == "off" else log_level.lower(),
-        era=era,
-        timeout=timeout,
-    )

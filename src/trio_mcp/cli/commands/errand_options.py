@@ -1,0 +1,78 @@
+"""errand_options: the options that commands which want one thing of a server share, and how they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
+
+import click
+
+from .target_options import connection_options, words_after_dashes
+
+if TYPE_CHECKING:
+    from ..errands import Connection, Errand
+
+__all__ = ["errand_options"]
+
+P = ParamSpec("P")
+
+_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "off")
+
+
+def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
+    """Make the function of a command from one that returns the errand, given the arguments and options of its own.
+
+    The command has an argument ``target``, and gets --log-level and the options of `connection_options` behind its own.
+    What cannot be meant of what was typed is told as click tells it.
+    """
+
+    @wraps(errand)
+    def run(
+        target: str,
+        log_level: str,
+        config: Path | None,
+        era: Any,
+        timeout: float | None,
+        stderr: bool,
+        *own: P.args,
+        **named: P.kwargs,
+    ) -> int:
+        from ..arguments import BadArgument
+        from ..errands import NotOffered, run_errand
+        from ..targets import NoTarget
+
+        try:
+            connection = _connection_typed(target, config, era, timeout, log_level, stderr=stderr)
+            return run_errand(connection, errand(*own, **named))
+        except (NoTarget, NotOffered, BadArgument) as error:
+            raise click.UsageError(str(error)) from None
+
+    level = click.option(
+        "--log-level",
+        type=click.Choice(_LEVELS, case_sensitive=False),
+        default="info",
+        show_default=True,
+        help="Least severe log message of the server to show.",
+    )
+    return level(connection_options(run))
+
+
+def _connection_typed(
+    target: str, config: Path | None, era: Any, timeout: float | None, log_level: str, *, stderr: bool
+) -> Connection:
+    """Return what was typed of TARGET and in all these options. Raises `NoTarget`."""
+    from ..errands import Connection
+    from ..overheard import Overheard
+    from ..targets import target_typed
+    from ..terminal.plain import CopiedToStderr
+
+    overheard = None if stderr else Overheard()
+    return Connection(
+        target=target_typed(words_after_dashes(target), config, overheard or CopiedToStderr()),
+        overheard=overheard,
+        log_level=None if log_level.lower() == "off" else log_level.lower(),
+        era=era,
+        timeout=timeout,
+    )
