@@ -11,6 +11,7 @@ import trio
 
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.entering import entered
 from ..runtime.nurseries import open_service_nursery
 from ..spec.converters import unstructure
 from ..spec.errors import UNSUPPORTED_PROTOCOL_VERSION
@@ -43,6 +44,7 @@ class LostInProbe(ConnectionLost):
         return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 
+@entered("client")
 def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """A client over ``channel``, ready for calls; closed with the block. ``options`` are those of `ClientSettings`.
 

@@ -14,6 +14,7 @@ from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
+from ..runtime.entering import entered
 from ..runtime.under_trio import check_opened_under_trio
 from ..transports.lines import LineChannel
 from ..transports.sockets import keep_alive
@@ -22,6 +23,7 @@ from .errors import BadTarget, check_address
 __all__ = ["open_tcp", "open_unix"]
 
 
+@entered("client")
 def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a TCP port, one message per line; closed with the block.
 
@@ -32,6 +34,7 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
     return _open_lines("open_tcp", f"{host} port {port}", partial(trio.open_tcp_stream, host, port), options)
 
 
+@entered("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a Unix socket, one message per line. As `open_tcp`."""
     name = os.fsdecode(path)

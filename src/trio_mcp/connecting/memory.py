@@ -10,6 +10,7 @@ from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..runtime.channel import MessageChannel
+from ..runtime.entering import entered
 from ..runtime.nurseries import open_service_nursery
 from ..runtime.peer import THE_ONLY_ONE
 from ..runtime.under_trio import check_opened_under_trio
@@ -19,6 +20,7 @@ from ..transports.memory import memory_channel_pair
 __all__ = ["open_memory", "open_server"]
 
 
+@entered("client")
 @asynccontextmanager
 async def open_memory(
     server: Servable, *, stateless: bool = False, **options: Unpack[ClientOptions]
@@ -34,6 +36,7 @@ async def open_memory(
         yield client
 
 
+@entered("")
 @asynccontextmanager
 async def open_server(server: Servable, channel: MessageChannel, *, stateless: bool = False) -> AsyncGenerator[None]:
     """Run ``server`` inside the block, for one client at the other end of ``channel``.

@@ -9,12 +9,14 @@ from typing import Unpack
 
 from ..client.client import Client
 from ..client.options import ClientOptions
+from ..runtime.entering import entered
 from ..transports.last_lines import TextSink
 from .command import Command
 
 __all__ = ["open_stdio"]
 
 
+@entered("client")
 def open_stdio(
     command: Sequence[str | os.PathLike[str]],
     *,

@@ -15,6 +15,7 @@ from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..runtime.channel import ConnectionLost
+from ..runtime.entering import entered
 from ..runtime.nurseries import open_service_nursery
 from ..runtime.under_trio import check_opened_under_trio
 from ..transports.websocket import WebSocketChannel
@@ -23,6 +24,7 @@ from .errors import BadTarget, check_address
 __all__ = ["open_websocket"]
 
 
+@entered("client")
 @asynccontextmanager
 async def open_websocket(
     url: str,

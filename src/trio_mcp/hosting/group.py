@@ -12,6 +12,7 @@ import trio
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..runtime.calls import OnProgress
+from ..runtime.entering import entered
 from ..runtime.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.under_trio import check_opened_under_trio
 from ..spec.fields import JSONObject
@@ -179,6 +180,7 @@ class Group:
         return entry
 
 
+@entered("group")
 @asynccontextmanager
 async def open_group(
     members: Mapping[str, MemberDescription] | None = None, /, **options: Unpack[ClientOptions]

@@ -14,6 +14,7 @@ from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..connecting.command import Command, open_process
 from ..connecting.memory import open_server
+from ..runtime.entering import entered
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.nurseries import open_service_nursery
 from ..server.served import Servable
@@ -30,6 +31,7 @@ __all__ = ["Script", "open_scripted_client", "open_scripted_process", "open_scri
 Script = Callable[[ScriptedServer], Awaitable[None]]
 
 
+@entered("client")
 @asynccontextmanager
 async def open_scripted_client(
     server: Servable,
@@ -55,6 +57,7 @@ async def open_scripted_client(
             await client.aclose()
 
 
+@entered("client")
 @asynccontextmanager
 async def open_scripted_process(
     command: Sequence[str | os.PathLike[str]],
@@ -81,6 +84,7 @@ async def open_scripted_process(
         yield client
 
 
+@entered("client")
 @asynccontextmanager
 async def open_scripted_server(
     script: Script, *, patience: float = 10.0, **options: Unpack[ClientOptions]

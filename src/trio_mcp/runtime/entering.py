@@ -1,0 +1,56 @@
+"""entered: the context managers that users enter, and what they say when they are awaited instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from types import CoroutineType, TracebackType
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+__all__ = ["entered"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def entered(
+    what: str,
+) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
+    """Decorate a function ``open_*`` that returns a context manager: awaited, that says what to write instead.
+    ``what`` is what the block gets, in a word, ``"client"`` for example; empty for nothing."""
+
+    def decorate(
+        function: Callable[P, AbstractAsyncContextManager[T]],
+    ) -> Callable[P, AbstractAsyncContextManager[T]]:
+        @wraps(function)
+        def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
+            return _Entered(function(*args, **kwargs), function.__name__, what)
+
+        return opened
+
+    return decorate
+
+
+class _Entered(AbstractAsyncContextManager[T]):
+    """A context manager that is ``inner``, and has no frame of its own while that is entered and left: an interrupt
+    there would leave open what was opened."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[T], name: str, what: str) -> None:
+        self._inner = inner
+        self._name = name
+        self._what = what
+
+    def __aenter__(self) -> CoroutineType[Any, Any, T]:
+        return self._inner.__aenter__()
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> CoroutineType[Any, Any, bool | None]:
+        return self._inner.__aexit__(kind, error, trace)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._name} is entered, not awaited, since what it opens is closed with the block: "
+            f"async with {self._name}(...){f' as {self._what}' if self._what else ''}:"
+        )
