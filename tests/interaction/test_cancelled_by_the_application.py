@@ -152,3 +152,85 @@ async def test_a_thread_whose_request_is_cancelled_by_its_scope_learns_it() -> N
     (cancellation,) = seen
     assert cancellation is not None
     assert (cancellation.cause, cancellation.reason) == (CancelCause.PARENT, "enough")
+
+
+async def test_a_thread_that_waits_for_the_event_is_woken_when_the_handler_cancels_its_scope() -> None:
+    server, woken = Server("s"), list[bool]()
+
+    @server.tool
+    async def work(ctx: RequestContext) -> None:
+        async def cancel() -> None:
+            await waiting.wait()
+            ctx.cancel_scope.cancel(reason="enough")
+
+        def wait(event: threading.Event) -> None:
+            trio.from_thread.run_sync(waiting.set)
+            woken.append(event.wait(PATIENCE))
+
+        waiting = trio.Event()
+        ctx.nursery.start_soon(cancel)
+        await trio.to_thread.run_sync(wait, ctx.cancelled)
+
+    async with connected(server) as peer:
+        assert (await peer.error("work"))["message"] == "The request was cancelled by its own handler"
+    assert woken == [True]
+
+
+async def test_a_thread_that_waits_for_the_event_is_woken_when_the_handler_fails_elsewhere() -> None:
+    server, woken = Server("s"), list[bool]()
+
+    @server.tool
+    async def work(ctx: RequestContext) -> None:
+        async def fail() -> None:
+            await waiting.wait()
+            raise ValueError
+
+        def wait(event: threading.Event) -> None:
+            trio.from_thread.run_sync(waiting.set)
+            woken.append(event.wait(PATIENCE))
+
+        waiting = trio.Event()
+        ctx.nursery.start_soon(fail)
+        await trio.to_thread.run_sync(wait, ctx.cancelled)
+
+    async with connected(server) as peer:
+        await peer.send(call := peer.call_message("work"))
+        await peer.reply(call["id"])
+    assert woken == [True]
+
+
+async def test_a_plain_handler_that_waits_for_the_event_is_woken_when_its_scope_is_cancelled() -> None:
+    server, woken = Server("s"), list[bool]()
+
+    @server.tool
+    def work(ctx: WorkerContext) -> None:
+        event = ctx.cancelled
+        trio.from_thread.run_sync(lambda: ctx.cancel_scope.cancel())
+        woken.append(event.wait(PATIENCE))
+        ctx.check_cancelled()
+
+    async with connected(server) as peer:
+        assert "error" in await peer.request("tools/call", {"name": "work", "arguments": {}})
+    assert woken == [True]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["while it runs", "after it has returned"])
+async def test_asking_for_the_event_holds_up_no_handler(late: bool) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def work(ctx: RequestContext) -> str:
+        async def look() -> None:
+            await trio.lowlevel.checkpoint()
+            await wait_all_tasks_blocked()
+            assert not ctx.cancelled.is_set()
+
+        if late:
+            ctx.nursery.start_soon(look)
+        else:
+            assert not ctx.cancelled.is_set()
+        return "done"
+
+    async with connected(server) as peer:
+        with trio.fail_after(PATIENCE):
+            assert (await peer.call("work"))["content"][0]["text"] == "done"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
 from .cancellation import DEADLINE_PASSED, CancelCause, Cancellation
 from .handler_limit import HandlerLimit
 
-__all__ = ["Abortable"]
+__all__ = ["NOT_WATCHED", "Abortable"]
 
 T = TypeVar("T")
+
+NOT_WATCHED: Final = trio.CancelScope()
+"""In the place of `Abortable.watching`, once the handler has returned."""
 
 
 class Abortable:
@@ -32,6 +35,8 @@ class Abortable:
     limit: HandlerLimit | None
     """Of the handler's time, where there is one."""
     _event: threading.Event | None
+    watching: trio.CancelScope | None
+    """Of the task that sets `event` when the nursery is cancelled; `None` as long as nobody has asked for that."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -94,11 +99,24 @@ class Abortable:
     @property
     def event(self) -> threading.Event:
         """Set when it is cancelled, for foreign code and threads that can wait for nothing else."""
-        if self._event is None:
-            self._event = threading.Event()
-            if self.cancellation is not None:
-                self._event.set()
-        return self._event
+        event = self._event
+        if event is None:
+            event = self._event = threading.Event()
+        if self.cancellation is not None:
+            event.set()
+        elif self.watching is None and self.nursery is not None and trio.lowlevel.in_trio_task():
+            self.watching = trio.CancelScope()
+            self.nursery.start_soon(self._watch_nursery, self.watching)
+        return event
+
+    async def _watch_nursery(self, watching: trio.CancelScope) -> None:
+        """trio tells nobody that a scope was cancelled but the tasks inside, so one of them sets `event`."""
+        with watching:
+            try:
+                await trio.sleep_forever()
+            finally:
+                if not watching.cancel_called and self.cancellation is not None and self._event is not None:
+                    self._event.set()
 
 
 def _words_of(scope: trio.CancelScope) -> str | None:

@@ -12,6 +12,7 @@ import trio
 
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ..spec.errors import TOO_BUSY
+from .abort_signal import NOT_WATCHED
 from .batches import BatchReplies
 from .cancellation import DEADLINE_PASSED, CancelCause
 from .channel import ConnectionLost
@@ -154,6 +155,9 @@ class Inbound:
                         scope.nursery.cancel_scope.deadline = scope.due
                     try:
                         result = await self._handler.answer(scope)
+                        watching, scope.watching = scope.watching, NOT_WATCHED
+                        if watching is not None:
+                            watching.cancel(reason="the handler has ended")
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
                         raise
                     except BaseException as error:  # even SystemExit ends only this request

@@ -86,6 +86,7 @@ class RequestScope(Logged, Asking, Abortable):
         "rounds",
         "size",
         "task",
+        "watching",
         "wiring",
     )
 
@@ -129,6 +130,8 @@ class RequestScope(Logged, Asking, Abortable):
         self.limit: HandlerLimit | None = None
         """Of the handler's time, where there is one."""
         self._event: threading.Event | None = None
+        self.watching: trio.CancelScope | None = None
+        """Of the task that sets `event` when the nursery is cancelled; `None` as long as nobody has asked for that."""
         self._log: RequestLog | None = None
 
     def _due(self) -> float:

@@ -118,7 +118,12 @@ class RequestContext:
 
     @property
     def cancelled(self) -> threading.Event:
-        """Set when the request is cancelled, for foreign code that can wait for nothing else."""
+        """Set when the request is cancelled, for foreign code and threads that can wait for nothing else.
+
+        Whoever cancels it: the client, the application, the time limit of the tool, or the handler by `cancel_scope`.
+        Ask for it while the handler runs; what is cancelled after that, while its nursery still does, need not set it.
+        A task of trio has no need of it: it is cancelled with the request.
+        """
         return threading.Event()
 
     async def check_cancelled(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -112,6 +113,14 @@ class WorkerContext:
             with suppress(trio.RunFinishedError):
                 known = trio.from_thread.run_sync(getattr, self._context, "cancellation")
         return known
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """As `RequestContext.cancelled`."""
+        try:
+            return trio.from_thread.run_sync(getattr, self._context, "cancelled")
+        except RuntimeError:  # a thread of the handler's own, which cannot have trio look, or trio has ended
+            return self._context.cancelled
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """As `RequestContext.progress`."""
