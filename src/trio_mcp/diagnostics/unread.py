@@ -44,9 +44,12 @@ def _throw_away(descriptors: Sequence[int]) -> None:
     # What has begun goes on in the pipe until a signal interrupts it; then Python writes the rest to where the
     # descriptor leads now. The signal is one that nothing else uses; without a handler it would interrupt nothing.
     signal.signal(signal.SIGURG, _go_on)
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and thread.ident is not None:
-            signal.pthread_kill(thread.ident, signal.SIGURG)
+    # Not those that `threading.enumerate` knows: it does not hear of the end of threads that others have started, and
+    # a signal to one that is gone may crash the process.
+    threads = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented; of threads that are there
+    for ident in threads.keys() - {threading.get_ident()}:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            signal.pthread_kill(ident, signal.SIGURG)
     atexit.unregister(_end_printing)
     atexit.register(_end_printing)
 
