@@ -35,3 +35,10 @@ def test_a_server_without_a_standard_error_still_serves() -> None:
     )
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_a_standard_output_without_a_descriptor_is_no_business_of_a_server() -> None:
+    script = "import io, sys; sys.stdout = io.TextIOWrapper(io.BytesIO()); " + SERVE  # as test runners put there
+    done = subprocess.run([sys.executable, "-c", script], input=PING, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}

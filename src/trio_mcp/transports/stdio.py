@@ -51,7 +51,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
 def _printing_line_by_line() -> Generator[None]:
     """Have each line that is printed come out at once, though what was standard output is no terminal."""
     printing = sys.stdout
-    if not isinstance(printing, io.TextIOWrapper) or printing.closed or printing.fileno() != 1:
+    if not isinstance(printing, io.TextIOWrapper) or not _is_standard_output(printing):
         yield
         return
     before = printing.line_buffering
@@ -62,6 +62,13 @@ def _printing_line_by_line() -> Generator[None]:
         if takes_more(1):
             with suppress(OSError, ValueError):  # it writes what print left in its buffer: to standard error
                 printing.reconfigure(line_buffering=before)
+
+
+def _is_standard_output(stream: io.TextIOWrapper) -> bool:
+    try:
+        return stream.fileno() == 1
+    except ValueError:  # it was closed or detached, or is one in memory (`io.UnsupportedOperation`)
+        return False
 
 
 def _check_open() -> None:
