@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ import trio
 from ..client.client import Client
 from ..connecting.command import Command
 from ..connecting.targets import Address, Target
+from ..jsonrpc.contexts import asynccontextmanager
 from ..proxying.proxy import proxy
 from ..runtime.channel import ConnectionLost
 from ..serving.stdio import serve_stdio

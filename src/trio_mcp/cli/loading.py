@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -15,6 +14,7 @@ import trio_mcp
 from trio_mcp import Server
 from trio_mcp.serving import stdio
 
+from ..jsonrpc.contexts import contextmanager
 from .wire import Wire, wire_held_back
 
 __all__ = ["LoadingFailed", "NoServer", "load_server"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+
+from ..jsonrpc.contexts import contextmanager
 
 __all__ = ["Wire", "wire_held_back"]
 

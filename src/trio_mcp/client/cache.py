@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Generator
-from contextlib import contextmanager
 from math import inf
 from typing import Any, Final, NamedTuple, cast
 
 import attrs
 
 from ..jsonrpc.codec import decode_value, encode_value
+from ..jsonrpc.contexts import contextmanager
 from ..jsonrpc.errors import INVALID_PARAMS, NotSerializable
 from ..spec.caching import scope_in, ttl_ms_in
 from ..spec.fields import JSONObject

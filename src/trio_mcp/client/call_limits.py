@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import trio
 
+from ..jsonrpc.contexts import contextmanager
 from ..runtime.time_limits import TimeLimit, call_limits, fail_after_work
 
 __all__ = ["CallLimits"]

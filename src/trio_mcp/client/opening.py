@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Unpack, cast
 
 import attrs
 import trio
 
+from ..jsonrpc.contexts import asynccontextmanager, contextmanager
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.entering import entered

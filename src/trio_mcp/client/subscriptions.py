@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import trio
 
+from ..jsonrpc.contexts import asynccontextmanager
 from ..jsonrpc.errors import PeerError, ProtocolViolation
 from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 import trio
+
+from ..jsonrpc.contexts import asynccontextmanager
 
 __all__ = ["Turn", "Turns", "current_turn"]
 

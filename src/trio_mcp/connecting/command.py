@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -15,6 +14,7 @@ import trio
 from ..client.client import Client
 from ..client.opening import LostInProbe, open_over
 from ..client.options import ClientOptions, ClientSettings
+from ..jsonrpc.contexts import asynccontextmanager
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.nurseries import open_service_nursery
 from ..runtime.under_trio import check_opened_under_trio

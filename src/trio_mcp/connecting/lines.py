@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Unpack
 
@@ -13,6 +13,7 @@ import trio
 from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
+from ..jsonrpc.contexts import asynccontextmanager
 from ..runtime.channel import ConnectionLost
 from ..runtime.entering import entered
 from ..runtime.under_trio import check_opened_under_trio

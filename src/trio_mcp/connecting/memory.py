@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Unpack
 
 from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
+from ..jsonrpc.contexts import asynccontextmanager
 from ..runtime.channel import MessageChannel
 from ..runtime.entering import entered
 from ..runtime.nurseries import open_service_nursery

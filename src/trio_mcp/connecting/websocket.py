@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
 from typing import Unpack
 from urllib.parse import urlsplit
 
@@ -14,10 +13,12 @@ import trio
 from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
+from ..jsonrpc.contexts import asynccontextmanager
 from ..runtime.channel import ConnectionLost
 from ..runtime.entering import entered
 from ..runtime.nurseries import open_service_nursery
 from ..runtime.under_trio import check_opened_under_trio
+from ..transports.broken import let_go_of_cause
 from ..transports.websocket import WebSocketChannel
 from .errors import BadTarget, check_address
 
@@ -102,6 +103,7 @@ class _Where:
         except OSError as error:
             raise ConnectionLost(f"no connection to {self.netloc}: {error}") from error
         except trio.BrokenResourceError as error:
+            let_go_of_cause(error)
             raise ConnectionLost(f"no TLS connection to {self.netloc}: {error.__cause__ or error}") from error
 
     async def _connect_securely(self, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:

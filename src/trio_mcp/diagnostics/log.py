@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Final, Protocol
 
 import trio
 
+from ..jsonrpc.contexts import asynccontextmanager, contextmanager
 from .shares import Share, Shares
 from .texts import bound
 from .unread import let_go_of_unread_output

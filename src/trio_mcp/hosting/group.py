@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
 import trio
 
 from ..client.client import Client
 from ..client.options import ClientOptions
+from ..jsonrpc.contexts import asynccontextmanager
 from ..runtime.calls import OnProgress
 from ..runtime.entering import entered
 from ..runtime.nurseries import ServiceNursery, open_service_nursery

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
 from typing import Final, cast
 
 import attrs
@@ -16,6 +15,7 @@ from ..client.options import ClientOptions, ClientSettings
 from ..connecting.command import Command
 from ..connecting.targets import Target
 from ..diagnostics.log import share_of_a_peer
+from ..jsonrpc.contexts import asynccontextmanager
 from ..jsonrpc.errors import MCPError
 from ..runtime.channel import ConnectionLost
 from ..runtime.together import only_member

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator
-from contextlib import contextmanager
+
+from .contexts import contextmanager
 
 __all__ = ["collector_quiet"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
-from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from ..jsonrpc.codec import encode_value, frame_notification
+from ..jsonrpc.contexts import contextmanager
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..runtime.backlog import Backlog
 from ..runtime.calls import OnProgress

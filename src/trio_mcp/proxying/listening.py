@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import trio
@@ -11,6 +11,7 @@ import trio
 from ..client.changes import Change
 from ..client.subscriptions import Changes
 from ..jsonrpc.codec import encode_value, frame_notification
+from ..jsonrpc.contexts import asynccontextmanager
 from ..jsonrpc.errors import PeerError
 from ..runtime.calls import OnNotification
 from ..runtime.nurseries import open_service_nursery

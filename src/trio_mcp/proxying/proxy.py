@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 
 from ..client.client import Client
+from ..jsonrpc.contexts import asynccontextmanager
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Generator
-from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import trio
 
+from ..jsonrpc.contexts import contextmanager
 from .cancellation import DEADLINE_PASSED, CancelCause, Cancellation
 from .handler_limit import HandlerLimit
 

@@ -259,8 +259,8 @@ class DuplexChannel:
 
     def lose(self, error: ConnectionLost) -> None:
         """Both directions are gone: nobody will read an answer, so nothing goes on. Idempotent."""
-        # It is kept, and its traceback knows us; those who wait get one of their own.
-        error.__traceback__ = error.__context__ = None
+        # It is kept, and its traceback knows us, as that of its cause does; those who wait get one of their own.
+        error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
             self._inbound.refuse_new(error.reason)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
 
 import trio
+
+from ..jsonrpc.contexts import contextmanager
 
 __all__ = ["Graces"]
 

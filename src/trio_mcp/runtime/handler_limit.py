@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from contextlib import contextmanager
 
 import trio
 
+from ..jsonrpc.contexts import contextmanager
 from .time_limits import TimeLimit
 
 __all__ = ["HandlerLimit"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
+from ..jsonrpc.contexts import asynccontextmanager
 from .together import failures_in
 
 __all__ = ["ServiceNursery", "open_service_nursery"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ..jsonrpc.codec import frame_notification, frame_request
+from ..jsonrpc.contexts import contextmanager
 from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation
 from ..spec.input_required import asks_for_input
 from ..spec.meta import PROGRESS_TOKEN
@@ -136,7 +137,7 @@ class Outbound:
         with contextlib.suppress(NotSerializable):  # a reason that is no text is not worth a word
             self._outbox.put_first(frame_notification("notifications/cancelled", params) + b"\n")
 
-    @contextlib.contextmanager
+    @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:
         """A call whose requests are sent inside, one after another, with what this gives as their ``trips``.
 
@@ -151,7 +152,7 @@ class Outbound:
             trips.leave(error)
             raise
 
-    @contextlib.contextmanager
+    @contextmanager
     def while_connected(self) -> Generator[None]:
         """Inside, the loss of the connection cancels; it is raised as `ConnectionLost`."""
         if self.over is not None:

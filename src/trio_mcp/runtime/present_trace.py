@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from ..jsonrpc.contexts import contextmanager
 from ..spec.trace_context import TraceContext
 from .request_scope import RequestScope, current_request
 

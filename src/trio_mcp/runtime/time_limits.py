@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 import trio
+
+from ..jsonrpc.contexts import contextmanager
 
 __all__ = ["TimeLimit", "call_limits", "fail_after_silence", "fail_after_work", "last_deadline"]
 

@@ -35,16 +35,17 @@ async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Grace
     (DESIGN ruling 8). A call that has not started by then never does. Raises what ``call`` raises, and `CodedError`
     when too many threads were abandoned and still run.
     """
-    async with trio.open_nursery() as nursery:
-        work = _Work(call, Place(share), nursery)
-        token = _here.set(work)
-        end = await outcome.acapture(work.run, graces)
-        _here.reset(token)  # the nursery knows this task, and its context is not to know the nursery
-        nursery.cancel_scope.cancel(reason="the thread has ended")
+    ends: list[outcome.Outcome[T]] = []
     try:
-        return end.unwrap()  # outside of the nursery, which would put an exception into a group
+        async with trio.open_nursery() as nursery:
+            work = _Work(call, Place(share), nursery)
+            token = _here.set(work)
+            ends.append(await outcome.acapture(work.run, graces))
+            _here.reset(token)  # the nursery knows this task, and its context is not to know the nursery
+            nursery.cancel_scope.cancel(reason="the thread has ended")
+        return ends.pop().unwrap()  # outside of the nursery, which would put an exception into a group
     finally:
-        del end  # the traceback of an exception knows this frame, and only the garbage collector could part them
+        ends.clear()  # the traceback of an exception knows this frame, and only the garbage collector could part them
 
 
 def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
 
 import trio
+
+from ..jsonrpc.contexts import contextmanager
 
 __all__ = ["ShutDown", "process_is_the_server", "shutting_down_at_signals"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
 from typing import Unpack
 
 import trio
@@ -14,6 +13,7 @@ from ..client.opening import open_client
 from ..client.options import ClientOptions
 from ..connecting.command import Command, open_process
 from ..connecting.memory import open_server
+from ..jsonrpc.contexts import asynccontextmanager, contextmanager
 from ..runtime.entering import entered
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.nurseries import open_service_nursery

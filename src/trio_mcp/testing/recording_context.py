@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from ..jsonrpc.codec import encode_value, frame_notification
+from ..jsonrpc.contexts import asynccontextmanager
 from ..jsonrpc.messages import RequestId
 from ..runtime.calls import Progress
 from ..runtime.cancellation import CancelCause, Cancellation

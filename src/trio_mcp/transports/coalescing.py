@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from .broken import let_go_of_cause, until_broken
 from .frames import CLOSE_FRAME, FrameGauge
 
 __all__ = ["HEAD_END", "CoalescingStream"]
@@ -102,7 +103,8 @@ class CoalescingStream(trio.abc.Stream):
             return data
         try:
             data = await self._transport.receive_some(_READ)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            let_go_of_cause(error)
             self.ended.set()
             raise
         self.heard_at = trio.current_time()
@@ -156,18 +158,17 @@ class CoalescingStream(trio.abc.Stream):
     async def pump(self) -> None:
         """Write what is collected, until nothing can be written any more. The one task that writes."""
         try:
-            while True:
-                while not self._collected:
-                    await self._wake.park()
-                chunk, self._collected = self._collected, bytearray()
-                self._writing = True
-                for start in range(0, len(chunk), _WRITE):
-                    await self._transport.send_all(memoryview(chunk)[start : start + _WRITE])
-                    self.moved_at = trio.current_time()
-                self._writing = False
-                self._moved.unpark_all()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # whoever reads learns it, too
+            with until_broken():  # whoever reads learns it, too
+                while True:
+                    while not self._collected:
+                        await self._wake.park()
+                    chunk, self._collected = self._collected, bytearray()
+                    self._writing = True
+                    for start in range(0, len(chunk), _WRITE):
+                        await self._transport.send_all(memoryview(chunk)[start : start + _WRITE])
+                        self.moved_at = trio.current_time()
+                    self._writing = False
+                    self._moved.unpark_all()
         finally:
             self.broken = True
             self._moved.unpark_all()
@@ -186,13 +187,13 @@ class CoalescingStream(trio.abc.Stream):
         if self._writing or self.close_sent:
             return
         self.close_sent = True
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        with until_broken():
             await self._transport.send_all(self._collected + close)
 
     async def discard(self) -> None:
         """Read until the peer closes its side. A connection closed with unread bytes is reset by the system,
         and the peer might never see what we said last."""
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+        with until_broken(), suppress(trio.BusyResourceError):
             while await self._transport.receive_some(_READ):
                 pass
 

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 import trio
 
 from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
+from .broken import let_go_of_cause
 
 __all__ = ["ByteStream", "LineChannel"]
 
@@ -110,6 +111,7 @@ class LineChannel(MessageChannel):
         try:
             data = await self._stream.receive_some(_CHUNK)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            let_go_of_cause(error)
             raise ConnectionLost(f"the connection broke: {error.__cause__ or error}") from error
         self._ended = not data
         self.received += len(data)
@@ -135,6 +137,7 @@ class LineChannel(MessageChannel):
         try:
             await self._stream.send_all(messages)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            let_go_of_cause(error)
             raise ConnectionLost("the peer reads no more") from error
 
     async def aclose(self) -> None:

@@ -240,5 +240,5 @@ async def start_process(
         where = f" in {cwd}" if cwd is not None and error.filename == cwd else ""
         raise ConnectionLost(
             f"{Path(words[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}"
-        ) from error
+        ) from error.with_traceback(None)  # it would lead through frames of trio's threads, and back to itself
     return ProcessChannel(process, max_message_bytes, stderr)

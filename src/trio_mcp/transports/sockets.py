@@ -12,15 +12,17 @@ import socket
 import stat
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Final
 
 import trio
 
 from ..jsonrpc.codec import decode
+from ..jsonrpc.contexts import contextmanager
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable
 from ..runtime.channel import ConnectionLost, UnreadableFrame
+from .broken import until_broken
 from .lines import LineChannel
 
 __all__ = ["SocketLineChannel", "keep_alive", "unix_listener"]
@@ -76,7 +78,7 @@ class SocketLineChannel(LineChannel):
         try:
             with (
                 trio.CancelScope(shield=True, deadline=trio.current_time() + _LINGER),
-                suppress(trio.BrokenResourceError, trio.ClosedResourceError),
+                until_broken(),
             ):
                 if isinstance(stream, trio.abc.HalfCloseableStream):
                     await stream.send_eof()

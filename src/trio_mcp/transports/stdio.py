@@ -7,9 +7,10 @@ import io
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from ..diagnostics.unread import takes_more
+from ..jsonrpc.contexts import contextmanager
 from .descriptors import DescriptorStream
 from .lines import LineChannel
 

@@ -13,6 +13,7 @@ import trio
 
 from ..runtime.channel import ConnectionLost
 from .admission import Admission
+from .broken import let_go_of_cause, until_broken
 from .coalescing import HEAD_END
 from .handshake import SUBPROTOCOL
 
@@ -83,6 +84,7 @@ async def _read_head(stream: trio.abc.ReceiveStream) -> bytearray:
         try:
             data = await stream.receive_some(_READ)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            let_go_of_cause(error)
             raise ConnectionLost(f"the connection broke before its request: {error.__cause__ or error}") from error
         if not data:
             raise ConnectionLost("the connection was closed before its request")
@@ -149,14 +151,12 @@ async def refuse(stream: trio.abc.Stream, refused: Refused) -> None:
     lines += [f"{name}: {value}" for name, value in headers.items()]
     head = "\r\n".join([*lines, "", ""]).encode("latin-1")
     try:
-        with trio.move_on_after(_LINGER):
+        with trio.move_on_after(_LINGER), until_broken():
             await stream.send_all(head + body)
             if isinstance(stream, trio.abc.HalfCloseableStream):
                 await stream.send_eof()
             # Closing with unread bytes would reset the connection, and the answer might be lost.
             while await stream.receive_some(_READ):
                 pass
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass
     finally:
         await trio.aclose_forcefully(stream)

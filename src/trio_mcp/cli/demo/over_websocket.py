@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import Final
 
@@ -16,6 +15,7 @@ import trio
 
 from ...client.client import Client
 from ...connecting.websocket import open_websocket
+from ...jsonrpc.contexts import asynccontextmanager
 from ...runtime.nurseries import open_service_nursery
 from .over_stdio import PATIENCE, Disappointed, label, pack, pack_again, watch
 from .screen import Screen

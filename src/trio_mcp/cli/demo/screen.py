@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ... import ElicitFormParams, ElicitResult, LogParams, Progress, Tool
+from ...jsonrpc.contexts import contextmanager
 from ...runtime.calls import OnProgress
 from ..terminal.bars import progress_bar, progress_words
 from ..terminal.keyboard import read_line

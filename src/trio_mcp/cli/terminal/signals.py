@@ -9,12 +9,13 @@ import signal
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Final
 
 import trio
 
+from ...jsonrpc.contexts import contextmanager
 from ...runtime.time_limits import fail_after_work
 from ..statuses import OUT_OF_TIME, SIGNALLED
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import nullcontext
 
 import trio
 from rich.console import Console
 from rich.text import Text
 
+from ...jsonrpc.contexts import asynccontextmanager, contextmanager
 from ...runtime.calls import OnProgress, Progress
 from ...spec.log_levels import should_log
 from ...spec.notifications import LogParams

@@ -1,0 +1,80 @@
+"""contextmanager and asynccontextmanager: those of contextlib, without what they leave to the garbage collector.
+
+From CPython 3.12 on, the frame of a generator that has ended knows the frame that ran it last. For a context manager
+that is ``__exit__`` of contextlib, which knows the exception that its block was left by; and the traceback of that
+begins with the frame of the generator. So an exception that ends there, or makes way for another one, as that of a time
+limit does, would keep all that the frames of its traceback know until the garbage collector comes: a connection, say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import wraps
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+__all__ = ["asynccontextmanager", "contextmanager"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
+    """Make a context manager of a generator ``function``, as `contextlib.contextmanager`. Afterwards the traceback of
+    the exception by which the block was left is what it was before."""
+    manager = contextlib.contextmanager(function)
+
+    @wraps(function)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T, bool | None]:
+        return _Context(manager(*args, **kwargs))
+
+    return opened
+
+
+def asynccontextmanager(
+    function: Callable[P, AsyncGenerator[T]],
+) -> Callable[P, AbstractAsyncContextManager[T, bool | None]]:
+    """Make an async context manager of an async generator ``function``, as `contextmanager` does of others."""
+    manager = contextlib.asynccontextmanager(function)
+
+    @wraps(function)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T, bool | None]:
+        return _AsyncContext(manager(*args, **kwargs))
+
+    return opened
+
+
+class _Context(AbstractContextManager[T, bool | None]):
+    def __init__(self, manager: AbstractContextManager[T, bool | None]) -> None:
+        self._manager = manager
+
+    def __enter__(self) -> T:
+        return self._manager.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        try:
+            return self._manager.__exit__(kind, value, traceback)
+        finally:
+            if value is not None:
+                value.__traceback__ = traceback
+
+
+class _AsyncContext(AbstractAsyncContextManager[T, bool | None]):
+    def __init__(self, manager: AbstractAsyncContextManager[T, bool | None]) -> None:
+        self._manager = manager
+
+    async def __aenter__(self) -> T:
+        return await self._manager.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        try:
+            return await self._manager.__aexit__(kind, value, traceback)
+        finally:
+            if value is not None:
+                value.__traceback__ = traceback
