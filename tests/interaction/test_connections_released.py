@@ -10,8 +10,8 @@ import math
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -25,11 +25,14 @@ from trio_mcp import (
     ConnectionLost,
     CreateMessageResult,
     Limits,
+    MemberDescription,
+    MemberUnavailable,
     PeerError,
     RequestContext,
     Server,
     TextContent,
     fail_after_silence,
+    open_group,
     open_memory,
     open_stdio,
     open_tcp,
@@ -351,6 +354,22 @@ async def test_a_command_that_cannot_be_started_needs_no_collector() -> None:
         with suppress(ConnectionLost):
             async with open_stdio(["/nowhere/to/be/found"]):
                 pytest.fail("there is none")
+
+    with trio.fail_after(PATIENCE):
+        assert await garbage_of(scenario) == []
+
+
+async def test_a_member_that_is_not_ready_in_time_needs_no_collector() -> None:
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncIterator[None]:
+        await trio.sleep_forever()
+        yield
+
+    async def scenario() -> None:
+        slow = MemberDescription(Server("s", lifespan=lifespan), options={"connect_timeout": 0.02})
+        async with open_group({"slow": slow}) as group:
+            with suppress(MemberUnavailable):
+                await group.client("slow")
 
     with trio.fail_after(PATIENCE):
         assert await garbage_of(scenario) == []

@@ -150,7 +150,8 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        with trio.fail_after(self._connect_timeout) as connecting:  # a lifespan in memory has no limit of its own
+        # A lifespan in memory has no limit of its own. Not `trio.fail_after`, which is made by contextlib.
+        with trio.move_on_after(self._connect_timeout) as connecting:
             async with self._target().open(**self._options) as client, trio.open_nursery() as nursery:
                 connecting.deadline = math.inf
                 self._listing.begin(client)
@@ -159,6 +160,8 @@ class Member:
                 self._become(MemberStatus(self.status.name, MemberState.READY, restarts=self._failures))
                 yield client
                 nursery.cancel_scope.cancel(reason="the connection is lost")
+        if connecting.cancelled_caught:
+            raise trio.TooSlowError
 
     def _target(self) -> Target:
         """Where to connect, with an ear on what the child says."""
