@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -10,9 +12,12 @@ import pytest
 import trio
 from tests.hosting.members import QUICK, describe, hangs, refuses, serves, target_of, until
 from tests.interaction.client.raw import RawPeer
+from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
+    Address,
+    BadTarget,
     ConnectionLost,
     MemberDescription,
     MemberState,
@@ -49,6 +54,8 @@ def test_a_policy_that_makes_no_sense_is_a_value_error(wrong: dict[str, Any]) ->
 
 # Restarts
 
+SERVES = "trio.run(trio_mcp.serve_stdio, trio_mcp.Server('late'))"
+
 
 async def news(statuses: Any, count: int) -> list[tuple[str, int, float]]:
     """The next ``count`` states, how many restarts, and when each was told."""
@@ -58,6 +65,31 @@ async def news(statuses: Any, count: int) -> list[tuple[str, int, float]]:
         if len(told) == count:
             break
     return told
+
+
+@pytest.mark.parametrize("url", ["tcp://no..host:8765", "ws://a host/mcp", f"tcp://{'x' * 64}.example:1"])
+async def test_a_member_whose_address_can_be_none_has_failed_at_once(autojump_clock: MockClock, url: str) -> None:
+    description = MemberDescription(Address(url), restart=QUICK)
+    async with open_group({"a": description}) as group:
+        await group.settled()
+        assert (group.statuses["a"].state, group.statuses["a"].restarts) == (MemberState.FAILED, 0)
+        with pytest.raises(MemberUnavailable, match="has failed"):
+            await group.client("a")
+        assert isinstance(group.statuses["a"].error, BadTarget)
+
+
+async def test_a_member_whose_command_is_not_there_is_started_anew_since_it_may_come(tmp_path: Path) -> None:
+    program = tmp_path / "server"
+    policy = RestartPolicy(first_delay=0, max_delay=0, attempts=math.inf)
+    async with open_group({"a": MemberDescription([str(program)], restart=policy)}) as group:
+        with trio.fail_after(PATIENCE):
+            status = await until(group.watch(), "a", MemberState.RESTARTING)
+            assert isinstance(status.error, ConnectionLost)
+            written = tmp_path / "written"
+            written.write_text(f"#!{sys.executable}\nimport trio, trio_mcp\n{SERVES}")
+            written.chmod(0o700)
+            written.rename(program)
+            await until(group.watch(), "a", MemberState.READY)
 
 
 async def test_a_member_that_cannot_start_backs_off_and_then_has_failed(autojump_clock: MockClock) -> None:

@@ -13,6 +13,7 @@ import trio
 from ..client.client import Client
 from ..client.options import ClientOptions, ClientSettings
 from ..connecting.command import Command
+from ..connecting.errors import BadTarget
 from ..connecting.targets import Target
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.contexts import asynccontextmanager
@@ -184,7 +185,8 @@ class Member:
         self._ready_since = None
         stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
         status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
-        if policy is not None and expected and self._failures < policy.attempts:
+        hopeless = isinstance(error, BadTarget)  # a fault of the configuration, on any machine and at any time
+        if policy is not None and expected and not hopeless and self._failures < policy.attempts:
             self._failures += 1
             delay = policy.delay(self._failures)
             status = attrs.evolve(status, state=MemberState.RESTARTING, restarts=self._failures, retry_in=delay)

@@ -27,8 +27,9 @@ def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 class RestartPolicy:
     """A member that failed is started anew, each time after twice the delay, until it has failed too often.
 
-    Only the member is started anew: a call that the failure interrupted is reported to its caller, and never made
-    again.
+    Not one whose target can be none, on any machine (`BadTarget`); but one whose command is not there, or whose host
+    does not answer, since that may come. Only the member is started anew: a call that the failure interrupted is
+    reported to its caller, and never made again.
     """
 
     attempts: float = attrs.field(default=5, validator=_not_negative)
