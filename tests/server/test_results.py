@@ -9,6 +9,7 @@ from inspect import Parameter
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 
 from trio_mcp import (
@@ -204,6 +205,40 @@ def test_a_dataclass_keeps_its_defaults(returns: Any, value: Any, expected: Any)
     assert json.loads(result.text) == expected
     if returns is not Any:
         assert result.structured_content in (expected, {"result": expected})
+
+
+class Boxed(msgspec.Struct, frozen=True, rename="camel", tag_field="kind", tag="box", omit_defaults=True):
+    base_value: Base
+    others: list[Base] = []
+    block: Any = None
+    size_limit: int = 3
+    unset: Base | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.base_value, Base)
+
+
+@attrs.frozen
+class Held:
+    size: int
+    kind: str = attrs.field(default="held", init=False)
+
+
+class Holding(msgspec.Struct, array_like=True):
+    held: Held
+    base: Base | None = None
+
+
+def test_a_dataclass_in_a_struct_keeps_its_defaults() -> None:
+    base = {"size": 1, "kind": "base", "tags": [], "_inner": 3}
+    box = Boxed(Base(1))
+    assert made(Boxed, box).structured_content == {"kind": "box", "baseValue": base}
+    assert isinstance(box.base_value, Base)
+    full = Boxed(Base(1), [Base(1)], [IMAGE], 4)
+    image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    told = {"kind": "box", "baseValue": base, "others": [base], "block": [image], "sizeLimit": 4}
+    assert json.loads(made(list[Boxed], [full]).text) == [told]
+    assert json.loads(made(Any, {"a": Holding(Held(2), Base(1))}).text)["a"] == [{"size": 2, "kind": "held"}, base]
 
 
 # Prompts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from pathlib import PurePath
 from typing import Any, Final, cast
@@ -26,9 +27,10 @@ _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
 def to_plain(value: Any) -> Any:
     """Return a handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
 
-    All fields of a dataclass are in it, those that no argument of its constructor sets, too. Content blocks inside of
-    data are as the specification writes them. Raises `TypeError` for what has no JSON form, and for a `CallToolResult`
-    inside of data, since it is a result of its own; `NotSerializable` for what is nested too deep.
+    All fields of a dataclass are in it, those that no argument of its constructor sets, too, also where it is in a
+    msgspec Struct. Content blocks inside of data are as the specification writes them. Raises `TypeError` for what has
+    no JSON form, and for a `CallToolResult` inside of data, since it is a result of its own; `NotSerializable` for what
+    is nested too deep.
     """
     try:
         return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=_encode_foreign)
@@ -55,13 +57,28 @@ def _spelled_out(value: Any) -> Any:
         return _fields(value, [field.name for field in dataclasses.fields(kind)])
     if attrs.has(kind):
         return _fields(value, [field.name for field in attrs.fields(kind) if not field.name.startswith("_")])
-    return value
+    return _struct(value) if isinstance(value, msgspec.Struct) else value
 
 
 def _fields(value: Any, names: list[str]) -> dict[str, Any]:
     # A plain default of a field that is in no constructor is an attribute of the class, where msgspec does not look.
     members = {name: getattr(value, name, msgspec.UNSET) for name in names}
     return {name: _spelled_out(member) for name, member in members.items() if member is not msgspec.UNSET}
+
+
+def _struct(value: msgspec.Struct) -> msgspec.Struct:
+    """Return ``value`` with its members spelled out. It stays one: names, tags and defaults that go unsaid are for
+    msgspec to write."""
+    spelled = copy.copy(value)
+    for field in msgspec.structs.fields(value):
+        member = getattr(value, field.name)
+        if type(member) not in _ATOMS and member is not field.default and not _is_empty(member):
+            msgspec.structs.force_setattr(spelled, field.name, _spelled_out(member))
+    return spelled
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, dict | list | tuple | set | frozenset) and not value
 
 
 def _encode_foreign(value: Any) -> Any:
