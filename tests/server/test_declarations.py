@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, cast
 
+import attrs
 import msgspec
 import pytest
 
@@ -107,6 +108,58 @@ def test_fields_of_pydantic() -> None:
         order.__annotations__["number"] = kind
         with pytest.raises(TypeError, match=r"parameter 'number': \w+ of (pydantic|annotated_types) is not read"):
             Server("s").tool(order)
+
+
+@dataclasses.dataclass
+class Line:
+    count: Annotated[int, AtLeast(1)]
+    next: Line | None = None
+
+
+@dataclasses.dataclass
+class ByDefault:
+    count: Any = FieldInfo(3)  # noqa: RUF009 - as people write it
+
+
+@attrs.define
+class InAttrs:
+    lines: list[Line]
+
+
+class InStruct(msgspec.Struct):
+    count: Annotated[int, FieldInfo()]
+
+
+class InTuple(NamedTuple):
+    count: int = cast("Any", FieldInfo(3))
+
+
+class InDict(TypedDict):
+    count: NotRequired[Annotated[int, AtLeast(1)]]
+
+
+@pytest.mark.parametrize("kind", [Line, ByDefault, InAttrs, InStruct, InTuple, InDict])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_constraint_of_a_field_that_nobody_would_check(kind: type[Any], inside: bool) -> None:
+    async def order(thing: Any) -> None: ...
+
+    order.__annotations__["thing"] = dict[str, kind | None] if inside else kind
+    where = r"order: parameter 'thing': field 'count' of \w+: (FieldInfo|AtLeast) of tests is not read"
+    with pytest.raises(TypeError, match=where + r"[^:]*:\n.*\n    right:  count: Annotated\[int, msgspec"):
+        Server("s").tool(order)
+
+
+@dataclasses.dataclass
+class Noted:
+    count: Annotated[int, msgspec.Meta(ge=1), Unit(), "How many."] = dataclasses.field(default=1)
+    units: list[Annotated[str, Unit]] = dataclasses.field(default_factory=list)
+    whole: Noted | None = None
+
+
+def test_fields_with_what_msgspec_reads_and_with_notes_for_others_are_no_fault() -> None:
+    async def order(thing: Noted) -> None: ...
+
+    Server("s").tool(order)
 
 
 def test_what_msgspec_reads_and_notes_for_others_are_no_fault() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from inspect import Parameter
-from typing import Annotated, Any, Final, cast, get_args, get_origin
+from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
 
+import attrs
 import msgspec
+
+from ..spec.plain_classes import is_plain_class
 
 __all__ = ["check_notes"]
 
@@ -14,19 +18,59 @@ _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max
 
 
 def check_notes(name: str, parameter: Parameter, hint: Any) -> None:
-    """Raise `TypeError` for a constraint in the ``Annotated`` or the default of a ``parameter`` of ``name`` that is
-    none of msgspec's. Notes that say nothing of the value are passed over (PEP 593)."""
+    """Raise `TypeError` for a constraint in the ``Annotated`` or the default of a ``parameter`` of ``name``, or of a
+    field of a class in it, that is none of msgspec's. Notes that say nothing of the value are passed over (PEP 593)."""
+    _check(f"{name}: parameter {parameter.name!r}", parameter.name, hint, parameter.default)
+    for kind in _classes_in(hint):
+        defaults = _defaults_of(kind)
+        for field, annotated in _hints_of(kind).items():
+            where = f"{name}: parameter {parameter.name!r}: field {field!r} of {kind.__name__}"
+            _check(where, field, annotated, defaults.get(field))
+
+
+def _check(where: str, name: str, hint: Any, default: Any) -> None:
     found = [note for note in _notes_in(hint) if _constrains(note)]
-    if _is_field(parameter.default):
-        found.append(parameter.default)
+    if _is_field(default):
+        found.append(default)
     if found:
         kind = cast("type[Any]", type(found[0]))
         raise TypeError(
-            f"{name}: parameter {parameter.name!r}: {kind.__name__} of {kind.__module__.partition('.')[0]} is not read "
+            f"{where}: {kind.__name__} of {kind.__module__.partition('.')[0]} is not read "
             "here. Write what it says with msgspec:\n"
-            f"    wrong:  {parameter.name}: int = Field(3, ge=1, description='How many.')\n"
-            f"    right:  {parameter.name}: Annotated[int, msgspec.Meta(ge=1, description='How many.')] = 3"
+            f"    wrong:  {name}: int = Field(3, ge=1, description='How many.')\n"
+            f"    right:  {name}: Annotated[int, msgspec.Meta(ge=1, description='How many.')] = 3"
         )
+
+
+def _classes_in(hint: Any) -> list[type[Any]]:
+    """Return the classes with fields that ``hint`` is made of, those in fields of others included."""
+    found: dict[type[Any], None] = {}
+    ahead = [hint]
+    while ahead:
+        each = ahead.pop()
+        kind = get_origin(each) or each
+        ahead += get_args(each)
+        if isinstance(kind, type) and kind not in found and (is_plain_class(kind) or attrs.has(kind)):
+            found[kind] = None
+            ahead += _hints_of(kind).values()
+    return list(found)
+
+
+def _hints_of(kind: type[Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind, include_extras=True)
+    except NameError:  # who makes the schema says so
+        return {}
+
+
+def _defaults_of(kind: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(kind):
+        return {field.name: field.default for field in dataclasses.fields(kind)}
+    if attrs.has(kind):
+        return {field.name: field.default for field in attrs.fields(kind)}
+    if issubclass(kind, msgspec.Struct):
+        return {field.name: field.default for field in msgspec.structs.fields(kind)}
+    return getattr(kind, "_field_defaults", {})  # of a NamedTuple; a TypedDict has none
 
 
 def _notes_in(hint: Any) -> list[Any]:
