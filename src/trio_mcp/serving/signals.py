@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Generator
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -16,6 +17,8 @@ __all__ = ["ShutDown", "process_is_the_server", "shutting_down_at_signals"]
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _LAST_SECOND: Final = 0.9
+_SOON: Final = 0.001
+"""Seconds, of a timer of the application's that would have run out meanwhile."""
 
 
 class ShutDown(Protocol):
@@ -30,7 +33,8 @@ def shutting_down_at_signals(shut_down: ShutDown, *, for_good: bool = False) -> 
     """Call ``shut_down`` in trio at each SIGTERM and SIGINT meanwhile. Does nothing outside of the main thread.
 
     At the second one the process has less than a second: if it has not ended by then, SIGALRM ends it, whatever any
-    thread is at. That is called off when the block is left, unless the server ends ``for_good``: its process with it.
+    thread is at. That is called off when the block is left, and a SIGALRM of the application's is as it was before,
+    unless the server ends ``for_good``: its process with it.
     """
     if threading.current_thread() is not threading.main_thread():  # no other one can
         yield
@@ -65,6 +69,31 @@ class _Listener:
             self._shut_down(f"the server got {signal.Signals(self.untold.pop(0)).name}", hurry=hurry)
 
 
+class _LastSecond:
+    """The end of the process in less than a second, unless it is called off.
+
+    The system's own clock and its own way to end a process: they need neither our threads nor the lock of the
+    interpreter, nor are they stopped by its end.
+    """
+
+    def __init__(self) -> None:
+        self._handler: Any = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        self._begun = time.monotonic()
+        self._delay, self._interval = signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
+
+    def call_off(self) -> None:
+        """Let the signal and the timer be what they were, with the time that has passed."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, _restorable(self._handler))
+        if self._delay:
+            left = self._delay - (time.monotonic() - self._begun)
+            signal.setitimer(signal.ITIMER_REAL, max(left, _SOON), self._interval)
+
+
+def _restorable(handler: Any) -> Any:
+    return signal.SIG_DFL if handler is None else handler  # it is not Python's
+
+
 class _Signals:
     """The process's handlers of both signals, as long as anybody listens."""
 
@@ -72,6 +101,7 @@ class _Signals:
         self._listeners: list[_Listener] = []
         self._before: dict[int, Any] = {}
         self._received = 0
+        self._last_second: _LastSecond | None = None
         self.for_good = False
 
     def add(self, listener: _Listener) -> None:
@@ -86,19 +116,17 @@ class _Signals:
         if self._listeners:
             return
         for number, before in self._before.items():
-            signal.signal(number, before if before is not None else signal.SIG_DFL)
-        if self._received > 1 and not (for_good or self.for_good):
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(number, _restorable(before))
+        if self._last_second is not None and not (for_good or self.for_good):
+            self._last_second.call_off()
+            self._last_second = None
         for number in untold:  # it came too late for us
             signal.raise_signal(number)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
         self._received += 1
         if self._received == 2:
-            # The system's own clock and its own way to end a process: they need neither our threads nor the lock of the
-            # interpreter, nor are they stopped by its end.
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
+            self._last_second = _LastSecond()
         for listener in self._listeners:
             listener.take(number, hurry=self._received > 1)
 

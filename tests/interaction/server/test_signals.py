@@ -11,8 +11,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
 from tests.interaction.harness import wait_until
 from tests.interaction.raw_client import LATEST_LEGACY, RawClient, serving
+from tests.patience import PATIENCE
+
+from trio_mcp.serving.signals import shutting_down_at_signals
 
 PATIENT = {"drain_timeout": 3600, "cleanup_grace": 3600, "shutdown_grace": 3600}
 """Limits that end nothing."""
@@ -144,3 +148,27 @@ def test_signal_that_follows_the_end_of_input_is_the_first(started: Started) -> 
         os.kill(client.pid, signal.SIGTERM)
         assert client.wait() == 0
         assert client.journal.entries("lifespan ended")
+
+
+async def test_application_that_goes_on_has_its_own_alarm_as_before() -> None:
+    def own(number: int, frame: object) -> None: ...
+
+    def shut_down(reason: str, *, hurry: bool) -> None:
+        told.set()
+
+    handler, (delay, interval) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    signal.signal(signal.SIGALRM, own)
+    signal.setitimer(signal.ITIMER_REAL, 3600, 60)
+    try:
+        with shutting_down_at_signals(shut_down):
+            for _ in range(2):
+                told = trio.Event()
+                signal.raise_signal(signal.SIGTERM)
+                await told.wait()
+            assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+            assert signal.getitimer(signal.ITIMER_REAL)[0] < 1
+        assert signal.getsignal(signal.SIGALRM) is own
+        assert signal.getitimer(signal.ITIMER_REAL) == (pytest.approx(3600, abs=PATIENCE), pytest.approx(60))
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, delay, interval)
