@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import suppress
+from typing import TextIO
 
 from ..diagnostics.unread import takes_more
 from ..jsonrpc.contexts import contextmanager
@@ -52,7 +53,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
 def _printing_line_by_line() -> Generator[None]:
     """Have each line that is printed come out at once, though what was standard output is no terminal."""
     printing = sys.stdout
-    if not isinstance(printing, io.TextIOWrapper) or not _is_standard_output(printing):
+    if not (isinstance(printing, io.TextIOWrapper) and _is_standard_output(sys.stdout)):
         yield
         return
     before = printing.line_buffering
@@ -65,7 +66,7 @@ def _printing_line_by_line() -> Generator[None]:
                 printing.reconfigure(line_buffering=before)
 
 
-def _is_standard_output(stream: io.TextIOWrapper) -> bool:
+def _is_standard_output(stream: TextIO) -> bool:
     try:
         return stream.fileno() == 1
     except ValueError:  # it was closed or detached, or is one in memory (`io.UnsupportedOperation`)
