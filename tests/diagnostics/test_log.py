@@ -309,3 +309,25 @@ def test_there_is_one_logger() -> None:
                 (name,) = node.args
                 if path.parent.name != "diagnostics":
                     assert ast.unparse(name) == "'trio_mcp'", path
+
+
+async def test_end_of_serving_needs_no_thread_of_the_applications_limiter(handler: Handler) -> None:
+    limiter, ended = trio.to_thread.current_default_thread_limiter(), trio.Event()
+    abandoned = [object() for _ in range(int(limiter.available_tokens))]  # their threads still run
+    for one in abandoned:
+        limiter.acquire_on_behalf_of_nowait(one)
+
+    async def serve() -> None:
+        async with written_in_a_thread():
+            handler.open.clear()
+            logger.warning("late")
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        with trio.move_on_after(PATIENCE):
+            await ended.wait()
+        in_time = ended.is_set()
+        for one in abandoned:
+            limiter.release_on_behalf_of(one)
+    assert in_time

@@ -83,8 +83,9 @@ async def written_in_a_thread() -> AsyncGenerator[None]:
                 del logging.getLogger(name).callHandlers
         is_read = writer.wait_until_written(0)
         if not is_read:
-            with trio.CancelScope(shield=True):  # the wait has its own deadline
-                is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH)
+            with trio.CancelScope(shield=True):  # the wait has its own deadline, and a thread in any case
+                limiter = trio.CapacityLimiter(1)
+                is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH, limiter=limiter)
             if not is_read and not writer.serving:
                 let_go_of_unread_output()
         writer.wake()
