@@ -331,3 +331,19 @@ async def test_end_of_serving_needs_no_thread_of_the_applications_limiter(handle
         for one in abandoned:
             limiter.release_on_behalf_of(one)
     assert in_time
+
+
+async def test_where_no_thread_can_be_started_what_is_logged_waits_for_one(
+    handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with written_in_a_thread():
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            logger.warning("one")
+            assert not writer.wait_until_written(0)
+        logger.warning("two")
+    assert handler.messages == ["one", "two"]
+    assert threading.current_thread() not in handler.threads

@@ -35,7 +35,8 @@ class Writer:
     """Writes in the order of `put`, in a daemon thread that is there when there is something to do.
 
     What waits is bounded; beyond it is dropped, counted, and told once the thread has caught up. `put` may be called
-    in any thread and never waits for one that writes: the lock is never held meanwhile.
+    in any thread and never waits for one that writes: the lock is never held meanwhile. Where no thread can be started,
+    what waits goes on waiting, and each `put` tries again.
     """
 
     def __init__(self) -> None:
@@ -95,13 +96,16 @@ class Writer:
         self._characters += characters
         self._jobs.put((job, characters))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="trio_mcp log", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="trio_mcp log", daemon=True)
+            # There may be no room for one more, or the interpreter be about to end: it waits for the next, then.
+            with suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
 
     def wake(self) -> None:
         """Have the thread look again at when there is something to tell, and whether to go on."""
         with self._lock:
-            if self._thread is not None:
+            if self._thread is not None or self._waiting:
                 self._put(_nothing, 0)
 
     def wait_until_written(self, timeout: float) -> bool:
