@@ -2,18 +2,20 @@
 
 import os
 import re
-import subprocess
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from textwrap import dedent
 
 import attrs
 import trio
+from tests.forked import Forked
 from tests.patience import PATIENCE
 
 TRIO_MCP = [sys.executable, "-m", "trio_mcp.cli.main"]
+"""The command line. What begins like this is started the quick way by what is in here."""
 
 
 @attrs.frozen
@@ -26,6 +28,8 @@ class Ended:
 async def run(command: Sequence[str], *, stdin: bytes = b"", cwd: Path | None = None) -> Ended:
     """Run a command to its end."""
     with trio.fail_after(PATIENCE):
+        if is_ours(command):
+            return await _run_ours(command, stdin, cwd)
         done = await trio.run_process(
             command,
             stdin=stdin,
@@ -36,6 +40,46 @@ async def run(command: Sequence[str], *, stdin: bytes = b"", cwd: Path | None = 
             env=plain_environment(),
         )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+async def _run_ours(command: Sequence[str], stdin: bytes, cwd: Path | None) -> Ended:
+    pipes = [os.pipe() for _ in range(3)]
+    (their_input, our_input), (our_output, their_output), (our_errors, their_errors) = pipes
+    process = forked(command, their_input, their_output, their_errors, cwd)
+    texts = {our_output: b"", our_errors: b""}
+
+    async def write() -> None:
+        async with trio.lowlevel.FdStream(our_input) as stream:
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(stdin)
+
+    async def read(fd: int) -> None:
+        async with trio.lowlevel.FdStream(fd) as stream:
+            texts[fd] = b"".join([part async for part in stream])
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            nursery.start_soon(read, our_output)
+            nursery.start_soon(read, our_errors)
+        return Ended(await process.ended(), *(text.decode() for text in texts.values()))
+    finally:
+        process.send_signal(signal.SIGKILL)
+
+
+def is_ours(command: Sequence[str]) -> bool:
+    """Whether it is `TRIO_MCP`."""
+    return command[: len(TRIO_MCP)] == TRIO_MCP
+
+
+def forked(command: Sequence[str], stdin: int, stdout: int, stderr: int, cwd: Path | None = None) -> Forked:
+    """A process of `TRIO_MCP`; the descriptors are its alone from here on."""
+    try:
+        environment = plain_environment()
+        return Forked(command[1:], stdin=stdin, stdout=stdout, stderr=stderr, env=environment, cwd=cwd)
+    finally:
+        for fd in {stdin, stdout, stderr}:
+            os.close(fd)
 
 
 def plain_environment() -> dict[str, str]:
@@ -54,16 +98,16 @@ def written(path: Path, code: str) -> str:
 class Running:
     """``trio-mcp`` in a child process, line by line."""
 
-    def __init__(self, process: trio.Process) -> None:
+    def __init__(self, process: trio.Process | Forked, stderr: trio.abc.ReceiveStream) -> None:
         self.process = process
+        self._stderr = stderr
         self._text = ""
 
     async def line(self, pattern: str) -> str:
         """Wait for a line that matches on standard error; the first group of the match."""
-        assert self.process.stderr is not None
         with trio.fail_after(PATIENCE):
             while not (found := re.search(pattern, self._text)):
-                data = await self.process.stderr.receive_some()
+                data = await self._stderr.receive_some()
                 assert data, self._text
                 self._text += data.decode()
         self._text = self._text[found.end() :]
@@ -73,9 +117,11 @@ class Running:
 @asynccontextmanager
 async def running(*arguments: str) -> AsyncIterator[Running]:
     """``trio-mcp`` with ``arguments``; killed at the end unless it has exited."""
-    process = await trio.lowlevel.open_process([*TRIO_MCP, *arguments], stderr=subprocess.PIPE, env=plain_environment())
+    ours, theirs = os.pipe()
+    process = forked([*TRIO_MCP, *arguments], os.open(os.devnull, os.O_RDONLY), os.dup(1), theirs)
     try:
-        yield Running(process)
+        async with trio.lowlevel.FdStream(ours) as stderr:
+            yield Running(process, stderr)
     finally:
-        process.kill()
-        await process.wait()
+        process.send_signal(signal.SIGKILL)
+        process.wait()

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import signal
 import struct
 import sys
 import termios
@@ -10,14 +11,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
-from tests.cli.commands import plain_environment
+from tests.cli.commands import forked, is_ours, plain_environment
+from tests.forked import Forked
 from tests.patience import PATIENCE
 
 
 class Terminal:
     """The other end of a program's terminal: what it shows, and what is typed."""
 
-    def __init__(self, process: trio.Process, fd: int) -> None:
+    def __init__(self, process: trio.Process | Forked, fd: int) -> None:
         self.process = process
         self._fd = fd
         self.shown = ""
@@ -30,7 +32,7 @@ class Terminal:
         """The exit status."""
         while await self._read():
             pass
-        return await self.process.wait()
+        return await (self.process.ended() if isinstance(self.process, Forked) else self.process.wait())
 
     async def _read(self) -> bool:
         await trio.lowlevel.wait_readable(self._fd)
@@ -49,20 +51,28 @@ LOGIN = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
 """Makes standard input the controlling terminal, which turns Ctrl-C into a signal."""
 
 
+async def _started(command: Sequence[str], terminal: int) -> trio.Process | Forked:
+    if is_ours(command):
+        return forked(command, terminal, terminal, terminal)
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
+    try:
+        command = [sys.executable, "-S", "-c", LOGIN, *command]
+        return await trio.lowlevel.open_process(command, **streams, env=plain_environment())
+    finally:
+        os.close(terminal)
+
+
 @asynccontextmanager
 async def in_terminal(command: Sequence[str], *, columns: int = 120) -> AsyncIterator[Terminal]:
     """A command in a terminal of its own."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     try:
-        process = await trio.lowlevel.open_process(
-            [sys.executable, "-c", LOGIN, *command], stdin=theirs, stdout=theirs, stderr=theirs, env=plain_environment()
-        )
-        os.close(theirs)
+        process = await _started(command, theirs)
         try:
             with trio.fail_after(PATIENCE):
                 yield Terminal(process, ours)
         finally:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
     finally:
         os.close(ours)

@@ -88,7 +88,7 @@ async def test_each_client_has_a_process_of_its_own_that_ends_with_it(
                 assert await bridge.line("cancelled: (.*)") == "enough"
                 assert int((await one.call_tool("pid")).text) == pids[0]
             bridge.process.send_signal(signal.SIGTERM)
-            assert await bridge.process.wait() == 0
+            assert await bridge.process.ended() == 0
             assert not is_alive(pids[0])
 
 

@@ -52,7 +52,7 @@ async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(
                 server.process.send_signal(signal.SIGTERM)
             for _ in range(4):
                 await server.line("(awake)")
-            assert await server.process.wait() == 0
+            assert await server.process.ended() == 0
     assert answers == ["slept"] * 3
 
 
@@ -70,7 +70,7 @@ async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> N
                 for client in (one, two):
                     assert (await client.call_tool("sleep", {"milliseconds": 1})).text == "slept"
             over_unix.process.send_signal(signal.SIGINT)
-            assert await over_unix.process.wait() == 0
+            assert await over_unix.process.ended() == 0
     assert not path.exists()
 
 

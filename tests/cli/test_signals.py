@@ -43,7 +43,7 @@ DESK = str(Path(__file__).with_name("desk.py"))
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_one_signal_ends_a_command_whose_event_loop_is_stuck(number: signal.Signals):
     process = await trio.lowlevel.open_process([sys.executable, "-c", STUCK.format(limit=None)], stderr=-1)
-    stuck = Running(process)
+    stuck = Running(process, process.stderr)
     await stuck.line("(stuck)")
     os.kill(process.pid, number)
     await stuck.line(f"(trio-mcp: ended by {number.name} in the middle of a computation)")
@@ -88,7 +88,7 @@ trio.run(main)
 
 async def test_signals_do_nothing_by_themselves_while_the_event_loop_runs():
     process = await trio.lowlevel.open_process([sys.executable, "-c", OBEYING.format(limit=LONG)], stderr=-1)
-    obeying = Running(process)
+    obeying = Running(process, process.stderr)
     await obeying.line("(ready)")
     for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(process.pid, number)

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import msgspec
 import trio
 
+import trio_mcp
 from trio_mcp import (
     ConnectionLost,
     Limits,
@@ -36,8 +37,6 @@ from trio_mcp import (
     ToolError,
     WorkerContext,
     serve_stdio,
-    serve_tcp,
-    serve_websocket,
 )
 
 JOURNAL_VARIABLE = "TRIO_MCP_TEST_JOURNAL"
@@ -484,7 +483,7 @@ async def serve(transport: str) -> None:
         await serve_stdio(server)
         return
     gc.freeze()  # as serve_stdio does: the interpreter's own end takes a tenth of a second less
-    listen = {"websocket": serve_websocket, "tcp": serve_tcp}[transport]
+    listen = getattr(trio_mcp, f"serve_{transport}")  # imported now: a server over stdio starts without
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(listen, server, port=0))
         print(listener.socket.getsockname()[1], flush=True)

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,19 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._read = 0  # bytes
+        self._entries: list[dict[str, Any]] = []
 
     def entries(self, event: str | None = None, *, call: Any = None, tool: str | None = None) -> list[dict[str, Any]]:
         """All entries so far, in order, that fit what is given."""
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return []
-        whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        with suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(self._read)
+            whole, newline, _ = file.read().rpartition(b"\n")
+            self._read += len(whole + newline)
+            self._entries += map(json.loads, whole.splitlines())
         return [
             entry
-            for entry in whole
+            for entry in self._entries
             if (event is None or entry["event"] == event)
             and (call is None or (entry["call"] == call and type(entry["call"]) is type(call)))
             and (tool is None or entry["tool"] == tool)

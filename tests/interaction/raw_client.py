@@ -17,6 +17,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tests.forked import Forked
+
 from .conversation import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Conversation, is_same
 from .harness import BOUND, JOURNAL_VARIABLE, Journal
 from .wires import WebSocketWire, Wire
@@ -36,8 +38,8 @@ __all__ = [
 ]
 
 FIXTURE = Path(__file__).with_name("fixture_server.py")
-BRIDGED = [sys.executable, "-m", "trio_mcp.cli.main", "bridge", "--", sys.executable, str(FIXTURE), "stdio"]
-"""The fixture server over stdio, behind a process that knows nothing of it."""
+BRIDGED = ["-m", "trio_mcp.cli.main", "bridge", "--", sys.executable, str(FIXTURE), "stdio"]
+"""What Python does for the fixture server over stdio, behind a process that knows nothing of it."""
 ERAS = (LATEST_LEGACY, MODERN)
 
 
@@ -58,7 +60,7 @@ class RawClient(Conversation):
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: subprocess.Popen[bytes] | Forked,
         wire: Wire,
         journal: Journal,
         stderr: Path,
@@ -285,8 +287,10 @@ def serving(
     revision: str | None = None,
     capabilities: dict[str, Any] | None = None,
     stderr_to: int | None = None,
+    forked: bool = False,
 ) -> Iterator[RawClient]:
-    """The fixture server, or ``command``, as a child process in a group of its own.
+    """The fixture server, or ``command``, as a child process in a group of its own. ``forked``: the fixture server is
+    started the quick way.
 
     ``transport`` is ``stdio``, ``websocket``, ``tcp``, or ``bridged``: stdio, through ``trio-mcp bridge``. ``stdio``
     and ``wire``: other descriptors than pipes for the child, and how to reach it through them. With a ``revision``
@@ -297,21 +301,23 @@ def serving(
     journal, stderr = Journal(directory / "journal"), directory / "stderr"
     env = {**os.environ, JOURNAL_VARIABLE: str(journal.path), "TRIO_MCP_TEST_LIMITS": json.dumps(limits or {})}
     env.pop("PYTHONUNBUFFERED", None)  # hosts do not set it, and buffers are a part of what is tested
+    fixture = BRIDGED if transport == "bridged" else [str(FIXTURE), transport]
+    if stdio is None:
+        (stdin, to_server), (from_server, stdout) = os.pipe(), os.pipe()
+        wire = Wire(to_server, from_server)
+    else:
+        stdin, stdout = stdio
     with stderr.open("wb") as errors:
-        process = subprocess.Popen(
-            command or (BRIDGED if transport == "bridged" else [sys.executable, str(FIXTURE), transport]),
-            stdin=subprocess.PIPE if stdio is None else stdio[0],
-            stdout=subprocess.PIPE if stdio is None else stdio[1],
-            stderr=errors if stderr_to is None else stderr_to,
-            env=env,
-            start_new_session=True,
-        )
-    if wire is None:
-        # The pipes are ours from here on, so that each is closed exactly once.
-        wire = Wire(*(None if pipe is None else os.dup(pipe.fileno()) for pipe in (process.stdin, process.stdout)))
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        standard = {"stdin": stdin, "stdout": stdout, "stderr": errors.fileno() if stderr_to is None else stderr_to}
+        if forked and command is None:
+            process = Forked(fixture, **standard, env=env)
+        else:
+            command = command or [sys.executable, *fixture]
+            process = subprocess.Popen(command, **standard, env=env, start_new_session=True)
+    if stdio is None:
+        os.close(stdin)
+        os.close(stdout)
+    assert wire is not None, "what the other ends are on is told with `stdio`"
     client = RawClient(process, wire, journal, stderr)
     try:
         client.is_bridged = transport == "bridged"

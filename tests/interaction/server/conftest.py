@@ -24,7 +24,7 @@ def era(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def start(transport: str, tmp_path: Path) -> Start:
     """Start the fixture server and connect to it over the transport."""
-    return partial(serving, tmp_path, transport)
+    return partial(serving, tmp_path, transport, forked=True)
 
 
 @pytest.fixture

@@ -127,13 +127,11 @@ def test_a_thousand_handlers_of_each_era_that_ask_at_once_get_the_answers_to_the
                 told = by_id.pop((type(message["id"]), message["id"]))
                 again.append(second_round(client, told, message["result"]))
         assert (len(replies), by_id) == (EACH, {})
-        client.forget()
         replies += [told.message for told in again]
         random.Random(5).shuffle(replies)
         for message in replies:
             client.send(message)
-        while sum("method" not in message for message in client.messages) < 2 * EACH:
-            client.receive()
+        read_all(client, 2 * EACH)
         assert client.finish() == 0
         assert client.stderr() == ""
         grouped = group(client.messages, legacy + again)

@@ -1,0 +1,72 @@
+"""The fork server: a Python process that imports modules once, then forks one process after another, each of which
+runs a program as ``python`` would. `tests.forked` starts it and speaks to it; nobody else does.
+
+Arguments: the descriptor of its socket, and the modules. Each message of the socket asks for one process: the arguments
+of `run` as a JSON object, the descriptors that are to be its 0, 1 and 2, and one for what is told about it, in a line
+each: its process id when it has all that, and the status of its end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import runpy
+import socket
+import sys
+import termios
+from importlib import import_module
+
+LONGEST = 200_000
+
+
+def main() -> None:
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        for module in sys.argv[2:]:
+            import_module(module)
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(control, LONGEST, 4)
+            if not message:
+                return
+            if os.fork() == 0:
+                break
+            for descriptor in descriptors:
+                os.close(descriptor)
+            while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
+                pass
+    # From here on this is another process: one that starts the program, waits for it and tells how it ended.
+    *standard, told = descriptors
+    if (pid := os.fork()) != 0:
+        for descriptor in standard:
+            os.close(descriptor)
+        os.write(told, b"%d\n" % os.waitpid(pid, 0)[1])
+        os._exit(0)
+    os.setsid()
+    for number, descriptor in enumerate(standard):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # which turns Ctrl-C into a signal
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))
+    os.write(told, b"%d\n" % os.getpid())
+    os.close(told)
+    run(**json.loads(message))
+
+
+def run(arguments: list[str], env: dict[str, str], cwd: str) -> None:
+    """Be ``python`` with these arguments: a script and its own, or ``-m``, a module and its own."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        sys.path.insert(0, cwd)
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
