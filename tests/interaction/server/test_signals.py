@@ -27,6 +27,7 @@ from contextlib import asynccontextmanager
 
 import trio
 from trio_mcp import Limits, Server, serve_stdio
+from trio_mcp.serving import signals
 
 journal = os.open(os.environ["TRIO_MCP_TEST_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -40,18 +41,23 @@ async def lifespan(_):
     finally:
         note("lifespan ended")
 
+def note_what_can_be_left():
+    # A process that ends by itself may take its time, on a machine that does much else.
+    signals._LAST_SECOND = 3600
+    note("started")
+
 limits = Limits(**json.loads(os.environ["TRIO_MCP_TEST_LIMITS"]))
 server = Server("deaf", lifespan=lifespan, limits=limits)
 
 @server.tool
 def asleep() -> None:
-    note("started")
+    note_what_can_be_left()
     while True:
         time.sleep(1000)
 
 @server.tool
 def busy() -> None:
-    note("started")
+    note_what_can_be_left()
     while True:
         try:
             while True:
@@ -61,7 +67,7 @@ def busy() -> None:
 
 @server.tool
 def printing() -> None:
-    note("started")
+    note_what_can_be_left()
     while True:
         print("x" * 10_000)
 
