@@ -313,11 +313,21 @@ def test_a_senseless_reply_settles_whom_it_names(request_id: int | str, members:
     assert (unreadable.settles, unreadable.is_answer, unreadable.reply) == (request_id, True, None)
 
 
-@pytest.mark.parametrize("members", [{"id": None}, {}, {"id": 1.5}, {"id": True}])
-def test_a_senseless_reply_that_names_nobody_settles_nobody(members: dict[str, Any]) -> None:
-    unreadable = decode(line(result={}, error={"code": 1, "message": ""}, **members))
+@pytest.mark.parametrize(
+    ("data", "settles", "is_answer"),
+    [
+        (b'{"id":"a","result":{}}', "a", True),
+        (b'{"jsonrpc":"2.0","id":7,"error":{"code":"ENOENT","message":""}}', 7, True),
+        (b'{"jsonrpc":"2.0","id":7.0,"result":{}}', None, True),
+        (b'{"jsonrpc":"2.0","id":[],"error":{}}', None, True),
+        (b'{"jsonrpc":"2.0","id":null,"error":{}}', None, False),
+        (b'{"result":{}}', None, False),
+    ],
+)
+def test_a_senseless_reply_settles_the_call_that_it_names(data: bytes, settles: object, is_answer: bool) -> None:
+    unreadable = decode(data)
     assert isinstance(unreadable, Unreadable)
-    assert (unreadable.settles, unreadable.is_answer) == (None, False)
+    assert (unreadable.settles, unreadable.is_answer) == (settles, is_answer)
 
 
 # Batches

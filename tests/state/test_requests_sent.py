@@ -125,13 +125,32 @@ def test_a_second_reply_settles_nothing(client: ConnectionState, call: OutboundR
 @pytest.mark.parametrize(
     "line",
     [
+        b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"both"}}',
+        b'{"jsonrpc":"2.0","id":1,"error":{"code":"1","message":""}}',
+        b'{"jsonrpc":"1.0","id":1,"result":{}}',
+        b'{"id":1,"result":{}}',
+    ],
+)
+def test_a_reply_that_makes_no_sense_settles_the_call_that_it_names(
+    client: ConnectionState, call: OutboundRequest, line: bytes
+) -> None:
+    event = client.receive(decode(line))
+    assert isinstance(event, ReplyUnreadable)
+    assert event.request is call
+    assert client.outbound == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         b'{"jsonrpc":"2.0","id":1}',
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}',
         b'{"jsonrpc":"2.0","id":true,"result":{}}',
         b'{"jsonrpc":"2.0","id":1.0,"result":{}}',
+        b'{"result":{}}',
     ],
 )
-def test_a_reply_that_names_nobody_leaves_the_waiter_waiting_for_the_true_one(
+def test_a_reply_that_names_no_call_leaves_the_table_as_it_is(
     client: ConnectionState, call: OutboundRequest, line: bytes
 ) -> None:
     client.receive(decode(line))

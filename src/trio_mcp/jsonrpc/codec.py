@@ -135,33 +135,36 @@ def _classify_reply(data: dict[str, Any]) -> Message | Unreadable:
         # peer's own calls, so the id stays unnamed.
         return _invalid("a message has a method, a result or an error")
     if data.get("jsonrpc") != "2.0":
-        return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', reply_id)
+        return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
     if has_result and has_error:
         # JSON-RPC 2.0, section 5: never both. Many write the member that is not meant all the same, as null.
         has_result = data["error"] is None
         if not has_result and data["result"] is not None:
-            return _bad_reply("a reply has a result or an error, and this one has both", reply_id)
+            return _bad_reply("a reply has a result or an error, and this one has both", data)
     if has_result:
         if not is_request_id(reply_id):
-            return Unreadable("a result without a usable id", None)
+            return _bad_reply("a result without a usable id", data)
         return Response(reply_id, data["result"])
     error = data["error"]
     if type(error) is not dict:
-        return _bad_reply("a reply whose error is no object", reply_id)
+        return _bad_reply("a reply whose error is no object", data)
     body = cast("dict[str, Any]", error)
     code, message = body.get("code"), body.get("message")
     if type(code) is not int or type(message) is not str:
-        return _bad_reply("an error without an integer code and a message", reply_id)
+        return _bad_reply("an error without an integer code and a message", data)
     if reply_id is not None and not is_request_id(reply_id):
-        return Unreadable("an error without a usable id", None)
+        return _bad_reply("an error without a usable id", data)
     return ErrorResponse(reply_id, code, message, body.get("data"))
 
 
-def _bad_reply(reason: str, reply_id: object) -> Unreadable:
-    """Whoever waits under ``reply_id`` gets no other answer, so it is settled; what names nobody is only reported."""
+def _bad_reply(reason: str, data: dict[str, Any]) -> Unreadable:
+    """Return what is owed for a reply that is none: nothing to the peer, but an end to the call that it names."""
+    reply_id = data.get("id")
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True)
-    return Unreadable(reason, None)
+    # An error under null may be about anything, and what is not even of JSON-RPC, something that the peer has printed.
+    surely = data.get("jsonrpc") == "2.0" and ("result" in data or reply_id is not None)
+    return Unreadable(reason, None, is_answer=surely)
 
 
 def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unreadable:

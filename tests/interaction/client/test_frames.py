@@ -366,3 +366,48 @@ async def test_an_answer_that_names_nobody_fails_those_that_would_wait_for_ever(
     assert outcomes == {"endless": lost, "scoped": lost, "limited": "done", "working": "done"}
     given_up = {call["id"] for call in peer.wire if call.get("params", {}).get("name") in ("endless", "scoped")}
     assert set(cancels_in(peer.wire)) == given_up, "the server need not go on with them"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ('{"id":%d,"result":{"content":[]}}', 'a reply whose member "jsonrpc" is not "2.0"'),
+        ('{"jsonrpc":"2.0","id":%d,"result":{"content":[]},"error":null}', "a reply with both result and error"),
+        ('{"jsonrpc":"2.0","id":%d.0,"result":{"content":[]}}', "a result without a usable id"),
+        ('{"jsonrpc":"2.0","result":{"content":[]}}', "a result without a usable id"),
+        ('{"jsonrpc":"2.0","id":%d,"error":"boom"}', "a reply whose error is no object"),
+        (
+            '{"jsonrpc":"2.0","id":%d,"error":{"code":"ENOENT","message":"boom"}}',
+            "an error without an integer code and a message",
+        ),
+    ],
+)
+async def test_an_answer_that_is_json_but_no_reply_fails_its_call(
+    autojump_clock: object, answer: str, reason: str
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.write(answer.replace("%d", str(call["id"])))
+        await peer.text(await peer.until("tools/call"), "next")
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        with trio.fail_after(PATIENCE):
+            with pytest.raises(ProtocolViolation) as caught:
+                await client.call_tool("any")
+            assert str(caught.value) == f"tools/call: the answer cannot be read: {reason}"
+            assert text_of(await client.call_tool("any")) == "next"
+    assert cancels_in(peer.wire) == []
+
+
+@pytest.mark.parametrize("line", ['{"result":5}', '{"jsonrpc":"2.0","id":null,"error":{}}', '{"id":77,"result":5}'])
+async def test_what_may_be_no_answer_at_all_fails_no_call(autojump_clock: object, line: str) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        call = await peer.until("tools/call")
+        await peer.write(line)
+        await peer.text(call)
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        assert text_of(await client.call_tool("any")) == "done"
+        assert client.unreadable_messages == 1

@@ -81,7 +81,7 @@ def test_s2c_01_ids_of_the_two_directions_do_not_touch(start: Start) -> None:
         assert "fine" in answers(client, call)[0]
 
 
-def test_s2c_04_replies_that_make_no_sense_settle_nobody(start: Start) -> None:
+def test_s2c_04_replies_that_name_no_question_settle_nobody(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         first = client.call("ask", {"kind": "sampling"})
         answered = client.asked("sampling/createMessage")
@@ -98,13 +98,12 @@ def test_s2c_04_replies_that_make_no_sense_settle_nobody(start: Start) -> None:
             {"id": 4711, "result": SAMPLED},
             {"id": "4711", "error": error},
             {"id": str(question["id"]), "result": SAMPLED},
-            {"id": float(question["id"]) + 0.5, "result": SAMPLED},
             {"id": None, "error": error},
-            {"id": None, "result": SAMPLED},
             {"error": error},
-            {"result": SAMPLED},
+            {"error": "a text"},
         ):
             client.send({"jsonrpc": "2.0", **reply})
+        client.send({"jsonrpc": "1.0", "result": SAMPLED})
         client.ping()
         assert len(client.messages) == before + 1, "no answer to an answer"
         client.send({"jsonrpc": "2.0", "id": question["id"]})  # could be a request as well, so it is refused
@@ -112,6 +111,29 @@ def test_s2c_04_replies_that_make_no_sense_settle_nobody(start: Start) -> None:
         assert client.echo("lives") == "lives"
         client.answer(question, SAMPLED)
         assert "fine" in answers(client, second)[0]
+
+
+SENSELESS: list[dict[str, Any]] = [
+    {"jsonrpc": "2.0", "id": ..., "result": SAMPLED, "error": {"code": -1, "message": "no"}},
+    {"jsonrpc": "2.0", "id": ..., "error": "a text"},
+    {"jsonrpc": "2.0", "id": ..., "error": {"code": "1", "message": 2}},
+    {"jsonrpc": "1.0", "id": ..., "result": SAMPLED},
+    {"jsonrpc": "2.0", "id": None, "result": SAMPLED},
+    {"jsonrpc": "2.0", "id": 0.5, "result": SAMPLED},
+    {"jsonrpc": "2.0", "result": SAMPLED},
+]
+
+
+def test_s2c_04_a_senseless_reply_ends_the_wait_of_whom_it_is_meant_for(start: Start) -> None:
+    """Nobody answers twice, so the handler would wait for ever."""
+    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
+        for reply in SENSELESS:
+            call = client.call("ask", {"kind": "sampling"})
+            question = client.asked("sampling/createMessage")
+            client.send({**reply, "id": question["id"]} if reply.get("id") is ... else reply)
+            (text,) = answers(client, call)
+            assert "the answer cannot be read" in text or "PeerError -32603" in text, "the latter behind a proxy"
+        assert client.echo("lives") == "lives"
         assert client.finish() == 0
 
 
