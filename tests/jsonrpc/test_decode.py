@@ -359,3 +359,15 @@ def test_the_members_of_a_batch_share_its_size() -> None:
     assert isinstance(batch, Batch)
     sizes = [member.size for member in batch.members if isinstance(member, Request)]
     assert sizes == [len(data) // 2, len(data) // 2]
+
+
+def test_each_member_of_a_long_batch_counts_for_itself() -> None:
+    """Its small members may be done long before the large one."""
+    large = line(id=1, method="a", params={"items": [[0]] * 10_000})
+    alone = decode(large)
+    batch = decode(b"[" + large + (b"," + line(id=2, method="b")) * 99 + b"]")
+    assert isinstance(alone, Request)
+    assert isinstance(batch, Batch)
+    sizes = [member.size for member in batch.members if isinstance(member, Request)]
+    assert sizes[0] == pytest.approx(alone.size, rel=0.01)
+    assert set(sizes[1:]) == {len(line(id=2, method="b").replace(b" ", b""))}

@@ -172,15 +172,20 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
         return _invalid("an empty batch")  # JSON-RPC 2.0, section 6
     if len(data) > max_batch:
         return _invalid(f"a batch of more than {max_batch} messages")
-    share = size // len(data)
+    share = size // len(data) if size <= _SHALLOW else None
     return Batch(
         tuple(
-            _classify(cast("dict[str, Any]", member), share)
+            _classify(cast("dict[str, Any]", member), _weight_in_batch(member) if share is None else share)
             if type(member) is dict
             else _invalid("a message is a JSON object")
             for member in data
         )
     )
+
+
+def _weight_in_batch(member: Any) -> int:
+    """Return the weight of ``member`` alone: the small ones of a batch may be done long before the large one."""
+    return weight_of(_encoder.encode(member))
 
 
 def _invalid(reason: str, request_id: Any = None) -> Unreadable:

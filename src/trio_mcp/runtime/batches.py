@@ -11,7 +11,6 @@ class BatchReplies:
     """Collects the reply lines of ``members`` members and gives them to ``send`` when the last is settled."""
 
     def __init__(self, members: int, send: Callable[[bytes], None]) -> None:
-        self.members = members
         self._open = members
         self._lines: list[bytes] = []
         self._send = send

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ..jsonrpc.codec import pack_value
 from ..jsonrpc.errors import PeerError
 from ..spec.converters import structure
 from ..spec.notifications import ProgressParams
@@ -65,7 +66,8 @@ class Dispatch:
                 return
             case events.NotificationReceived():
                 if self._handler.wants(event):
-                    (self._told if event.method.of_request else self._changes).put(event, _share(line, batch))
+                    queue = self._told if event.method.of_request else self._changes
+                    queue.put(event, _size(line, batch, event.params))
             case events.Refused():
                 self._inbound.reply_now(error_line(event.reply), batch)
                 return
@@ -82,12 +84,13 @@ class Dispatch:
             case events.StreamReceived():
                 call: Call = event.request.waiter
                 if call.on_notification is not None:
-                    call.on_notification(event.notification, _share(line, batch))
+                    told = event.notification
+                    call.on_notification(told, _size(line, batch, told.params))
             case events.StreamCancelled():
                 logger.debug("the peer ended stream %.100r: %.200r", event.request.id, event.reason)
                 event.request.waiter.settle(Settled(None, None, self._told.received))
             case events.ProgressReceived():
-                self._progressed(event, _share(line, batch))
+                self._progressed(event, _size(line, batch, event.params))
             case events.CancelReceived():
                 self._inbound.cancel_received(event)
             case events.AnswerLost():
@@ -117,6 +120,6 @@ class Dispatch:
         call.progressed(Progress(params.progress, params.total, params.message), size)
 
 
-def _share(line: bytes | bytearray, batch: BatchReplies | None) -> int:
-    """Return how many bytes one event took on the wire."""
-    return len(line) if batch is None else len(line) // batch.members
+def _size(line: bytes | bytearray, batch: BatchReplies | None, params: dict[str, Any]) -> int:
+    """Return how many bytes a notification with ``params`` took on the wire, about."""
+    return len(line) if batch is None else len(pack_value(params))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import tracemalloc
 from contextlib import nullcontext
@@ -382,6 +383,30 @@ async def test_bpl_02_a_callback_that_never_returns_keeps_a_bounded_number_waiti
         finally:
             tracemalloc.stop()
     assert kept < 500_000
+
+
+async def test_large_logs_between_small_messages_of_batches_count_whole(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake("2025-03-26")
+        nothing = {"jsonrpc": "2.0", "method": "notifications/nothing"}
+        for number in range(6):
+            params = {"level": "info", "data": [number, "x" * 100_000]}
+            log = {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
+            await peer.write(json.dumps([log, *[nothing] * 99]))
+
+    told: list[Any] = []
+    free = trio.Event()
+
+    async def slowly(message: LogParams) -> None:
+        told.append(message.data[0])
+        await free.wait()
+
+    limits = Limits(max_inbound_bytes=250_000)
+    async with scripted(script) as (channel, _), open_client(channel, on_log=slowly, limits=limits):
+        await trio.sleep(1)
+        free.set()
+        await trio.sleep(1)
+    assert told == [0, 4, 5], "the oldest of those that wait made room"
 
 
 async def test_rpc_06_unknown_notifications_and_known_ones_with_bad_params_are_passed_over(

@@ -62,3 +62,18 @@ async def test_bounds_count_what_decoding_takes(autojump_clock: object) -> None:
         desk.free.set()
         for request_id in (first, second):
             assert "result" in await peer.reply(request_id)
+
+
+async def test_a_large_call_between_small_messages_of_a_batch_counts_whole(autojump_clock: object) -> None:
+    desk = Desk(max_inbound_bytes=10_000_000)
+    async with connected(desk.server, "2025-03-26") as peer:
+        await peer.start("wait")
+        ids: list[int] = []
+        for number in range(3):
+            call = peer.call_message("count", {"items": LISTS, "number": number})
+            ids.append(call["id"])
+            await peer.send([call, *[{"jsonrpc": "2.0", "method": "notifications/nothing"}] * 99])
+        assert (await peer.reply(ids[2]))["error"]["code"] == -31000
+        desk.free.set()
+        for request_id in ids[:2]:
+            assert "result" in await peer.reply(request_id)
