@@ -15,6 +15,7 @@ from trio_mcp import (
     ElicitURLParams,
     InputRequest,
     InputRequired,
+    Limits,
     RequestContext,
     SamplingMessage,
     Server,
@@ -164,6 +165,29 @@ async def test_mr_11_a_legacy_client_is_asked_by_requests_and_the_handler_runs_a
         assert (await peer.reply(call))["result"]["content"][0]["text"] == "accept"
         assert not [m for m in peer.messages if m.get("method") == "roots/list"], "it was not declared"
     assert seen == [({"name": ANSWERS["elicitation/create"]}, "s")]
+
+
+@pytest.mark.parametrize("returned", [InputRequired({"name": FORM}), InputRequired(state="on and on")])
+async def test_mr_11_a_handler_that_asks_a_legacy_client_without_end_has_failed(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, returned: InputRequired
+) -> None:
+    server = Server("s", limits=Limits(max_rounds=3))
+    runs = 0
+
+    @server.tool
+    async def order() -> Any:
+        nonlocal runs
+        runs += 1
+        return returned if runs < 1000 else "at last"
+
+    async with connected(server, LATEST_LEGACY, ALL) as peer:
+        call = await peer.start("order")
+        for _ in range(3 if returned.requests else 0):
+            await peer.answer(await peer.question("elicitation/create"), ANSWERS["elicitation/create"])
+        failed = (await peer.reply(call))["result"]
+    assert (failed["isError"], failed["content"][0]["text"]) == (True, "internal error in tool order")
+    assert "more than 3 times" in caplog.text
+    assert runs == 4
 
 
 async def test_mr_11_a_legacy_client_of_a_stateless_server_cannot_be_asked(autojump_clock: MockClock) -> None:

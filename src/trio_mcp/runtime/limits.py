@@ -53,6 +53,10 @@ class Limits:
     """Messages in one batch (revisions that have batches). Longer ones are answered with error -32600."""
     max_parked: int = _bound(1000)
     """Handlers that wait for a modern client to come back with answers. Of more, the oldest is cancelled."""
+    max_rounds: int = _bound(32)
+    """How often, in the course of one call, a handler may return that it wants input of a legacy client, and is run
+    again with the answers. Asking once more is a failure of the handler. Modern clients count by themselves: their
+    option of the same name."""
     max_pending_notifications: int = _bound(10_000)
     """Up to so many log messages of the peer wait for our callbacks, so many of its changes, and so many progress
     values of one call; each kind takes ``max_inbound_bytes`` at most. Beyond it the oldest is dropped and counted."""

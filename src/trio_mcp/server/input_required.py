@@ -71,12 +71,16 @@ def replay(scope: RequestScope) -> None:
 
 
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
-    """What a handler that returned ``value`` comes to: a result that asks, in modern revisions; else what it
-    returns, run ``again`` by us, as often as it takes."""
+    """Return what a handler that returned ``value`` comes to: a result that asks, in modern revisions; else what it
+    returns, run ``again`` by us. Raises `RuntimeError` when it asks more than `Limits.max_rounds` times."""
     if not scope.request.revision.server_requests:
         return _asking(value, scope)
     result: Any = value
+    rounds, most = 0, scope.wiring.limits.max_rounds
     while isinstance(result, InputRequired):
+        rounds += 1
+        if rounds > most:
+            raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
         await trio.lowlevel.checkpoint()  # where nothing is asked, a handler that never ends could not be cancelled
         if scope.wiring.stateless:
             raise no_way_back_when_stateless(scope.request.method, scope.request.revision)
