@@ -12,7 +12,7 @@ import trio
 from tests.interaction.memory_peer import REVISIONS, connected
 from trio.testing import MockClock
 
-from trio_mcp import AudioContent, CallToolResult, PeerError, RequestContext, Server, ToolError, open_memory
+from trio_mcp import AudioContent, CallToolResult, CodedError, PeerError, RequestContext, Server, ToolError, open_memory
 
 SECRET = "hunter2"
 
@@ -102,6 +102,21 @@ async def test_a_tool_error_is_told_from_a_child_task_too(caplog: pytest.LogCapt
         result = await client.call_tool("work")
     assert (result.is_error, result.text) == (True, "the disk is full")
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(("code", "message"), [("E42", "no"), (None, "no"), (4.2, "no"), (42, None)])
+async def test_a_code_that_is_none_fails_its_request_and_no_other(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, code: Any, message: Any
+) -> None:
+    async def work(wrong: bool) -> str:
+        if wrong:
+            raise CodedError(code, message)
+        return "fine"
+
+    async with connected(served(work), REVISIONS[-1]) as peer:
+        assert (await peer.call("work", {"wrong": True}))["isError"] is True
+        assert await peer.text("work", {"wrong": False}) == "fine"
+    assert "an error has an integer and a text" in caplog.text
 
 
 async def test_a_value_that_a_revision_cannot_say_is_a_failure_of_its_tool(caplog: pytest.LogCaptureFixture) -> None:

@@ -33,10 +33,14 @@ class CodedError(MCPError):
     """An error that is an answer: it travels as a JSON-RPC error with ``code``, ``message`` and ``data``.
 
     ``message`` is shown to the peer, so it must hold nothing internal. ``data`` is JSON data or `None`,
-    and `None` is left out on the wire.
+    and `None` is left out on the wire. Raises `TypeError` for a ``code`` or ``message`` that JSON-RPC does not have.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
+        if not isinstance(code, int) or not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+            raise TypeError(
+                f"an error has an integer and a text, CodedError(-32000, 'full'), not {code!r} and {message!r}"
+            )
         super().__init__(code, message, data)
         self.code = code
         self.message = message
