@@ -29,6 +29,16 @@ from trio_mcp.server.uri_templates import LONGEST_URI, UriTemplate
         ("git://{a}/{+path}/raw?at={b}", "git://me/a/raw/raw?at=7", {"a": "me", "path": "a/raw", "b": "7"}),
         ("x://{+path}/{name}", "x://a/b/c", {"path": "a/b", "name": "c"}),
         ("x://{name}?q={+query}", "x://a?q=b?c#d", {"name": "a", "query": "b?c#d"}),
+        ("x://all?page={page}&size={size}", "x://all?page=2&size=50", {"page": "2", "size": "50"}),
+        ("x://all?page={page}&size={size}", "x://all?page=a%26b&size=5&0", {"page": "a&b", "size": "5&0"}),
+        ("x://all?page={page}&size={size}", "x://all?page=2&more=1&size=50", None),
+        ("geo://{lat},{lon}", "geo://52.5,13.4", {"lat": "52.5", "lon": "13.4"}),
+        (
+            "x://{user}@{host}:{port}/{+path}",
+            "x://me@here:1/a/b",
+            {"user": "me", "host": "here", "port": "1", "path": "a/b"},
+        ),
+        ("x://{a}]{b}", "x://a]b", {"a": "a", "b": "b"}),
     ],
 )
 def test_a_uri_is_matched_whole(template: str, uri: str, values: dict[str, str] | None) -> None:
@@ -51,6 +61,7 @@ def test_what_cannot_be_matched_is_refused(template: str) -> None:
         ("git://{owner}{repo}", "{owner}/{repo}"),
         ("git://{+path}.{suffix}", "{+path}/{suffix}"),
         ("git://{name}-{+path}", "{name}/{+path}"),
+        ("git://{+path}&{name}", "{+path}/{name}"),
         ("git://{+one}/{+two}", "only one"),
         ("git://{one*}/raw/{+two}", "only one"),
     ],
@@ -69,7 +80,7 @@ def test_an_ambiguous_template_is_refused_where_it_is_declared() -> None:
 
 
 NAMES = ["{a}", "{b}", "{c}", "{+d}"]
-LITERALS = st.text("/-a.?", max_size=3)
+LITERALS = st.text("/-a.?,&", max_size=3)
 
 
 @st.composite
@@ -89,11 +100,12 @@ def ways(template: str, uri: str) -> int:
     expression, rest = rest.split("}", 1)
     ends = range(1, len(uri) + 1)
     if not expression.startswith("{+"):
-        ends = [end for end in ends if not set(uri[:end]) & set("/?#")]
+        between = rest.partition("{")[0] if "{" in rest and not set(rest.partition("{")[0]) & set("/?#") else ""
+        ends = [end for end in ends if not set(uri[:end]) & {*"/?#", *re.findall("[,&]", between)[:1]}]
     return sum(ways(rest, uri[end:]) for end in ends)
 
 
-@given(templates(), st.text("/-a.?", max_size=12))
+@given(templates(), st.text("/-a.?,&", max_size=12))
 def test_an_accepted_template_is_matched_in_one_way_or_in_none(template: str, uri: str) -> None:
     try:
         pattern = UriTemplate(template)

@@ -156,7 +156,8 @@ class Server:
 
         It returns text, bytes, JSON data, `ResourceContents` or a list of those, or a `ReadResourceResult` of its
         own, which may say how it is cached. Raises as `tool`, and `ValueError` for a template that is ambiguous:
-        between two names there must be a ``/``, ``?`` or ``#``, and only one of them can be a ``{+name}``.
+        between two names there must be a ``/``, ``?`` or ``#``, or, behind a ``{name}``, one of ``:@!$&'()*+,;=[]``,
+        where it ends then; and only one of them can be a ``{+name}``.
         """
         if callable(uri):
             raise TypeError(

@@ -17,6 +17,8 @@ length."""
 
 _EXPRESSION: Final = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
 _DELIMITERS: Final = frozenset("/?#")
+_RESERVED: Final = re.compile(r"[:@!$&'()*+,;=\[\]]")
+"""Further characters that values of a ``{name}`` hold percent-encoded only (RFC 6570, 3.2.2)."""
 _MALFORMED: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SLASH: Final = re.compile(r"[/\\]")
@@ -39,9 +41,10 @@ class UriTemplate:
     - for ``{name}``: a slash or a backslash, ``.`` or ``..``;
     - for ``{+name}``: a slash or a backslash at its beginning, or ``..`` between such.
 
-    Between two names stands text with ``/``, ``?`` or ``#`` in it, and one name at most is a ``{+name}``. All else is
-    ambiguous, because there would be URIs that fit in two ways. So the place where a name ends is known before the
-    rest is looked at, and matching takes time in proportion to the length of the URI.
+    Between two names stands text with ``/``, ``?`` or ``#`` in it; or, behind a ``{name}``, with another character that
+    is percent-encoded in its values, ``&`` or ``,`` for example, and then the first such ends it. One name at most is a
+    ``{+name}``. All else is ambiguous, because there would be URIs that fit in two ways. So the place where a name ends
+    is known before the rest is looked at, and matching takes time in proportion to the length of the URI.
 
     Raises `ValueError` for an ambiguous template, a name that stands twice, and other expressions, naming them.
     """
@@ -53,21 +56,23 @@ class UriTemplate:
         if len(set(self.names)) != len(self.names):
             raise ValueError(f"{template}: a name stands twice")
         self._fits: dict[str, Callable[[str], bool]] = {}
-        pattern, end = "", 0
-        for match in found:
-            literal = self._literal(template[end : match.start()])
-            if end and _DELIMITERS.isdisjoint(literal):
-                raise ValueError(
-                    f"{template} is ambiguous: nothing says where {{{self.names[len(self._fits) - 1]}}} ends and "
-                    f"{match[0]} begins. Put a slash between them, {template[:end]}/{match[0]} for example."
-                )
+        pattern = re.escape(self._literal(template[: found[0].start()])) if found else ""
+        for match, following in zip(found, [*found[1:], None], strict=False):
             is_path = bool(match[1] or match[3])
             if is_path and _is_path in self._fits.values():
                 raise ValueError(f"{template} is ambiguous: only one of its names can hold slashes")
-            pattern += f"{re.escape(literal)}(?P<{match[2]}>{'.+' if is_path else '[^/?#]+'})"
+            literal, others = self._literal(template[match.end() : following and following.start()]), "/?#"
+            if following is not None and _DELIMITERS.isdisjoint(literal):
+                end = None if is_path else _RESERVED.search(literal)
+                if end is None:
+                    raise ValueError(
+                        f"{template} is ambiguous: nothing says where {{{match[2]}}} ends and {following[0]} begins. "
+                        f"Put a slash between them, {template[: match.end()]}/{following[0]} for example."
+                    )
+                others += re.escape(end[0])
+            pattern += f"(?P<{match[2]}>{'.+' if is_path else f'[^{others}]+'}){re.escape(literal)}"
             self._fits[match[2]] = _is_path if is_path else _is_segment
-            end = match.end()
-        self._pattern = re.compile(pattern + re.escape(self._literal(template[end:])))
+        self._pattern = re.compile(pattern or re.escape(self._literal(template)))
 
     def _literal(self, text: str) -> str:
         if "{" in text or "}" in text:
