@@ -131,7 +131,7 @@ async def test_mr_06_07_states_and_answers_are_decoded(autojump_clock: MockClock
                 ctx.input_response_as(ElicitResult, "name")
             assert ctx.input_response_as(dict, "name") == {}
             return InputRequired({"name": FORM}, '{"item": "cake"}')
-        with pytest.raises(ValueError, match="missing 'price'"):
+        with pytest.raises(ValueError, match="missing required field `price`"):
             ctx.request_state_as(Bill)
         return ctx.input_response_as(ElicitResult, "name").content["name"]  # type: ignore[index]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import attrs
 import msgspec
@@ -111,6 +112,28 @@ def test_classes_of_the_specification_are_read_by_the_names_of_the_wire() -> Non
     answer = {"action": "accept", "content": {"n": 3.0}, "_meta": {"a": 1}}
     ctx = RecordingContext(input_responses={"q": answer})
     assert ctx.input_response_as(ElicitResult, "q") == ElicitResult("accept", {"n": 3.0}, {"a": 1})
+
+
+KNOWN: list[tuple[Any, Any, Any]] = [
+    (datetime, "2026-07-28T01:02:03Z", datetime(2026, 7, 28, 1, 2, 3, tzinfo=UTC)),
+    (frozenset[str], ["a"], frozenset("a")),
+    (tuple[int, str], [1, "a"], (1, "a")),
+    (bytes, "aGk=", b"hi"),
+    (Annotated[int, msgspec.Meta(ge=1)], 3.0, 3),
+    (OfData | str, "a", "a"),
+]
+
+
+@pytest.mark.parametrize("make", [attrs.define, dataclass])
+@pytest.mark.parametrize(("kind", "data", "value"), KNOWN, ids=str)
+def test_fields_are_made_of_what_fits_whoever_makes_the_class(make: Any, kind: Any, data: Any, value: Any) -> None:
+    made = make(type("Made", (), {"__annotations__": {"of_it": kind}}))
+    ctx = RecordingContext(input_responses={"q": {"of_it": data}})
+    assert ctx.input_response_as(made, "q").of_it == value
+    for wrong in (0, {"x": 1}, [0], None):
+        ctx = RecordingContext(input_responses={"q": {"of_it": wrong}})
+        with pytest.raises(ValueError, match="of_it"):
+            ctx.input_response_as(made, "q")
 
 
 def test_a_field_that_was_left_out_and_may_be_none_is_none() -> None:

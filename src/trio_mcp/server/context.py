@@ -192,8 +192,8 @@ class RequestContext:
         """Return the answer to ``key`` as a ``kind``, `ElicitResult` for example, or a class of the handler's own: of
         attrs, a dataclass, TypedDict, NamedTuple or msgspec Struct.
 
-        An empty object stands for an absent answer. JSON types are never coerced. Raises `ValueError` when it does not
-        fit.
+        The members of such a class are named as its fields are. An empty object stands for an absent answer. JSON types
+        are never coerced. Raises `ValueError` when it does not fit.
         """
         return typed(self.input_responses.get(key, {}), kind)
 

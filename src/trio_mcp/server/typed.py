@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, get_args, is_typeddict
+from typing import Any, Final, TypeVar, get_args, is_typeddict
 
 import attrs
 import msgspec
 
+from .. import spec
 from ..spec.converters import structure
 from ..spec.plain_classes import convert
 
@@ -14,12 +15,15 @@ __all__ = ["typed", "typed_text"]
 
 T = TypeVar("T")
 
+_SPECIFICATION: Final = f"{spec.__name__}."
+
 
 def typed(data: Any, kind: type[T]) -> T:
-    """Return JSON data as a ``kind``, strictly. Raises `ValueError` when it does not fit, and `TypeError` for a
-    ``kind`` that no JSON data is."""
+    """Return JSON data as a ``kind``, strictly: classes of the specification by the names of the wire, all others by
+    those of their fields. Raises `ValueError` when it does not fit, and `TypeError` for a ``kind`` that no JSON data
+    is."""
     try:
-        return structure(data, kind) if _is_of_attrs(kind) else convert(data, kind)
+        return structure(data, kind) if _is_of_specification(kind) else convert(data, kind)
     except RecursionError:
         raise ValueError("the data is nested too deeply") from None
 
@@ -40,6 +44,8 @@ def typed_text(text: str, kind: type[T]) -> T:
         raise ValueError(f"there is nothing to be read, and no default: {error}") from None
 
 
-def _is_of_attrs(kind: Any) -> bool:
-    """Return whether the classes of the specification, or others of attrs, are part of ``kind``."""
-    return attrs.has(kind) or any(map(_is_of_attrs, get_args(kind)))
+def _is_of_specification(kind: Any) -> bool:
+    """Return whether ``kind`` is a class of the specification, or a list or the like of such."""
+    if isinstance(kind, type) and attrs.has(kind):
+        return kind.__module__.startswith(_SPECIFICATION)
+    return any(map(_is_of_specification, get_args(kind)))
