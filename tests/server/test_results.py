@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from inspect import Parameter
 from typing import Any
 
@@ -107,6 +108,11 @@ class Report:
     chart: ImageContent
 
 
+class Page(msgspec.Struct, rename="camel", tag=True):
+    first_chart: ImageContent
+    others: tuple[ImageContent, ...] = ()
+
+
 @pytest.mark.parametrize(
     "returns",
     [
@@ -158,6 +164,8 @@ def test_a_list_of_text_is_content_where_the_annotation_says_so_and_data_elsewhe
         (Any, [[IMAGE]]),
         (Report, Report("a", IMAGE)),
         (Any, Report("a", IMAGE)),
+        (Page, Page(IMAGE)),
+        (Any, [Page(IMAGE, (IMAGE,))]),
     ],
     ids=str,
 )
@@ -239,6 +247,62 @@ def test_a_dataclass_in_a_struct_keeps_its_defaults() -> None:
     told = {"kind": "box", "baseValue": base, "others": [base], "block": [image], "sizeLimit": 4}
     assert json.loads(made(list[Boxed], [full]).text) == [told]
     assert json.loads(made(Any, {"a": Holding(Held(2), Base(1))}).text)["a"] == [{"size": 2, "kind": "held"}, base]
+
+
+# Text and numbers of other classes
+
+
+class Text(str):
+    """As what parsers of HTML find, for example."""
+
+
+class Ratio(float):
+    """As numpy's numbers, for example."""
+
+
+class Count(int):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("returns", "value", "text"),
+    [
+        (str, Text("a"), "a"),
+        (Any, Text("a"), "a"),
+        (list[str | ImageContent], [Text("a")], "a"),
+        (float, Ratio(2.5), "2.5"),
+        (Any, Ratio(2.5), "2.5"),
+        (dict[str, float], {Text("a"): Ratio(2.5)}, '{"a":2.5}'),
+        (list[int], [Count(3)], "[3]"),
+        (Any, Fraction(1, 2), "0.5"),
+    ],
+)
+async def test_text_and_numbers_of_other_classes_are_text_and_numbers(returns: Any, value: Any, text: str) -> None:
+    async def give() -> Any:
+        return value
+
+    give.__annotations__["return"] = returns
+    server = Server("s")
+    server.tool(give)
+    async with open_memory(server) as client:
+        result = await client.call_tool("give")
+    assert (result.is_error, result.text) == (None, text)
+
+
+async def test_prompts_and_resources_may_give_text_of_other_classes() -> None:
+    server = Server("s")
+
+    @server.prompt
+    async def hello() -> str:
+        return Text("hi")
+
+    @server.resource("mem:///here")
+    async def here() -> str:
+        return Text("hi")
+
+    async with open_memory(server) as client:
+        assert (await client.get_prompt("hello")).text == "hi"
+        assert (await client.read_resource("mem:///here")).text == "hi"
 
 
 # Prompts

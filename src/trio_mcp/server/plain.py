@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any, Final, cast
 
@@ -28,9 +29,9 @@ def to_plain(value: Any) -> Any:
     """Return a handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
 
     All fields of a dataclass are in it, those that no argument of its constructor sets, too, also where it is in a
-    msgspec Struct. Content blocks inside of data are as the specification writes them. Raises `TypeError` for what has
-    no JSON form, and for a `CallToolResult` inside of data, since it is a result of its own; `NotSerializable` for what
-    is nested too deep.
+    msgspec Struct. Text and numbers of classes of others (numpy's, for example) are text and numbers. Content blocks
+    inside of data are as the specification writes them. Raises `TypeError` for what has no JSON form, and for a
+    `CallToolResult` inside of data, since it is a result of its own; `NotSerializable` for what is nested too deep.
     """
     try:
         return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=_encode_foreign)
@@ -82,6 +83,14 @@ def _is_empty(value: Any) -> bool:
 
 
 def _encode_foreign(value: Any) -> Any:
-    if isinstance(value, PurePath):
-        return str(value)
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+    match value:
+        case PurePath():
+            return str(value)
+        case str():
+            return str.__str__(value)
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form")
