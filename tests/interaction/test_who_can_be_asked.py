@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from trio_mcp import CapabilityMissing, CodedError, NoWayBack, RequestContext, Server
@@ -179,3 +180,50 @@ async def test_the_context_for_tests_of_handlers_knows_what_a_revision_lacks() -
         await ctx.elicit("?", FORM)
     ctx = RecordingContext(revision="2025-06-18", elicitation=in_turn({"name": "Ann"}))
     assert ctx.client_supports("elicitation.form")
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("deeper", [False, True])
+async def test_of_questions_that_are_asked_together_all_that_misses_is_told(
+    autojump_clock: MockClock, revision: str, deeper: bool
+) -> None:
+    server = Server("s")
+
+    async def together(ctx: RequestContext, *kinds: str) -> None:
+        async with trio.open_nursery() as nursery:
+            for kind in kinds:
+                nursery.start_soon(QUESTIONS[kind], ctx)
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(QUESTIONS["roots"], ctx)
+            if deeper:
+                nursery.start_soon(together, ctx, "elicitation.url", "sampling")
+            else:
+                nursery.start_soon(QUESTIONS["sampling.context"], ctx)
+
+    async with connected(server, revision, {}) as peer:
+        error = await peer.error("ask")
+    for capability in ("roots", "elicitation.url", "sampling") if deeper else ("roots", "sampling.context"):
+        assert repr(capability) in error["message"]
+    if revision == MODERN:
+        missing = {"elicitation": {"url": {}}, "sampling": {}} if deeper else {"sampling": {"context": {}}}
+        assert error["data"] == {"requiredCapabilities": {"roots": {}, **missing}}
+    assert error["code"] == (-32021 if revision == MODERN else -32600)
+
+
+async def test_what_fails_beside_a_question_that_cannot_be_asked_stays_inside(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    async def fail() -> None:
+        raise ValueError("internal")
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.list_roots)
+            nursery.start_soon(fail)
+
+    async with connected(server, MODERN, {}) as peer:
+        assert (await peer.call("ask"))["content"][0]["text"] == "internal error in tool ask"

@@ -12,7 +12,7 @@ from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable, Unsend
 from ..jsonrpc.messages import ErrorResponse
 from ..spec.content import TextContent
 from ..spec.converters import NotExpressible, unstructure
-from ..spec.errors import MethodUnavailable
+from ..spec.errors import CapabilityMissing, MethodUnavailable
 from ..spec.input_required import InputRequiredResult
 from ..spec.meta import SERVER_INFO, check_meta_keys
 from ..spec.tools import CallToolResult, ToolError
@@ -78,6 +78,9 @@ class Replies:
         """Return the line for an exception of a handler: a `CodedError` or `ToolError` says what it is, all else stays
         inside, and is logged. What a tool fails with is a result (2025-11-25 tools, Error Handling)."""
         single = only_member(failure)
+        if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
+            # Of questions that were asked together. 2026-07-28 basic, Per-request protocol fields: all of it is told.
+            single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
             # Of what we wanted to send: the method of the request itself is there.
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
@@ -115,6 +118,16 @@ def _look_at_keys(request: InboundRequest, meta: Any) -> None:
         check_meta_keys(meta)
     except ValueError as error:
         logger.warning("the result of %s (request %.100r): %s", request.method.name, request.id, error)
+
+
+def _missing_in(failure: BaseException) -> set[str]:
+    """Return the capabilities that are missing by a group of `CapabilityMissing` alone; of all else nothing."""
+    if isinstance(failure, CapabilityMissing):
+        return set(failure.missing)
+    if isinstance(failure, BaseExceptionGroup):
+        found = [_missing_in(each) for each in cast("BaseExceptionGroup[BaseException]", failure).exceptions]
+        return set[str]().union(*found) if all(found) else set()
+    return set()
 
 
 def _in_words(failure: BaseException) -> str:
