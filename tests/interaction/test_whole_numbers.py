@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -39,6 +39,28 @@ async def test_an_argument_without_a_fraction_is_handed_over_as_an_int(
             await peer.send(message)
             reply = await peer.reply(message["id"])
             assert "error" in reply or reply["result"]["isError"]
+
+
+@dataclass
+class Folder:
+    files: int
+    folders: list[Folder] = field(default_factory=list)
+
+
+async def test_a_small_message_is_looked_through_once_however_deep_it_is(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def deepest(folder: Folder) -> str:
+        while folder.folders:
+            (folder,) = folder.folders
+        return repr(folder.files)
+
+    folder: dict[str, Any] = {"files": 3.0}
+    for _ in range(60):  # 2 to the power of 60 ways, were each list looked at twice
+        folder = {"files": 1, "folders": [folder]}
+    async with connected(server, LATEST_LEGACY) as peer:
+        assert await peer.text("deepest", {"folder": folder}) == "3"
 
 
 async def test_a_filled_form_may_write_an_integer_with_a_point(autojump_clock: MockClock) -> None:

@@ -11,7 +11,7 @@ import attrs
 import msgspec
 import pytest
 
-from trio_mcp.spec.plain_classes import convert, is_plain_class, optional_fields, with_whole_numbers
+from trio_mcp.spec.plain_classes import convert, is_plain_class, optional_fields
 
 
 class Level(enum.IntEnum):
@@ -99,21 +99,6 @@ def test_a_float_without_a_fraction_is_an_integer_wherever_the_class_has_one() -
 def test_nothing_else_becomes_one(data: Any, kind: Any) -> None:
     with pytest.raises(ValueError, match="Expected"):
         convert(data, kind)
-
-
-def test_what_needs_no_change_is_given_back_itself() -> None:
-    data = {"size": 3, "children": [{"size": 4}], "anything": 1.0}
-    assert with_whole_numbers(data, Tree) is data
-    assert with_whole_numbers([], dict[str, int]) == []
-
-
-def test_what_is_too_deep_to_be_looked_through_is_left_alone() -> None:
-    data: dict[str, Any] = {"size": 3.0}
-    for _ in range(100_000):
-        data = {"size": 1, "children": [data]}
-    assert with_whole_numbers(data, Tree) is data
-    while data.get("children"):  # else freeing it would go as deep
-        data = data["children"].pop()
 
 
 def test_plain_classes_are_those_that_attrs_does_not_know() -> None:

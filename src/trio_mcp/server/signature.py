@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from ..spec.fields import JSONObject
-from ..spec.plain_classes import with_whole_numbers
+from ..spec.whole_numbers import with_whole_numbers
 from .context import RequestContext
 from .kinds import check_keys, needs_options
 from .notes import check_notes
@@ -93,11 +93,17 @@ class Signature:
         try:
             bound = self._convert(arguments, strict)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
-            whole = with_whole_numbers(arguments, self._model)
-            if whole is arguments:
-                raise BadArguments(str(error)) from None
-            return self.bind(whole, strict=strict)
+            bound = self._mended(arguments, strict, error)
         return msgspec.structs.asdict(bound)
+
+    def _mended(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:
+        whole = with_whole_numbers(arguments, self._model, fault)
+        try:
+            if whole is not arguments:
+                return self._convert(whole, strict)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            fault = error
+        raise BadArguments(str(fault)) from None
 
     def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
         if strict and not self._needs_options:  # each option adds to what converting takes
