@@ -134,3 +134,11 @@ def test_what_is_nested_without_end_is_a_fault_too() -> None:
     for _ in range(100_000):
         value = [value]
     assert "256 levels" in (SchemaValidator({"items": {"type": "array"}}).faults(value) or "")
+
+
+def test_the_reason_is_looked_for_in_a_few_steps_however_deep_it_lies() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "#"}, "words": {"items": {"type": "string"}}}}
+    value: Any = {"words": ["a"] * 50_000 + [1]}
+    for _ in range(100):
+        value = {"a": value}
+    assert (SchemaValidator(schema).faults(value) or "").endswith("too deep to say why at a.a.a.a.a.a")

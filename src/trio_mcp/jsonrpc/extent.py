@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-__all__ = ["MOST_LEVELS", "is_small", "is_too_deep", "weight_of"]
+__all__ = ["MOST_LEVELS", "is_checkable", "is_small", "is_too_deep", "weight_of"]
 
 MOST_LEVELS: Final = 256
 """Arrays and objects inside each other, the outermost included, of what is read and written: the same on every Python.
 What people send has a tenth of that, and the stack has room for it four times."""
+
+_FARTHEST: Final = 2**64
+"""Beyond it, and nearer to nought than one by it, checking a number takes arithmetic of any length."""
+_FAR_INTEGER: Final = 1000
+_FAR_BIT: Final = 4
+"""What each of the bits of such an integer adds."""
+_FAR_FLOAT: Final = 50
 
 _SHORT: Final = 512
 _WIDEST: Final = 4
@@ -67,6 +74,31 @@ def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
             return False
         level = below
         levels -= 1
+    return True
+
+
+def is_checkable(value: Any, parts: int) -> bool:
+    """Return whether ``value`` has at most so many items and members, where an integer of more than 64 bits counts as
+    1000 and four for each bit, and a float that is as far from one as 50.
+
+    Gives up once it knows, so that it takes no longer for more.
+    """
+    level: list[Any] = [value]
+    while level:
+        below: list[Any] = []
+        for item in level:
+            kind = cast("Any", type(item))
+            if kind is int:
+                parts -= 0 if -_FARTHEST < item < _FARTHEST else _FAR_INTEGER + _FAR_BIT * item.bit_length()
+            elif kind is float:
+                parts -= 0 if item == 0 or 1 / _FARTHEST < abs(item) < _FARTHEST else _FAR_FLOAT
+            elif kind in _CONTAINERS:
+                parts -= len(item)
+                if parts >= 0:
+                    below.extend(item.values() if kind is dict else item)
+            if parts < 0:
+                return False
+        level = below
     return True
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from ..jsonrpc.extent import MOST_LEVELS, is_small
+from ..jsonrpc.extent import MOST_LEVELS, is_checkable, is_small
 from ..jsonrpc.values import value
 from .fields import JSONObject, since
 from .tasks import TaskMetadata
@@ -21,6 +21,7 @@ __all__ = [
     "ElicitResult",
     "ElicitURLParams",
     "check_form_schema",
+    "check_form_size",
     "check_url",
     "check_url_question",
     "content_fits",
@@ -81,8 +82,7 @@ def check_form_schema(schema: object) -> None:
     if not isinstance(schema, dict):
         raise _bad("a form schema is a JSON Schema object")
     form = cast("JSONObject", schema)
-    if not is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS):
-        raise _bad(f"a form schema has at most {_MOST_PARTS} parts and {_MOST_CHARACTERS} characters")
+    check_form_size(form)
     properties = form.get("properties")
     if form.get("type") != "object" or not isinstance(properties, dict):
         raise _bad('a form schema has "type": "object" and "properties"')
@@ -94,6 +94,12 @@ def check_form_schema(schema: object) -> None:
         raise _bad("required is a list of names of properties")
     for name, field in fields.items():
         _check_field(name, field)
+
+
+def check_form_size(form: JSONObject) -> None:
+    """Raise `CodedError` (-32602) for a schema that is too large to be looked through, and no form for people."""
+    if not (is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS) and is_checkable(form, _MOST_PARTS)):
+        raise _bad(f"a form schema has at most {_MOST_PARTS} parts and {_MOST_CHARACTERS} characters")
 
 
 def _check_field(name: str, field: object) -> None:

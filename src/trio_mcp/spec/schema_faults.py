@@ -25,6 +25,8 @@ _PARTS: Final = 1000
 _CHARACTERS: Final = 20_000
 _LOOKED_AT: Final = 10_000
 """Items of one list."""
+_STEPS: Final = 6
+"""Each of which may ask once more about nearly all of the value."""
 _HOPS: Final = 32
 """References that lead to references."""
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
@@ -47,10 +49,11 @@ class SchemaFaults:
             self._validators = self._compiled()
             if _multiplies(self._schema):
                 self._levels = 1
-        pointer, place, part = "#", "", value
+        pointer, place, part, steps = "#", "", value, 0
         while not is_small(part, _PARTS, _CHARACTERS, self._levels):
             node, pointer = self._resolved(pointer)
-            for step, below, item in _parts(node, pointer, part):
+            steps += 1
+            for step, below, item in _parts(node, pointer, part) if steps <= _STEPS else ():
                 validator = self._validators.get(below)
                 if validator is not None and not validator.is_valid(item):
                     pointer, place, part = below, place + step, item

@@ -104,12 +104,18 @@ def _tagged(infos: dict[Any, Any], known: dict[int, _Fix]) -> _Fix:
     name = next(iter(infos.values())).tag_field  # one for all of a union
 
     def fix_tagged(value: Any) -> Any:
-        members = cast("Any", value)
-        tag = members.get(name) if type(value) is dict else members[0] if type(value) is list and members else None
+        tag = _tag_of(value, name)
         fix = fixes.get(tag) if isinstance(tag, str | int | float) else None
         return value if fix is None else fix(value)
 
     return fix_tagged
+
+
+def _tag_of(value: Any, name: str) -> Any:
+    if type(value) is dict:
+        return cast("dict[str, Any]", value).get(name)
+    items = cast("list[Any]", value) if type(value) is list else []
+    return items[0] if items else None
 
 
 def _items(fix: _Fix | None) -> _Fix | None:

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 import attrs
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...spec.elicitation import check_form_size
 from ...spec.fields import JSONObject
 from ...spec.schemas import SchemaValidator
 from .plain import name_shown, on_one_line
@@ -77,6 +78,7 @@ def form_fields(schema: JSONObject) -> list[FormField]:
 
     Keywords that are not known are passed over: what they mean is checked by the server, too.
     """
+    check_form_size(schema)
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         raise _bad("a form has properties")
