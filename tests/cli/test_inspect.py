@@ -84,15 +84,21 @@ async def test_what_a_server_does_not_declare_is_null_and_has_no_table(tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["official", "fastmcp"])
-async def test_servers_of_other_software_are_shown_whether_quoted_or_after_dashes(kind: str):
-    command = [sys.executable, str(SERVERS / f"{kind}_server.py")]
+async def test_servers_of_other_software_are_shown(kind: str):
+    ended = await run([*INSPECT, "--json", "--", sys.executable, str(SERVERS / f"{kind}_server.py")])
+    assert ended.status == 0
+    offers = json.loads(ended.stdout)
+    assert offers["server"]["name"] == "peer"
+    assert {"echo", "add"} <= {tool["name"] for tool in offers["tools"]}
+
+
+async def test_a_command_is_quoted_or_stands_after_dashes(shop: str):
+    command = [*TRIO_MCP, "run", shop]
     quoted = await run([*INSPECT, shlex.join(command), "--json"])
     after_dashes = await run([*INSPECT, "--json", "--", *command])
     assert quoted.status == after_dashes.status == 0
     assert quoted.stdout == after_dashes.stdout
-    offers = json.loads(quoted.stdout)
-    assert offers["server"]["name"] == "peer"
-    assert {"echo", "add"} <= {tool["name"] for tool in offers["tools"]}
+    assert json.loads(quoted.stdout)["server"]["name"] == "shop"
 
 
 async def test_server_that_listens_is_shown_by_its_url(nursery):
