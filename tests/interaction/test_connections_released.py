@@ -190,8 +190,8 @@ async def garbage_of(scenario: Callable[[], Awaitable[object]]) -> list[str]:
     """What ``scenario`` leaves to the garbage collector of our objects, and of frames of our code."""
     logging.disable(logging.CRITICAL)  # pytest keeps what is logged, tracebacks included
     await scenario()  # what is made once and kept is made now
-    gc.collect()
     gc.disable()
+    gc.freeze()  # what there is now takes long to look through, and is not what this is about
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         await scenario()
@@ -200,6 +200,7 @@ async def garbage_of(scenario: Callable[[], Awaitable[object]]) -> list[str]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+        gc.unfreeze()
         gc.enable()
         logging.disable(logging.NOTSET)
 

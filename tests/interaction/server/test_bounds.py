@@ -96,9 +96,8 @@ async def test_bpl_04_no_call_leaves_work_for_the_garbage_collector(era: Literal
         for name, call in calls.items():
             await call()
             await trio.testing.wait_all_tasks_blocked()
-            gc.collect()
-            gc.freeze()  # what all other tests have left in this process takes long to look through
             gc.disable()
+            gc.freeze()  # what all other tests have left in this process takes long to look through
             try:
                 for _ in range(20):
                     await call()
