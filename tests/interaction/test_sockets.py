@@ -170,6 +170,39 @@ async def test_who_does_not_say_a_whole_message_in_time_makes_room_for_others(
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
+async def test_the_oldest_that_has_said_nothing_makes_room_for_one_more() -> None:
+    limits = Limits(max_connections=4, handshake_timeout=10_000)
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:
+            port = port_of(listeners)
+            async with open_tcp("127.0.0.1", port) as spoken, contextlib.AsyncExitStack() as stack:
+                silent: list[trio.SocketStream] = []
+                for _ in range(3):
+                    silent.append(await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port)))
+                    await wait_all_tasks_blocked(0.01)  # it has been accepted
+                async with open_tcp("127.0.0.1", port) as late:
+                    assert await silent[0].receive_some() == b""
+                    for client in (spoken, late):
+                        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+                for stream in silent[1:]:
+                    await stream.send_all(f"{initialize()}\n".encode())
+                    assert b'"result"' in await stream.receive_some()
+
+
+async def test_those_that_only_connect_shut_out_nobody() -> None:
+    limits = Limits(max_connections=20, handshake_timeout=10_000)
+    with trio.fail_after(PATIENCE):
+        async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:
+            port = port_of(listeners)
+            async with contextlib.AsyncExitStack() as stack:
+                for _ in range(50):
+                    await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+                async with open_tcp("127.0.0.1", port) as client:
+                    for _ in range(50):
+                        await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+                    assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+
+
 async def test_who_has_said_something_in_time_may_be_silent_then(jump_clock: MockClock) -> None:
     limits = Limits(handshake_timeout=LONG)
     with trio.fail_after(5 * LONG + PATIENCE):

@@ -68,8 +68,9 @@ class Limits:
     """Bytes in the outbox at which log messages wait for room. Responses and requests wait at four times
     that, and reading pauses at 64 times, when a peer sends on and on but does not read its answers."""
     max_connections: int = _bound(2000)
-    """Connections to one server at the same time, over sockets. One more is turned away; WebSocket clients are
-    told so with HTTP status 503."""
+    """Connections to one server at the same time, over sockets. For one more the oldest that has said nothing yet (see
+    ``handshake_timeout``) is closed; where all have, it is turned away; WebSocket clients are told so with HTTP status
+    503."""
     max_server_requests: int = _bound(20_000)
     """Requests running, waiting or parked on all connections of a server together. Those beyond are answered with
     error -31000, unexecuted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -74,7 +74,8 @@ class _Connections:
         self._greeting = greeting
         self._limits = running.limits
         self._accepting = trio.CancelScope()
-        self._greeted: set[trio.CancelScope] = set()
+        self._greeted: dict[trio.CancelScope, Literal[True]] = {}
+        """Of those that have not said who they are, the oldest first."""
         self._open: set[Connection] = set()
         self._turned_away = 0
         self._ending: str | None = None
@@ -103,7 +104,7 @@ class _Connections:
         try:
             if self._ending is not None:  # it was accepted in the last moment
                 return
-            if len(self._open) + len(self._greeted) < self._limits.max_connections:
+            if self._has_room():
                 await self._serve_admitted(stream)
             elif self._turned_away < _MOST_TURNED_AWAY:
                 self._turned_away += 1
@@ -116,16 +117,29 @@ class _Connections:
         except Exception:
             logger.exception("a connection failed")
 
+    def _has_room(self) -> bool:
+        """Return whether there is room for one more. Where there is none, the oldest that has said nothing yet makes
+        some: else a few machines that only connect, again and again, would shut out all others."""
+        if len(self._open) + len(self._greeted) < self._limits.max_connections:
+            return True
+        oldest = next(iter(self._greeted), None)
+        if oldest is None:
+            return False
+        del self._greeted[oldest]
+        oldest.cancel(reason="it has said nothing, and another client wants its place")
+        return True
+
     async def _serve_admitted(self, stream: trio.abc.Stream) -> None:
         async with open_service_nursery("the connection has ended") as nursery:
             arrival: Arrival | None = None
+            has_place = False
             with trio.move_on_after(self._limits.handshake_timeout) as scope:
-                self._greeted.add(scope)
+                self._greeted[scope] = True
                 try:
                     arrival = await self._greeting.greet(stream, self._limits, nursery)
                 finally:
-                    self._greeted.discard(scope)
-            if arrival is None:
+                    has_place = self._greeted.pop(scope, False)
+            if arrival is None or not has_place:
                 return
             connection = connection_to(self._running, arrival.channel, arrival.peer)
             self._open.add(connection)

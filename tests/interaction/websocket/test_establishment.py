@@ -194,6 +194,21 @@ async def test_one_connection_too_many_is_told_so_and_the_others_go_on() -> None
         assert "too many connections" in body
 
 
+async def test_the_oldest_that_has_not_asked_makes_room_for_one_more() -> None:
+    limits = Limits(max_connections=2, handshake_timeout=10_000)
+    async with served(watched_server().server, port=0, limits=limits) as listeners:
+        port = port_of(listeners)
+        async with (
+            await trio.open_tcp_stream("127.0.0.1", port) as silent,
+            await trio.open_tcp_stream("127.0.0.1", port),
+        ):
+            await wait_all_tasks_blocked(0.01)  # both have been accepted
+            async with connected(port) as peer:
+                await peer.open_legacy()
+                with trio.fail_after(PATIENCE):
+                    assert await silent.receive_some() == b""
+
+
 async def http(port: int, request: bytes) -> bytes:
     """What the server answers to bytes, until it closes."""
     with trio.fail_after(PATIENCE):
