@@ -5,12 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_mcp import Client, ConnectionLost, Limits, Server
+from trio_mcp import (
+    Client,
+    ConnectionLost,
+    CreateMessageParams,
+    CreateMessageResult,
+    Limits,
+    RequestContext,
+    Server,
+    open_memory,
+)
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.duplex import DuplexChannel
 from trio_mcp.runtime.graces import Graces
@@ -108,5 +118,38 @@ def test_a_thread_that_never_looks_holds_up_the_end_of_its_server_for_so_long(
 
     try:
         assert trio.run(main, clock=clock) == pytest.approx(seconds)
+    finally:
+        release.set()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_handler_of_a_client_that_never_looks_holds_up_its_close_for_no_longer(era: Any) -> None:
+    server, release, clock = Server("s"), threading.Event(), MockClock()
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        await ctx.sample("well?", max_tokens=5)
+
+    async def main() -> float:
+        started, token = trio.Event(), trio.lowlevel.current_trio_token()
+
+        def deaf(_: CreateMessageParams) -> CreateMessageResult:
+            token.run_sync_soon(started.set)
+            release.wait()
+            raise AssertionError("nobody waits for it")
+
+        async def call(client: Client) -> None:
+            with suppress(ConnectionLost):
+                await client.call_tool("ask")
+
+        async with trio.open_nursery() as calls, open_memory(server, era=era, sampling=deaf) as client:
+            calls.start_soon(call, client)
+            await started.wait()
+            clock.autojump_threshold = 0
+            begun = trio.current_time()
+        return trio.current_time() - begun
+
+    try:
+        assert trio.run(main, clock=clock) == pytest.approx(LIMITS.shutdown_grace)
     finally:
         release.set()

@@ -35,15 +35,21 @@ Answer: TypeAlias = Callable[[], Awaitable[Any]]
 
 class Answers:
     """The handlers a client was opened with answer, ``max_questions`` of a kind at the same time. Plain ``def`` ones
-    run in threads of ``workers``; ``limits`` of calls stand still while the user is asked, or a question waits for
-    its turn."""
+    run in threads of ``workers``, with ``graces`` once they are cancelled; ``limits`` of calls stand still while the
+    user is asked, or a question waits for its turn."""
 
     def __init__(
-        self, settings: ClientSettings, workers: WorkerShare, limits: CallLimits, *, check_forms: bool = True
+        self,
+        settings: ClientSettings,
+        workers: WorkerShare,
+        graces: Graces,
+        limits: CallLimits,
+        *,
+        check_forms: bool = True,
     ) -> None:
         self._settings = settings
         self._workers = workers
-        self._graces = Graces(settings.limits.cleanup_grace)
+        self._graces = graces
         self._limits = limits
         self._check_forms = check_forms
         self._turns = {

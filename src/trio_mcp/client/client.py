@@ -11,6 +11,7 @@ import trio
 from ..runtime.calls import OnProgress
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
+from ..runtime.graces import Graces
 from ..runtime.places import Workers
 from ..spec.capabilities import ClientCapabilities, ServerCapabilities
 from ..spec.completion import (
@@ -69,9 +70,9 @@ class Client:
 
     def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
         self._settings = settings
-        workers = Workers(settings.limits)
+        workers, graces = Workers(settings.limits), Graces(settings.limits.cleanup_grace)
         self._limits = CallLimits(settings.call_timeout)
-        self._answers = Answers(settings, workers.share(alone=True), self._limits)
+        self._answers = Answers(settings, workers.share(alone=True), graces, self._limits)
         self.callbacks = Callbacks(settings)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client")
@@ -81,6 +82,7 @@ class Client:
             ServerMessages(self._answers, self.callbacks),
             settings.limits,
             workers=workers,
+            graces=graces,
             tracing=settings.tracing,
             tell_deadlines=settings.tell_deadlines,
             send_cancels=settings.send_cancels,

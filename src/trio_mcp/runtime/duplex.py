@@ -56,7 +56,8 @@ class DuplexChannel:
     """One connection, from the moment `run` starts until it returns.
 
     ``may_log``: handlers' log messages may go out. ``server_info``: plain data that results carry where the
-    revision says so. ``workers`` bounds the threads of plain ``def`` handlers, also across connections.
+    revision says so. ``workers`` bounds the threads of plain ``def`` handlers, also across connections; ``graces`` are
+    those of its handlers, shortened when it ends.
     ``tracing``: who is told of requests. ``expose_errors``: the peer is told the text of exceptions of handlers.
     ``send_cancels``: leaving a request tells the peer. ``on_unreadable``: who is told of what is no message.
     """
@@ -71,6 +72,7 @@ class DuplexChannel:
         may_log: bool = False,
         server_info: dict[Revision, Any] | None = None,
         workers: Workers | None = None,
+        graces: Graces | None = None,
         load: Load | None = None,
         peer: Peer = THE_ONLY_ONE,
         stateless: bool = False,
@@ -95,7 +97,7 @@ class DuplexChannel:
             load or Load(),
             peer,
             stateless,
-            Graces(limits.cleanup_grace),
+            graces or Graces(limits.cleanup_grace),
             seal,
         )
         self.lost: ConnectionLost | None = None

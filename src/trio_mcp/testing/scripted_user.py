@@ -17,6 +17,7 @@ from ..client.options import (
     UrlElicitationHandler,
 )
 from ..jsonrpc.errors import CodedError, PeerError
+from ..runtime.graces import Graces
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.places import Workers
 from ..spec.capabilities import ClientCapabilities
@@ -52,6 +53,7 @@ class ScriptedUser:
         self._answers = Answers(
             ClientSettings(**handlers),
             Workers(DEFAULT_LIMITS).share(alone=True),
+            Graces(DEFAULT_LIMITS.cleanup_grace),
             CallLimits(math.inf),
             check_forms=False,
         )
