@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any
 
 import pytest
 
 from trio_mcp.jsonrpc.codec import (
+    canonical_value,
     decode,
     encode,
     encode_value,
@@ -105,6 +107,61 @@ REFUSED = {
     "a cycle": _cycle(),
     "too deep": _deep(None, 100_000),
 }
+
+
+class OwnFloat(float):
+    """As ``numpy.float64``."""
+
+
+class OwnInt(int):
+    pass
+
+
+class OwnText(str):
+    """As ``numpy.str_``."""
+
+    def __str__(self) -> str:
+        return "shown otherwise"
+
+
+@Integral.register
+class Registered:
+    """As ``numpy.int64``, which is no subclass of int."""
+
+    def __int__(self) -> int:
+        return 7
+
+
+@Real.register
+class Measured:
+    """As ``numpy.float32``."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+
+    def __float__(self) -> float:
+        return self.number
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (OwnFloat(1.5), b"1.5"),
+        (OwnInt(3), b"3"),
+        (OwnText("a"), b'"a"'),
+        (Registered(), b"7"),
+        (Measured(2.5), b"2.5"),
+        ({"a": [Registered(), None, Measured(0.5)]}, b'{"a":[7,null,0.5]}'),
+    ],
+)
+def test_numbers_and_text_of_other_classes_are_plain_ones(value: Any, text: bytes) -> None:
+    assert encode_value(value) == canonical_value(value) == text
+
+
+@pytest.mark.parametrize("value", [OwnFloat("nan"), Measured(math.inf), [Measured(math.nan)], OwnText("\ud800")])
+def test_those_that_json_cannot_carry_are_refused_too(value: Any) -> None:
+    with pytest.raises(NotSerializable):
+        encode_value(value)
 
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED.keys())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from inspect import Parameter
+from numbers import Integral
 from typing import Any
 
 import attrs
@@ -303,6 +304,31 @@ async def test_prompts_and_resources_may_give_text_of_other_classes() -> None:
     async with open_memory(server) as client:
         assert (await client.get_prompt("hello")).text == "hi"
         assert (await client.read_resource("mem:///here")).text == "hi"
+
+
+class OwnFloat(float):
+    """As ``numpy.float64``."""
+
+
+@Integral.register
+class Registered:
+    """As ``numpy.int64``, which is no subclass of int."""
+
+    def __int__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize(("value", "plain"), [(OwnFloat(1.5), 1.5), (Registered(), 7)])
+@pytest.mark.parametrize("returns", [float, Any, dict[str, float], Weather])
+def test_numbers_of_other_classes_are_plain_ones(returns: Any, value: Any, plain: float) -> None:
+    if returns is Weather:
+        assert made(returns, Weather(value)).structured_content == {"degrees": plain, "sunny": True}
+    elif returns is Any:
+        assert made(returns, {"all": [value]}).text == f'{{"all":[{plain}]}}'
+    elif returns is float:
+        assert made(returns, value).structured_content == {"result": plain}
+    else:
+        assert made(returns, {"a": value}).structured_content == {"a": plain}
 
 
 # Prompts

@@ -27,6 +27,7 @@ from .messages import (
     is_request_id,
 )
 from .remains import Remains, remains_of
+from .scalars import plain_scalar
 
 __all__ = [
     "canonical_value",
@@ -42,8 +43,8 @@ __all__ = [
     "skipped",
 ]
 
-_encoder = msgspec.json.Encoder()
-_canonical = msgspec.json.Encoder(order="sorted")
+_encoder = msgspec.json.Encoder(enc_hook=plain_scalar)
+_canonical = msgspec.json.Encoder(enc_hook=plain_scalar, order="sorted")
 _decoder = msgspec.json.Decoder()
 
 _MISSING: Any = object()
@@ -196,14 +197,15 @@ def _invalid(reason: str, request_id: Any = None) -> Unreadable:
 def encode_value(value: Any) -> bytes:
     """Encode any JSON value on one line.
 
-    Raises `NotSerializable` for what JSON cannot carry. msgspec writes NaN and the infinities as ``null``,
+    Numbers and text of other classes are plain ones (`plain_scalar`). Raises `NotSerializable` for what JSON cannot
+    carry. msgspec writes NaN and the infinities as ``null``,
     so a value whose text holds a ``null`` is looked through once more; all others pay nothing for it.
     """
     try:
         text = _encoder.encode(value)
         if len(text) <= _SHALLOW and b"null" not in text:
             return text
-        finite = b"null" not in text or _is_finite(msgspec.to_builtins(value))
+        finite = b"null" not in text or _is_finite(msgspec.to_builtins(value, enc_hook=plain_scalar))
         deep = text.count(b"[") + text.count(b"{") > MOST_LEVELS and is_too_deep(value)
     except RecursionError:
         raise NotSerializable(_NESTED) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any, Final, cast
 
@@ -13,6 +12,7 @@ import msgspec
 
 from ..jsonrpc.errors import NotSerializable
 from ..jsonrpc.extent import MOST_LEVELS
+from ..jsonrpc.scalars import plain_scalar
 from ..spec.content import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from ..spec.converters import unstructure
 from ..spec.revisions import LATEST_MODERN
@@ -83,14 +83,6 @@ def _is_empty(value: Any) -> bool:
 
 
 def _encode_foreign(value: Any) -> Any:
-    match value:
-        case PurePath():
-            return str(value)
-        case str():
-            return str.__str__(value)
-        case Integral():
-            return int(value)
-        case Real():
-            return float(value)
-        case _:
-            raise TypeError(f"{type(value).__name__} has no JSON form")
+    if isinstance(value, PurePath):
+        return str(value)
+    return plain_scalar(value)
