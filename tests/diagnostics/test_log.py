@@ -6,6 +6,7 @@ import ast
 import contextlib
 import logging
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -347,3 +348,27 @@ async def test_where_no_thread_can_be_started_what_is_logged_waits_for_one(
         logger.warning("two")
     assert handler.messages == ["one", "two"]
     assert threading.current_thread() not in handler.threads
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_child_forked_while_another_thread_logs_can_log(handler: Handler) -> None:
+    class Slow:
+        def __str__(self) -> str:
+            begun.set()
+            assert goes_on.wait(PATIENCE)
+            return "slow"
+
+    begun, goes_on = threading.Event(), threading.Event()
+    thread = threading.Thread(target=logger.warning, args=("%s", Slow()))
+    thread.start()
+    assert begun.wait(PATIENCE)
+    if (child := os.fork()) == 0:
+        signal.alarm(int(PATIENCE))  # whatever it waits for
+        try:
+            logger.warning("in the child")
+        finally:
+            os._exit(len(handler.records))
+    _, status = os.waitpid(child, 0)
+    goes_on.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 1

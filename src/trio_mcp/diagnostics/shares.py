@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -23,6 +24,17 @@ _MOST_KINDS: Final = 100
 _LONGEST_EXAMPLE: Final = 200
 
 _Kind: TypeAlias = tuple[object, ...]
+
+_lock = threading.Lock()
+"""Of all shares there are, so that a forked child, in which nobody would ever release it, can renew it."""
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _kind_of(record: logging.LogRecord) -> _Kind:
@@ -64,7 +76,7 @@ class Share:
 
 
 class Shares:
-    """All shares of one log. Threads may use it at once: its lock is never held while anything is written.
+    """All shares of one log. Threads may use them at once: their lock is never held while anything is written.
 
     ``clock`` gives seconds and never goes back. ``holds`` is called when `due_in` has changed.
     """
@@ -72,7 +84,6 @@ class Shares:
     def __init__(self, clock: Callable[[], float], holds: Callable[[], None]) -> None:
         self._clock = clock
         self._holds = holds
-        self._lock = threading.Lock()
         self._all = Share(self, OVERALL)
         self._holding: list[tuple[float, int, _Count]] = []
         """A heap of what holds back, by the end of its window."""
@@ -83,7 +94,7 @@ class Shares:
     def admit(self, record: logging.LogRecord, share: Share) -> bool:
         """Return whether ``record`` is to be written. If not, it is counted, and told by `due`."""
         kind, now = _kind_of(record), self._clock()
-        with self._lock:
+        with _lock:
             count = self._count(record, kind, share, now)
             if count.passed < share.most:
                 count.passed += 1
@@ -119,7 +130,7 @@ class Shares:
 
     def due_in(self) -> float | None:
         """Return in how many seconds there is something to tell; `None`: nothing is held back."""
-        with self._lock:
+        with _lock:
             return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
 
     def due(self) -> list[logging.LogRecord]:
@@ -127,7 +138,7 @@ class Shares:
         told = list[logging.LogRecord]()
         if self._holding:  # seldom, and looking needs no lock
             now = self._clock()
-            with self._lock:
+            with _lock:
                 while self._holding and self._holding[0][0] <= now:
                     self._tell(heapq.heappop(self._holding)[2], now, told)
         return told
@@ -135,7 +146,7 @@ class Shares:
     def end(self, share: Share) -> list[logging.LogRecord]:
         """Return what is still to be told of ``share``, whose peer is gone."""
         told, now = list[logging.LogRecord](), self._clock()
-        with self._lock:
+        with _lock:
             for count in share.counts.values():
                 self._tell(count, now, told)
             share.counts.clear()
@@ -144,7 +155,7 @@ class Shares:
     def rest(self) -> list[logging.LogRecord]:
         """Return all that is still to be told, whatever the time."""
         told = list[logging.LogRecord]()
-        with self._lock:
+        with _lock:
             while self._holding:
                 self._tell(heapq.heappop(self._holding)[2], self._clock(), told)
         return told
