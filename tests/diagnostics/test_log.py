@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -372,3 +373,28 @@ def test_child_forked_while_another_thread_logs_can_log(handler: Handler) -> Non
     goes_on.set()
     thread.join()
     assert os.waitstatus_to_exitcode(status) == 1
+
+
+async def test_what_is_told_of_others_is_made_as_the_application_has_records_made(handler: Handler) -> None:
+    def marked(*values: Any, **others: Any) -> logging.LogRecord:
+        record = before(*values, **others)
+        record.mark = "the application's"
+        return record
+
+    before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(marked)
+    try:
+        async with written_in_a_thread():
+            handler.open.clear()
+            for _ in range(BURST + 5):
+                logger.warning("again")
+            for number in range(1500):
+                writer.put(lambda: None, number)
+            handler.open.set()
+            assert writer.wait_until_written(PATIENCE)
+        assert writer.wait_until_written(PATIENCE)
+    finally:
+        logging.setLogRecordFactory(before)
+    told = handler.records[BURST:]
+    assert len(told) == 2
+    assert all(record.__dict__["mark"] == "the application's" for record in told)

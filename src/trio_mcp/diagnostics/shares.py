@@ -24,6 +24,8 @@ _MOST_KINDS: Final = 100
 _LONGEST_EXAMPLE: Final = 200
 
 _Kind: TypeAlias = tuple[object, ...]
+_Told: TypeAlias = tuple[logging.LogRecord, int]
+"""An example of what was held back, and how many there were."""
 
 _lock = threading.Lock()
 """Of all shares there are, so that a forked child, in which nobody would ever release it, can renew it."""
@@ -135,32 +137,32 @@ class Shares:
 
     def due(self) -> list[logging.LogRecord]:
         """Return what is to be told now: how many more there were of each kind whose window is over."""
-        told = list[logging.LogRecord]()
+        told = list[_Told]()
         if self._holding:  # seldom, and looking needs no lock
             now = self._clock()
             with _lock:
                 while self._holding and self._holding[0][0] <= now:
                     self._tell(heapq.heappop(self._holding)[2], now, told)
-        return told
+        return [_record_of(*one) for one in told]
 
     def end(self, share: Share) -> list[logging.LogRecord]:
         """Return what is still to be told of ``share``, whose peer is gone."""
-        told, now = list[logging.LogRecord](), self._clock()
+        told, now = list[_Told](), self._clock()
         with _lock:
             for count in share.counts.values():
                 self._tell(count, now, told)
             share.counts.clear()
-        return told
+        return [_record_of(*one) for one in told]
 
     def rest(self) -> list[logging.LogRecord]:
         """Return all that is still to be told, whatever the time."""
-        told = list[logging.LogRecord]()
+        told = list[_Told]()
         with _lock:
             while self._holding:
                 self._tell(heapq.heappop(self._holding)[2], self._clock(), told)
-        return told
+        return [_record_of(*one) for one in told]
 
-    def _tell(self, count: _Count, now: float, told: list[logging.LogRecord]) -> None:
+    def _tell(self, count: _Count, now: float, told: list[_Told]) -> None:
         number, count.held_back = count.held_back, 0
         if not number:  # told already, since its peer is gone
             return
@@ -172,7 +174,7 @@ class Shares:
                 self._hold_back(overall, number)
                 return
             overall.passed += 1
-        told.append(_like(count.example, "%s … and %s more like it", (count.example.msg, f"{number:,}")))
+        told.append((count.example, number))
 
 
 def _forget_what_is_over(share: Share, now: float) -> None:
@@ -184,9 +186,12 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
     first = message_of(record).partition("\n")[0]
     if len(first) > _LONGEST_EXAMPLE:
         first = first[:_LONGEST_EXAMPLE] + "…"
-    return _like(record, first, None)
-
-
-def _like(record: logging.LogRecord, message: object, values: tuple[object, ...] | None) -> logging.LogRecord:
     place = record.pathname, record.lineno
-    return logging.LogRecord(record.name, record.levelno, *place, message, values, None, record.funcName)
+    return logging.LogRecord(record.name, record.levelno, *place, first, None, None, record.funcName)
+
+
+def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
+    # As `logging.Logger.makeRecord`: the application's format may want what its factory sets. Not under our lock.
+    make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
+    values = example.msg, f"{number:,}"
+    return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)

@@ -130,9 +130,8 @@ class Writer:
                     self._waiting -= 1
                     self._characters -= characters
             for shares in tuple(self._shares):
-                for record in shares.due():
-                    self._do(partial(hand_over, record))
-            self._tell_dropped()
+                self._do(partial(self._tell_due, shares))
+            self._do(self._tell_dropped)
 
     def _goes_on(self) -> bool:
         """Return whether there is something to do, or will be."""
@@ -154,15 +153,20 @@ class Writer:
             # A handler that raises instead of reporting it: as any thread says it, but this one goes on.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
+    def _tell_due(self, shares: Shares) -> None:
+        for record in shares.due():
+            self._do(partial(hand_over, record))
+
     def _tell_dropped(self) -> None:
         with self._lock:
             if self._waiting or not self._dropped:
                 return
             number, self._dropped = f"{self._dropped:,}", 0
         text = "%s records were dropped: this log is written more slowly than it grows"
-        record = logging.LogRecord("trio_mcp", logging.WARNING, __file__, 0, text, (number,), None)
+        make = logging.getLogRecordFactory()
+        record = make("trio_mcp", logging.WARNING, __file__, 0, text, (number,), None)
         if logging.getLogger("trio_mcp").isEnabledFor(logging.WARNING):
-            self._do(partial(hand_over, record))
+            hand_over(record)
 
     # At the end of the process
 
