@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 import trio_mcp
 from trio_mcp import PeerError, Server, open_memory
 from trio_mcp.diagnostics.log import WrittenInAThread, share_of_a_peer, writer, written_in_a_thread
-from trio_mcp.diagnostics.shares import BURST
+from trio_mcp.diagnostics.shares import BURST, Shares
 
 logger = logging.getLogger("trio_mcp")
 
@@ -398,3 +398,40 @@ async def test_what_is_told_of_others_is_made_as_the_application_has_records_mad
     told = handler.records[BURST:]
     assert len(told) == 2
     assert all(record.__dict__["mark"] == "the application's" for record in told)
+
+
+def test_servers_in_several_threads_may_begin_and_end_at_once(
+    handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second to leave does so between the steps of the first, if it can."""
+
+    def leave(shares: Shares) -> None:
+        really_leave(shares)
+        left.release()
+        both_left.acquire(timeout=0.2)
+
+    async def serve() -> None:
+        async with written_in_a_thread():
+            begun.wait()
+
+    def run() -> None:
+        try:
+            trio.run(serve)
+        except BaseException as error:
+            errors.append(error)
+
+    really_leave, begun = writer.leave, threading.Barrier(2, timeout=PATIENCE)
+    left, both_left = threading.Semaphore(0), threading.Semaphore(0)
+    errors: list[BaseException] = []
+    monkeypatch.setattr(writer, "leave", leave)
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert left.acquire(timeout=PATIENCE)
+    both_left.release(2)
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert not writer.serving
+    assert "callHandlers" not in vars(logging.getLogger("trio.serve_listeners"))

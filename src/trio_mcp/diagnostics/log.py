@@ -7,6 +7,7 @@ filters, handlers and where records propagate to remain what the application mak
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextvars import ContextVar
@@ -27,6 +28,9 @@ _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-w
 """Loggers of libraries with which we serve, and what peers make those log."""
 _FLUSH: Final = 0.5
 """Seconds that the end of serving waits for what is still to be written."""
+
+_entering: Final = threading.Lock()
+"""Runs of trio in several threads may begin and end to serve at once."""
 
 writer: Final = Writer()
 _of_process: Final = Shares(time.monotonic, writer.wake)
@@ -70,17 +74,11 @@ async def written_in_a_thread() -> AsyncGenerator[None]:
     even end before all that is read. Any number of these may be nested, or run beside each other.
     """
     shares = _shares_here()
-    if not writer.serving:
-        for name in _OTHERS:
-            _route(logging.getLogger(name))
-    writer.enter(shares)
+    _enter(shares)
     try:
         yield
     finally:
-        writer.leave(shares)
-        if not writer.serving:
-            for name in _OTHERS:
-                del logging.getLogger(name).callHandlers
+        _leave(shares)
         is_read = writer.wait_until_written(0)
         if not is_read:
             with trio.CancelScope(shield=True):  # the wait has its own deadline, and a thread in any case
@@ -89,6 +87,22 @@ async def written_in_a_thread() -> AsyncGenerator[None]:
             if not is_read and not writer.serving:
                 let_go_of_unread_output()
         writer.wake()
+
+
+def _enter(shares: Shares) -> None:
+    with _entering:
+        if not writer.serving:
+            for name in _OTHERS:
+                _route(logging.getLogger(name))
+        writer.enter(shares)
+
+
+def _leave(shares: Shares) -> None:
+    with _entering:
+        writer.leave(shares)
+        if not writer.serving:
+            for name in _OTHERS:
+                del logging.getLogger(name).callHandlers
 
 
 class Output(Protocol):
