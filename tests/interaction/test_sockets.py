@@ -151,7 +151,9 @@ async def test_one_tcp_connection_too_many_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b'{"jsonrpc": "2.0", "id"', b"\n \r\n\n"], ids=["nothing", "half", "blank lines"]
+    "said",
+    [b"", b'{"jsonrpc": "2.0", "id"', b"\n \r\n\n", b"\xef\xbb\xbf\n"],
+    ids=["nothing", "half", "blank lines", "byte order mark"],
 )
 async def test_who_does_not_say_a_whole_message_in_time_makes_room_for_others(
     said: bytes, jump_clock: MockClock

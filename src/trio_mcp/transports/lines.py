@@ -75,7 +75,7 @@ class LineChannel(MessageChannel):
     async def until_first(self) -> None:
         """Wait until the first message is there for `receive`, or what `receive` raises in its place. Before anything
         was received, by the task that is to receive."""
-        while not (self._ended or any(line and not line.isspace() for line in self._lines)):
+        while not (self._ended or any(line.removeprefix(_BOM).strip() for line in self._lines)):
             if len(self._unfinished) > self._max:
                 return
             self._lines.clear()  # blank ones mean nothing
