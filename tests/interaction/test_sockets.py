@@ -361,6 +361,15 @@ async def test_a_lock_file_that_is_a_link_or_a_pipe_is_refused_at_once(socket_fo
         lock.unlink()
 
 
+async def test_a_file_in_the_place_of_the_lock_that_holds_anything_is_left_alone(socket_folder: Path) -> None:
+    lock = socket_folder / "mcp.sock.lock"
+    lock.write_text("of the application")
+    with trio.fail_after(PATIENCE), pytest.raises(OSError, match="no lock file"):
+        await serve_unix(watched_server().server, socket_folder / "mcp.sock")
+    assert lock.read_text() == "of the application"
+    assert os.listdir(socket_folder) == ["mcp.sock.lock"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file somebody else's")
 async def test_a_lock_file_of_somebody_else_is_refused_at_once(socket_folder: Path) -> None:
     lock = socket_folder / "mcp.sock.lock"

@@ -168,7 +168,7 @@ def _locked(path: str) -> int:
 
 
 def _check_lock(path: str, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode) or status.st_size:  # ours are empty, and removed
         raise OSError(errno.EEXIST, "this is no lock file, so it is left alone", path)
     if status.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "this lock file is another user's, so it is left alone", path)
