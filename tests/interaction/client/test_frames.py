@@ -372,8 +372,13 @@ async def test_an_answer_that_names_nobody_fails_those_that_would_wait_for_ever(
     ("answer", "reason"),
     [
         ('{"id":%d,"result":{"content":[]}}', 'a reply whose member "jsonrpc" is not "2.0"'),
-        ('{"jsonrpc":"2.0","id":%d,"result":{"content":[]},"error":null}', "a reply with both result and error"),
+        (
+            '{"jsonrpc":"2.0","id":%d,"result":{"content":[]},"error":{"code":1,"message":""}}',
+            "a reply has a result or an error, and this one has both",
+        ),
         ('{"jsonrpc":"2.0","id":%d.0,"result":{"content":[]}}', "a result without a usable id"),
+        ('{"jsonrpc":"2.0","id":null,"result":{"content":[]}}', "a result without a usable id"),
+        ('{"jsonrpc":"2.0","id":true,"result":{"content":[]}}', "a result without a usable id"),
         ('{"jsonrpc":"2.0","result":{"content":[]}}', "a result without a usable id"),
         ('{"jsonrpc":"2.0","id":%d,"error":"boom"}', "a reply whose error is no object"),
         (
