@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from ..jsonrpc.contexts import asynccontextmanager, contextmanager
-from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation
+from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.entering import entered
 from ..runtime.nurseries import open_service_nursery
@@ -34,6 +34,8 @@ from .results import check_result_type, structured
 __all__ = ["LostInProbe", "connecting", "open_client", "open_over"]
 
 _CLOSE_DEADLINE: Final = 1.0
+_REFUSALS: Final = (PeerError, UnreadableAnswer)
+"""Answers of servers that do not know what discovery is. Some refuse it in their own words, which are no JSON-RPC."""
 
 
 class LostInProbe(ConnectionLost):
@@ -125,7 +127,7 @@ async def _probe(client: Client) -> None:
     try:
         await _first_good(client, discovered, initialized)
     except ConnectionLost as error:
-        if isinstance(discovered.error, PeerError):
+        if isinstance(discovered.error, _REFUSALS):
             raise
         raise LostInProbe.of(error) from None
     finally:
@@ -140,7 +142,7 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
             await discovered.ended.wait()
         if discovered.succeeded:
             return
-        if discovered.error is not None and not isinstance(discovered.error, PeerError):
+        if discovered.error is not None and not isinstance(discovered.error, _REFUSALS):
             raise discovered.error
         nursery.start_soon(initialized.run, client, *_offered_by(discovered.error))
         while not (discovered.succeeded or initialized.succeeded):

@@ -15,6 +15,7 @@ __all__ = [
     "NotSerializable",
     "PeerError",
     "ProtocolViolation",
+    "UnreadableAnswer",
     "UnsendableResult",
 ]
 
@@ -65,6 +66,10 @@ class PeerError(MCPError):
 
 class ProtocolViolation(MCPError):
     """The peer answered a request with something the specification does not allow."""
+
+
+class UnreadableAnswer(ProtocolViolation):
+    """The peer answered a request, but not in JSON-RPC, or too long: nobody knows with what."""
 
 
 class NotSerializable(MCPError, ValueError):

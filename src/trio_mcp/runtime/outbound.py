@@ -9,7 +9,7 @@ import trio
 
 from ..jsonrpc.codec import frame_notification, frame_request
 from ..jsonrpc.contexts import contextmanager
-from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation
+from ..jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
 from ..spec.input_required import asks_for_input
 from ..spec.meta import PROGRESS_TOKEN
 from .backlog import Backlog
@@ -189,7 +189,7 @@ class Outbound:
                     self._send_cancel(request.id, error)
 
     def _violated(self, request: OutboundRequest, what: str) -> ProtocolViolation:
-        violation = ProtocolViolation(f"{request.method.name}: {what}")
+        violation = UnreadableAnswer(f"{request.method.name}: {what}")
         request.waiter.settle(Settled(None, violation, self._told.received))
         return violation
 

@@ -56,6 +56,28 @@ async def test_a_server_that_refuses_to_discover_is_initialized(autojump_clock: 
     assert methods_in(peer.wire)[:3] == ["server/discover", "initialize", "notifications/initialized"]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"jsonrpc":"2.0","id":%d,"error":"Method not found"}',
+        '{"jsonrpc":"2.0","id":%d,"error":{"code":"METHOD_NOT_FOUND","message":"Method not found"}}',
+        '{"id":%d,"error":{"code":-32601,"message":"Method not found"}}',
+        '{"jsonrpc":"2.0","id":%d,"result":null,"error":{"code":-32601,"message":"Method not found"}}',
+    ],
+)
+async def test_a_server_that_refuses_to_discover_in_no_json_rpc_is_initialized(
+    autojump_clock: object, answer: str
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        probe = await peer.until("server/discover")
+        await peer.write(answer % probe["id"])
+        await peer.handshake()
+
+    async with scripted(script) as (channel, peer), open_client(channel) as client:
+        assert client.revision.handshake
+    assert methods_in(peer.wire)[:3] == ["server/discover", "initialize", "notifications/initialized"]
+
+
 @pytest.mark.parametrize("version", LEGACY)
 async def test_each_legacy_revision_a_server_chooses_is_spoken(autojump_clock: object, version: str) -> None:
     async def script(peer: RawPeer) -> None:
