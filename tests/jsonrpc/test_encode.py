@@ -22,7 +22,7 @@ from trio_mcp.jsonrpc.codec import (
 )
 from trio_mcp.jsonrpc.errors import NotSerializable
 from trio_mcp.jsonrpc.extent import MOST_LEVELS
-from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response
+from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response, Unreadable
 
 IDS = [0, -1, 1, "1", "", 2**53 + 1, 10**25, "x" * 4096, "🦑", "\u2028"]
 
@@ -198,3 +198,21 @@ def test_an_honest_null_passes_as_deep_as_values_may_be() -> None:
 def test_a_value_that_is_nested_one_level_deeper_is_refused(innermost: Any) -> None:
     with pytest.raises(NotSerializable, match="more than 256 levels"):
         encode_value(_deep(innermost, MOST_LEVELS + 1))
+
+
+@pytest.mark.parametrize(
+    ("frame", "around"),
+    [
+        (lambda value: frame_request(1, "x", value), 1),
+        (lambda value: frame_notification("x", value), 1),
+        (lambda value: frame_result(1, value), 1),
+        (lambda value: frame_error(1, -1, "x", value), 2),
+    ],
+)
+def test_what_is_written_is_no_deeper_than_what_is_read(frame: Callable[[Any], bytes], around: int) -> None:
+    value: Any = {}
+    for _ in range(MOST_LEVELS - around - 1):
+        value = {"": value}
+    assert not isinstance(decode(frame(value)), Unreadable)
+    with pytest.raises(NotSerializable, match="more than 256 levels of nesting"):
+        frame({"": value})

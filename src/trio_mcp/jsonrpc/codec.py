@@ -49,8 +49,8 @@ _decoder = msgspec.json.Decoder()
 
 _MISSING: Any = object()
 
-_SHALLOW: Final = 2 * MOST_LEVELS
-"""Bytes in which nothing that is too deep has room."""
+_SHALLOW: Final = 2 * (MOST_LEVELS - 2)
+"""Bytes in which nothing that is too deep has room, with two levels around it either."""
 _LARGE: Final = 64 * 1024
 """Bytes of which so many objects may come that the garbage collector would look through them meanwhile."""
 _NESTED: Final = f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting"
@@ -194,19 +194,20 @@ def _invalid(reason: str, request_id: Any = None) -> Unreadable:
     return Unreadable(reason, ErrorResponse(known, INVALID_REQUEST, f"Invalid request: {reason}"))
 
 
-def encode_value(value: Any) -> bytes:
-    """Encode any JSON value on one line.
+def encode_value(value: Any, around: int = 0) -> bytes:
+    """Encode any JSON value on one line. ``around``, 0 to 2: levels of nesting that will be around it in its message.
 
     Numbers and text of other classes are plain ones (`plain_scalar`). Raises `NotSerializable` for what JSON cannot
-    carry. msgspec writes NaN and the infinities as ``null``,
-    so a value whose text holds a ``null`` is looked through once more; all others pay nothing for it.
+    carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` is looked through
+    once more; all others pay nothing for it.
     """
     try:
         text = _encoder.encode(value)
         if len(text) <= _SHALLOW and b"null" not in text:
             return text
         finite = b"null" not in text or _is_finite(msgspec.to_builtins(value, enc_hook=plain_scalar))
-        deep = text.count(b"[") + text.count(b"{") > MOST_LEVELS and is_too_deep(value)
+        levels = MOST_LEVELS - around
+        deep = text.count(b"[") + text.count(b"{") > levels and is_too_deep(value, levels)
     except RecursionError:
         raise NotSerializable(_NESTED) from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
@@ -272,23 +273,23 @@ def frame_request(request_id: RequestId, method: str, params: Any) -> bytes:
     """The line of a request; ``params`` of `None` is left out."""
     text = _encoder.encode(request_id) if type(request_id) is int else encode_value(request_id)
     head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (text, _method_text(method))
-    return head + b"}" if params is None else head + b',"params":' + encode_value(params) + b"}"
+    return head + b"}" if params is None else head + b',"params":' + encode_value(params, 1) + b"}"
 
 
 def frame_notification(method: str, params: Any) -> bytes:
     """The line of a notification; ``params`` of `None` is left out."""
     head = b'{"jsonrpc":"2.0","method":' + _method_text(method)
-    return head + b"}" if params is None else head + b',"params":' + encode_value(params) + b"}"
+    return head + b"}" if params is None else head + b',"params":' + encode_value(params, 1) + b"}"
 
 
 def frame_result(request_id: RequestId, result: Any) -> bytes:
     """The line of a result."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(request_id), encode_value(result))
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(request_id), encode_value(result, 1))
 
 
 def frame_error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
     """The line of an error; ``data`` of `None` is left out, an id of `None` is written as null."""
     body = b'{"code":%d,"message":%b' % (code, encode_value(message))
     if data is not None:
-        body += b',"data":' + encode_value(data)
+        body += b',"data":' + encode_value(data, 2)
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}}' % (_encoder.encode(request_id), body)

@@ -34,10 +34,10 @@ _STRING: Final = 50
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 
 
-def is_too_deep(value: Any) -> bool:
-    """Return whether more than `MOST_LEVELS` arrays and objects are inside each other in ``value``."""
+def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
+    """Return whether more than ``levels`` arrays and objects are inside each other in ``value``."""
     level: list[Any] = [value] if type(value) in _CONTAINERS else []
-    for _ in range(MOST_LEVELS):
+    for _ in range(levels):
         if not level:
             return False
         level = [

@@ -148,4 +148,4 @@ class RequestLog:
 def _line(head: bytes, data: Any, logger: str | None) -> bytes:
     if logger is not None:
         head += b',"logger":' + encode_value(logger)
-    return head + b',"data":' + encode_value(data) + b"}}\n"
+    return head + b',"data":' + encode_value(data, 2) + b"}}\n"
