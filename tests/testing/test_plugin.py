@@ -34,7 +34,8 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     # Named, so that it is there, too, where the package was installed before it had a plugin.
     command = [sys.executable, "-m", "pytest", "-p", "pytest_trio_mcp", "-p", "no:cacheprovider", "-W", "error"]
     return subprocess.run(
-        [*command, "-o", "trio_mode=true", "--tb=short", *options],
+        # To rewrite the assertions of hypothesis takes most of the time, where nothing may be kept of that.
+        [*command, "-o", "trio_mode=true", "--tb=short", "--assert=plain", *options],
         cwd=folder,
         capture_output=True,
         text=True,
