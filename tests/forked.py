@@ -13,6 +13,7 @@ import atexit
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -59,6 +60,11 @@ class Forked:
         """Send it, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it, unless it has ended, and wait for that."""
+        self.send_signal(signal.SIGKILL)
+        self.wait()
 
     def poll(self) -> int | None:
         """The exit status, if it has ended."""

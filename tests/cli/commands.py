@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -64,7 +63,7 @@ async def _run_ours(command: Sequence[str], stdin: bytes, cwd: Path | None) -> E
             nursery.start_soon(read, our_errors)
         return Ended(await process.ended(), *(text.decode() for text in texts.values()))
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
 
 
 def is_ours(command: Sequence[str]) -> bool:
@@ -123,5 +122,4 @@ async def running(*arguments: str) -> AsyncIterator[Running]:
         async with trio.lowlevel.FdStream(ours) as stderr:
             yield Running(process, stderr)
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()

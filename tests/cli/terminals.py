@@ -3,7 +3,6 @@
 import fcntl
 import os
 import pty
-import signal
 import struct
 import sys
 import termios
@@ -73,6 +72,6 @@ async def in_terminal(command: Sequence[str], *, columns: int = 120) -> AsyncIte
             with trio.fail_after(PATIENCE):
                 yield Terminal(process, ours)
         finally:
-            process.send_signal(signal.SIGKILL)
+            process.kill()
     finally:
         os.close(ours)
