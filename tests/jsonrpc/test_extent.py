@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from trio_mcp.jsonrpc.extent import MOST_LEVELS, is_small, is_too_deep, weight_of
+from trio_mcp.jsonrpc.codec import decode
+from trio_mcp.jsonrpc.extent import MOST_FAR, MOST_LEVELS, has_many_far, is_small, is_too_deep, weight_of
+from trio_mcp.jsonrpc.messages import Unreadable
 
 
 def nested(levels: int, *, objects: bool = False) -> Any:
@@ -110,3 +112,20 @@ def test_members_with_names_of_their_own_weigh_as_much() -> None:
 def test_a_short_line_weighs_its_length() -> None:
     assert weight_of(b"[" * 512) == 512
     assert weight_of(b"[" * 513) > 513
+
+
+@pytest.mark.parametrize("number", [b"1e300", b"-1.5E+0300", b"1e-310", b"9E999"])
+def test_numbers_that_are_read_slowly_are_counted_before_they_are_read(number: bytes) -> None:
+    line = (
+        b'{"jsonrpc": "2.0", "id": 7, "method": "m", "params": {"a": [' + b", ".join([number] * (MOST_FAR + 1)) + b"]}}"
+    )
+    assert has_many_far(line)
+    unreadable = decode(line)
+    assert isinstance(unreadable, Unreadable)
+    assert not has_many_far(line.replace(number, b"1.5e10", 1) + b" " * 100_000)
+
+
+def test_other_numbers_and_texts_are_none_of_them() -> None:
+    for other in (b"1.5e10", b"12345678901234", b"0.00000000000001", b'"e123"', b'"1e2345"', b'{"e":1}'):
+        assert not has_many_far(b"[" + b",".join([other] * (MOST_FAR + 1)) + b"]"), other
+    assert not has_many_far(b"1e300," * 1000)

@@ -14,7 +14,7 @@ import msgspec
 
 from .collector import collector_quiet
 from .errors import INVALID_REQUEST, PARSE_ERROR, NotSerializable
-from .extent import MOST_LEVELS, is_too_deep, weight_of
+from .extent import MOST_FAR, MOST_LEVELS, has_many_far, is_too_deep, weight_of
 from .messages import (
     Batch,
     ErrorResponse,
@@ -55,21 +55,24 @@ _LARGE: Final = 64 * 1024
 """Bytes of which so many objects may come that the garbage collector would look through them meanwhile."""
 _NESTED: Final = f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting"
 _TOO_DEEP: Final = f"a message has at most {MOST_LEVELS} levels of nesting"
+_TOO_FAR: Final = f"a message has at most {MOST_FAR} numbers with exponents of three digits"
 
 
 def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch | Unreadable:
     """Read one message, or one batch of at most ``max_batch`` members.
 
     Never raises for anything a peer could send. An `Unreadable` carries the error owed to the peer:
-    -32700 for what is not JSON in UTF-8 or is nested deeper than `MOST_LEVELS` (RFC 8259, section 9: a parser may limit
-    that), -32600 for JSON that is no JSON-RPC 2.0 message, under the request's own id where that could be read and
-    under null where not (JSON-RPC 2.0, section 5). A reply that cannot be read is owed nothing, but whoever waits for
-    it is (`Unreadable.settles`).
+    -32700 for what is not JSON in UTF-8, is nested deeper than `MOST_LEVELS`, or has more numbers that are read slowly
+    than `MOST_FAR` (RFC 8259, section 9: a parser may limit depth and range), -32600 for JSON that is no JSON-RPC 2.0
+    message, under the request's own id where that could be read and under null where not (JSON-RPC 2.0, section 5). A
+    reply that cannot be read is owed nothing, but whoever waits for it is (`Unreadable.settles`).
     """
     size = len(line)
     try:
         if size < _LARGE:
             data = _decoder.decode(line)
+        elif has_many_far(line):
+            return _unreadable(remains_of(line), _TOO_FAR, PARSE_ERROR, f"Parse error: {_TOO_FAR}")
         else:
             with collector_quiet():
                 data = _decoder.decode(line)

@@ -6,13 +6,20 @@ more time or memory than the value itself.
 
 from __future__ import annotations
 
+import re
+from itertools import islice
 from typing import Any, Final, cast
 
-__all__ = ["MOST_LEVELS", "is_checkable", "is_small", "is_too_deep", "weight_of"]
+__all__ = ["MOST_FAR", "MOST_LEVELS", "has_many_far", "is_checkable", "is_small", "is_too_deep", "weight_of"]
 
 MOST_LEVELS: Final = 256
 """Arrays and objects inside each other, the outermost included, of what is read and written: the same on every Python.
 What people send has a tenth of that, and the stack has room for it four times."""
+
+MOST_FAR: Final = 100_000
+"""Numbers with exponents of three digits or more in a message. The decoder takes two hundred times as long for the
+largest and the smallest of them as for others, one second for so many on a slow machine."""
+_FAR: Final = re.compile(rb"[eE](?<=[0-9][eE])[+-]?[0-9]{3,}(?=[\s,\]}])")
 
 _FARTHEST: Final = 2**64
 """Beyond it, and nearer to nought than one by it, checking a number takes arithmetic of any length."""
@@ -75,6 +82,16 @@ def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
         level = below
         levels -= 1
     return True
+
+
+def has_many_far(line: bytes | bytearray) -> bool:
+    """Return whether ``line``, a message, has more than `MOST_FAR` numbers with exponents of three digits or more.
+
+    What stands in strings is not told apart, but seldom looks so. Short lines and those of few numbers cost nothing.
+    """
+    if len(line) < 6 * MOST_FAR or min(line.count(b","), line.count(b"e") + line.count(b"E")) < MOST_FAR:
+        return False
+    return next(islice(_FAR.finditer(line), MOST_FAR, None), None) is not None
 
 
 def is_checkable(value: Any, parts: int) -> bool:

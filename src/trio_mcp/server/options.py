@@ -51,11 +51,12 @@ class ToolOptions(PromptOptions, total=False):
     """Hints for clients."""
     input_schema: JSONObject | None
     """Replaces the one made from the parameters, and is kept verbatim. A function that takes the one parameter
-    ``arguments`` gets them whole then, checked against it."""
+    ``arguments`` gets them whole then. Arguments are checked against it; those that are too large for that are refused
+    as those that do not fit (see the README: Revisions)."""
     output_schema: JSONObject | None
     """Replaces the one made from the return annotation, and is kept verbatim."""
     validate_output: bool
-    """A result that does not fit the output schema is an error (-32603)."""
+    """A result that does not fit the output schema, or is too large to be checked, is an error (-32603)."""
     timeout: float | None
     """Seconds after which the handler is cancelled and the model is told. They count from when it begins, but for the
     time in which the user is asked (`RequestContext.elicit`), in either era; with ``replay``, each run counts anew."""
