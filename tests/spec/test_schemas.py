@@ -74,25 +74,51 @@ TREE = {
 
 
 PEAK = """
+import sys
 from pathlib import Path
+from trio_mcp.server.signature import BadArguments, Signature
 from trio_mcp.spec.schemas import SchemaValidator
 
 def peak():
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) // 1024
 
-validator = SchemaValidator({"properties": {"words": {"type": "array", "items": {"type": "string"}}}})
-value = {"words": [1] * 1_000_000}
-assert validator.faults({"words": 3}), "what is loaded once is loaded"
+def tool(words: list[int]): ...
+
+signature = Signature.of(tool)
+def converted(value):
+    try:
+        signature.bind(value)
+    except BadArguments as error:
+        return str(error)
+
+def checked(items):
+    return SchemaValidator({"properties": {"words": {"type": "array", **items}}}).faults
+
+check = eval(sys.argv[1])
+value = {"words": [eval(sys.argv[2])] * 8_000_000 + [eval(sys.argv[3])]}  # 16 MiB of JSON, or more
+assert check({"words": "x"}), "what is loaded once is loaded"
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
 before = peak()
-assert validator.faults(value)
+assert check(value)
 print(peak() - before)
 """
 
 
-def test_faults_of_a_large_value_take_no_memory() -> None:
-    megabytes = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True).stdout
+@pytest.mark.parametrize(
+    ("check", "item", "last"),
+    [
+        ("checked({'items': {'type': 'string'}})", "1", "1"),
+        ("checked({'items': {'type': 'string'}})", "'a'", "1"),
+        ("checked({'items': {'multipleOf': 0.01}})", "1", "1"),
+        ("checked({'uniqueItems': True})", "10**30", "1"),
+        ("converted", "'a'", "1"),
+        ("converted", "1.0", "'a'"),
+    ],
+)
+def test_faults_of_a_large_value_take_no_memory(check: str, item: str, last: str) -> None:
+    command = [sys.executable, "-c", PEAK, check, item, last]
+    megabytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert int(megabytes) < 50
 
 
