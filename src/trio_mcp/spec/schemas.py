@@ -42,10 +42,10 @@ class SchemaValidator:
         The first few faults are told, and fewer of what is large; see `SchemaFaults`. A value that is too large to be
         checked is a fault; see `SchemaBounds`.
         """
-        if is_too_deep(value):  # the validator recurses
-            return f"there are more than {MOST_LEVELS} levels of nesting"
         if (fault := self._bounds.exceeded(value)) is not None:
             return fault
+        if is_too_deep(value):  # the validator recurses
+            return f"there are more than {MOST_LEVELS} levels of nesting"
         return None if self._validator.is_valid(value) else self._faults.told(value)
 
 
