@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from trio_mcp import Server, open_memory
+from trio_mcp.testing import RecordingContext
 
 
 class FieldInfo:
@@ -92,6 +93,16 @@ def test_a_default_that_is_a_field(default: Any) -> None:
 
     with pytest.raises(TypeError, match=r"msgspec\.Meta\(ge=1, description='How many\.'\)\] = 3"):
         Server("s").tool(order)
+
+
+@dataclasses.dataclass
+class Ordered:
+    number: Annotated[int, AtLeast(1)]
+
+
+async def test_a_constraint_in_a_form_that_nobody_would_check() -> None:
+    with pytest.raises(TypeError, match=r"form Ordered: field 'number' of Ordered: AtLeast of tests is not read"):
+        await RecordingContext(elicitation=lambda *_: None).elicit("how many?", Ordered)  # type: ignore[arg-type]
 
 
 def test_fields_of_pydantic() -> None:

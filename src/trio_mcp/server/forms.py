@@ -11,6 +11,7 @@ from msgspec import inspect
 from ..spec.elicitation import check_form_schema
 from ..spec.fields import JSONObject
 from ..spec.plain_classes import optional_fields
+from .notes import check_fields
 from .signature import schema_of
 
 __all__ = ["form_schema"]
@@ -30,6 +31,7 @@ def form_schema(form: type | JSONObject) -> JSONObject:
         schema = schema_of(form)
     except TypeError as error:
         raise TypeError(f"{form.__name__}: {error}") from None
+    check_fields(f"form {form.__name__}", form)
     definitions = cast("JSONObject", schema.pop("$defs", {}))
     optional, hints = set(optional_fields(form)), _hints(form)
     fields = {

@@ -11,7 +11,7 @@ import msgspec
 
 from ..spec.plain_classes import is_plain_class
 
-__all__ = ["check_notes"]
+__all__ = ["check_fields", "check_notes"]
 
 _PACKAGES: Final = frozenset(("pydantic", "pydantic_core", "annotated_types"))
 _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
@@ -21,11 +21,15 @@ def check_notes(name: str, parameter: Parameter, hint: Any) -> None:
     """Raise `TypeError` for a constraint in the ``Annotated`` or the default of a ``parameter`` of ``name``, or of a
     field of a class in it, that is none of msgspec's. Notes that say nothing of the value are passed over (PEP 593)."""
     _check(f"{name}: parameter {parameter.name!r}", parameter.name, hint, parameter.default)
+    check_fields(f"{name}: parameter {parameter.name!r}", hint)
+
+
+def check_fields(where: str, hint: Any) -> None:
+    """Raise `TypeError`, which begins with ``where``, for such a constraint in a field of a class in ``hint``."""
     for kind in _classes_in(hint):
         defaults = _defaults_of(kind)
         for field, annotated in _hints_of(kind).items():
-            where = f"{name}: parameter {parameter.name!r}: field {field!r} of {kind.__name__}"
-            _check(where, field, annotated, defaults.get(field))
+            _check(f"{where}: field {field!r} of {kind.__name__}", field, annotated, defaults.get(field))
 
 
 def _check(where: str, name: str, hint: Any, default: Any) -> None:
