@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.cli.commands import Running, run, written
+from tests.cli.commands import TRIO_MCP, Running, run, written
 from tests.cli.terminals import in_terminal
 from tests.patience import LONG, PATIENCE
 
@@ -49,6 +49,16 @@ async def test_one_signal_ends_a_command_whose_event_loop_is_stuck(number: signa
     await stuck.line(f"(trio-mcp: ended by {number.name} in the middle of a computation)")
     with trio.fail_after(PATIENCE):
         assert await process.wait() == 128 + number
+
+
+async def test_command_does_its_work_where_standard_error_is_closed():
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
+    ended = await run([*closed, *TRIO_MCP, "inspect", "--json", DESK])
+    assert ended.status == 0
+    ended = await run([*closed, *TRIO_MCP, "call", "--raw", DESK, "picture"])
+    assert ended.status == 0
+    stuck = await run([*closed, sys.executable, "-c", CALL, "call", "--timeout", "0.5", DESK, "picture"])
+    assert (stuck.status, stuck.stdout) == (5, "")
 
 
 async def test_time_limit_ends_a_command_whose_event_loop_is_stuck():

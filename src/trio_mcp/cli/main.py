@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from typing import NoReturn
@@ -14,7 +15,9 @@ __all__ = ["main"]
 def main() -> NoReturn:
     """Run the command that `sys.argv` names and exit: 0 when it succeeded, 1 when it failed, 2 when it was
     called wrongly or ``trio-mcp[cli]`` is not installed, 130 after Ctrl-C, and what `statuses` says for commands that
-    use a server."""
+    use a server. Where standard error is closed, what is said there goes nowhere."""
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - closed
+        sys.stderr = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115 - as long as the process
     if any(find_spec(name) is None for name in ("click", "rich")):
         print("trio-mcp: the command line is an extra; install 'trio-mcp[cli]'", file=sys.stderr)
         sys.exit(USAGE)

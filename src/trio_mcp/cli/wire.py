@@ -35,7 +35,7 @@ class Wire:
         sys.stdout.flush()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
-        os.dup2(2 if sys.stderr is not None else null, 1)  # pyright: ignore[reportUnnecessaryComparison] - closed
+        os.dup2(2 if sys.__stderr__ is not None else null, 1)
         os.close(null)
 
     def give_back(self) -> None:
