@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from msgspec import inspect as kinds
 
-__all__ = ["check_keys", "classes_in", "kinds_in", "needs_options"]
+__all__ = ["check_keys", "classes_in", "kinds_in", "most_hashed", "needs_options"]
 
 _KEYS = (
     kinds.AnyType,
@@ -25,6 +25,23 @@ _KEYS = (
     kinds.BytesType,
 )
 """What the key of a JSON object, which is a string, can be read as."""
+
+
+_SALTED = (
+    kinds.StrType,
+    kinds.BytesType,
+    kinds.DateType,
+    kinds.DateTimeType,
+    kinds.TimeType,
+    kinds.EnumType,
+    kinds.LiteralType,
+    kinds.BoolType,
+    kinds.NoneType,
+)
+"""What has a hash that nobody else can foresee, or few values."""
+
+_MOST_NUMBERS: Final = 100_000
+_MOST_OTHERS: Final = 5_000
 
 
 def kinds_in(annotation: Any) -> list[kinds.Type]:
@@ -73,3 +90,30 @@ def check_keys(annotation: Any) -> None:
 def classes_in(annotation: Any) -> set[Any]:
     """Return the classes with fields that ``annotation`` is made of."""
     return {getattr(kind, "cls", None) for kind in kinds_in(annotation)} - {None}
+
+
+def most_hashed(annotation: Any) -> int | None:
+    """Return how many items and members may be in a value of ``annotation`` (as `is_checkable` counts), so that its
+    sets and dicts are made in bounded time; `None` for any number.
+
+    Python salts the hashes of text alone. Of all else a peer can send what has the same hash, so that each item is
+    compared with all before it. Integers of up to 64 bits, which hardly collide, are cheap.
+    """
+    hashed: list[kinds.Type] = []
+    keys: list[kinds.Type] = []
+    for kind in kinds_in(annotation):
+        if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
+            hashed += _members_of(kind.item_type)
+        elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # which is text
+            keys += _members_of(kind.key_type)
+    if all(isinstance(kind, _SALTED) for kind in (*hashed, *keys)):
+        return None
+    if all(isinstance(kind, (*_SALTED, kinds.IntType, kinds.FloatType)) for kind in hashed) and all(
+        isinstance(kind, _SALTED) for kind in keys
+    ):
+        return _MOST_NUMBERS
+    return _MOST_OTHERS
+
+
+def _members_of(kind: kinds.Type) -> tuple[kinds.Type, ...]:
+    return kind.types if isinstance(kind, kinds.UnionType) else (kind,)

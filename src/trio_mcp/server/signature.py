@@ -13,10 +13,11 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 import attrs
 import msgspec
 
+from ..jsonrpc.extent import is_checkable
 from ..spec.fields import JSONObject
 from ..spec.whole_numbers import with_whole_numbers
 from .context import RequestContext
-from .kinds import check_keys, needs_options
+from .kinds import check_keys, most_hashed, needs_options
 from .notes import check_notes
 from .worker_context import WorkerContext
 
@@ -44,6 +45,8 @@ class Signature:
     _model: type[msgspec.Struct]
     _needs_options: bool
     """Some argument is of a type that msgspec does not know, or has keys to be read from strings."""
+    _most_hashed: int | None
+    """How many items and members all arguments may have; `None` for any number."""
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Signature:
@@ -85,11 +88,17 @@ class Signature:
             hints.get("return", inspect.Parameter.empty),
             model,
             needs_options(model),
+            most_hashed(model),
         )
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
         from strings. Raises `BadArguments`."""
+        if self._most_hashed is not None and not is_checkable(arguments, self._most_hashed):
+            raise BadArguments(
+                f"too large: with a set or dict of others than text there are at most {self._most_hashed:,} items and "
+                "members (an integer of more than 64 bits counts as a thousand of them, or more)"
+            )
         try:
             bound = self._convert(arguments, strict)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
