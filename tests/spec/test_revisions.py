@@ -33,7 +33,7 @@ FACTS: dict[str, list[Any]] = {
     "resource_not_found": [-32002, -32002, -32002, -32002, -32602],
     "invalid_arguments": ["error", "error", "error", "result", "result"],
     "missing_capability": [-32600, -32600, -32600, -32600, -32021],
-    "renamed_errors": [{}, {}, {}, {}, {-32002: -32602, -32042: -32603}],
+    "renamed_errors": [*[{-32021: -32600}] * 4, {-32002: -32602, -32042: -32603}],
     "structured_content": ["none", "none", "object", "object", "any"],
     "progress_message": [False, True, True, True, True],
     "sub_capabilities": [False, False, False, True, True],

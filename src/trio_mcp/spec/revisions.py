@@ -52,7 +52,7 @@ class Revision:
     missing_capability: int
     """The error code for what needs a capability that the client did not declare."""
     renamed_errors: Mapping[int, int]
-    """Error codes of earlier revisions that it does not have, and what it says instead."""
+    """Error codes of other revisions that it does not have, and what it says instead."""
     structured_content: Literal["none", "object", "any"]
     """What ``structuredContent`` may hold."""
     progress_message: bool
@@ -80,7 +80,8 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
-        renamed_errors=MappingProxyType({}),
+        # a proxy hands on what a modern server says of its client's capabilities
+        renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,
         sub_capabilities=False,
