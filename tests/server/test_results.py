@@ -18,6 +18,7 @@ from trio_mcp import (
     CallToolResult,
     ContentBlock,
     ImageContent,
+    InputRequired,
     PeerError,
     Server,
     TextContent,
@@ -178,9 +179,10 @@ def test_a_block_inside_of_data_is_written_as_the_specification_writes_it(return
     assert not [word for word in INTERNALS if word in told]
 
 
-def test_a_result_inside_of_data_is_an_error() -> None:
+@pytest.mark.parametrize("whole", [text_result("a"), InputRequired({}, "what the client is not to read")])
+def test_a_result_inside_of_data_is_an_error(whole: Any) -> None:
     with pytest.raises(TypeError, match="the whole of what a tool returns"):
-        made(Any, [text_result("a"), TEXT])
+        made(Any, [whole, TEXT])
 
 
 def test_a_result_beside_data_in_the_annotation_changes_nothing_about_the_data() -> None:

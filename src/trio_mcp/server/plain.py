@@ -17,6 +17,7 @@ from ..spec.content import AudioContent, EmbeddedResource, ImageContent, Resourc
 from ..spec.converters import unstructure
 from ..spec.revisions import LATEST_MODERN
 from ..spec.tools import CallToolResult
+from .input_required import InputRequired
 
 __all__ = ["BLOCKS", "to_plain"]
 
@@ -31,7 +32,8 @@ def to_plain(value: Any) -> Any:
     All fields of a dataclass are in it, those that no argument of its constructor sets, too, also where it is in a
     msgspec Struct. Text and numbers of classes of others (numpy's, for example) are text and numbers. Content blocks
     inside of data are as the specification writes them. Raises `TypeError` for what has no JSON form, and for a
-    `CallToolResult` inside of data, since it is a result of its own; `NotSerializable` for what is nested too deep.
+    `CallToolResult` or `InputRequired` inside of data, since it is a result of its own; `NotSerializable` for what is
+    nested too deep.
     """
     try:
         return msgspec.to_builtins(_spelled_out(value), str_keys=True, enc_hook=_encode_foreign)
@@ -51,8 +53,8 @@ def _spelled_out(value: Any) -> Any:
         return [each if type(each) in _ATOMS else _spelled_out(each) for each in items]
     if isinstance(value, BLOCKS):
         return unstructure(value, LATEST_MODERN)
-    if isinstance(value, CallToolResult):
-        raise TypeError("a CallToolResult is the whole of what a tool returns, and no part of it")
+    if isinstance(value, CallToolResult | InputRequired):
+        raise TypeError(f"{type(value).__name__} is the whole of what a tool returns, and no part of it")
     kind = cast("type[Any]", type(value))
     if dataclasses.is_dataclass(kind):
         return _fields(value, [field.name for field in dataclasses.fields(kind)])
