@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 
 import attrs
+from tests.patience import PATIENCE
 
 from trio_mcp.diagnostics.shares import BURST, OVERALL, WINDOW, Share, Shares
 
@@ -177,3 +179,23 @@ def test_example_is_the_beginning_of_the_first() -> None:
     (told,) = log.told()
     assert told.startswith("aaa")
     assert len(told) < 300
+
+
+def test_what_logs_while_its_own_text_is_made_holds_up_nobody() -> None:
+    log = Log()
+    share = Share(log.shares)
+
+    class Talkative:
+        def __str__(self) -> str:
+            log.log(share, "somebody looks at me", line=2)
+            return "me"
+
+    def admit() -> None:
+        record = logging.LogRecord("trio_mcp", logging.WARNING, "file.py", 1, "%s", (Talkative(),), None)
+        assert log.shares.admit(record, share)
+
+    thread = threading.Thread(target=admit, daemon=True)  # so that a lock that is never released ends with the tests
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert set(log.written) == {"somebody looks at me"}

@@ -27,13 +27,14 @@ _Kind: TypeAlias = tuple[object, ...]
 _Told: TypeAlias = tuple[logging.LogRecord, int]
 """An example of what was held back, and how many there were."""
 
-_lock = threading.Lock()
-"""Of all shares there are, so that a forked child, in which nobody would ever release it, can renew it."""
+_lock = threading.RLock()
+"""Of all shares there are, so that a forked child, in which nobody would ever release it, can renew it. Its thread may
+take it again: the text of an exception, or a signal handler, may log while an example is made."""
 
 
 def _renew_lock() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)
