@@ -6,6 +6,7 @@ It is an ordinary server, and a fair example of one: ``trio-mcp run server.py`` 
 import os
 import time
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,8 +14,6 @@ import msgspec
 import trio
 
 from trio_mcp import RequestContext, Server, ToolAnnotations, serve_stdio
-
-from ...jsonrpc.contexts import asynccontextmanager
 
 
 class Ending:
