@@ -181,7 +181,7 @@ class ProxyConnection:
         level = structure_params(scope.request.params, SetLevelParams, scope.request.revision).level.value
         if upstream.client.server_capabilities.logging is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
-        self._state.log_level = level
+        self._state.set_log_level(level)
         self._downstream.level_is_set = True
         await upstream.set_level(self._downstream, level)
         return _DONE

@@ -123,7 +123,7 @@ class Inbound:
 
     def _start(self, scope: RequestScope) -> None:
         assert self.nursery is not None
-        if scope.parked:
+        if scope.rounds is not None and scope.parked:
             scope.resume()
         else:
             if scope.request.packed is not None:

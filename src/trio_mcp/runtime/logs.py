@@ -17,7 +17,9 @@ __all__ = ["Logged", "RequestLog"]
 _ALWAYS: Final = 7
 
 _LOOK_EVERY: Final = 32
-"""Messages after which a handler that has let nobody else run is looked at."""
+"""Messages that go nowhere, or that wait behind others, after which a handler that has let nobody else run is looked
+at."""
+_MUCH: Final = 16 * 1024
 _LONGEST_TURN: Final = 0.001
 """Seconds that it may go on like that. A real checkpoint takes less than a hundredth of them."""
 
@@ -59,7 +61,7 @@ class RequestLog:
     sent then.
     """
 
-    __slots__ = ("_count", "_outbox", "_scope", "_turn_ends")
+    __slots__ = ("_count", "_much", "_outbox", "_scope", "_turn_ends")
 
     def __init__(self, scope: Logged) -> None:
         self._scope = scope
@@ -67,33 +69,33 @@ class RequestLog:
         self._turn_ends = 0.0
         """Of `time.perf_counter`: no clock of a test's, since it is about those who really wait."""
         self._outbox = scope.outbox
+        self._much = min(scope.outbox.high_water, _MUCH)
+        """Bytes in the outbox at which it is looked whether others can run. Until then the writer gets its turn."""
 
     # The methods below hand its coroutine on: one that only awaited it would be made, entered and left per message.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
-        self._count += 1
-        if self._count == _LOOK_EVERY:
-            await self._let_others_run()
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()
+        await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
         if rank < scope.minimum_log_rank or scope.finished:
+            await self._let_others_run()
             return
         line = _line(_HEADS.get(level) or _head(level), data, logger)
         outbox = self._outbox
-        if outbox.size >= outbox.high_water:
+        if outbox.size >= self._much:
+            await self._let_others_run()
             await outbox.room()
             if scope.finished or rank < scope.minimum_log_rank:  # the level may have been set meanwhile
                 return
         outbox.put(line, scope)
 
     async def _let_others_run(self) -> None:
-        """Let them, when it was their turn a millisecond ago; a checkpoint for cancellation in any case."""
-        self._count = 0
-        if perf_counter() < self._turn_ends:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        else:
-            await trio.lowlevel.checkpoint()
-            self._turn_ends = perf_counter() + _LONGEST_TURN
+        """Let them now and then, when it was their turn a millisecond ago."""
+        self._count += 1
+        if self._count >= _LOOK_EVERY:
+            self._count = 0
+            if perf_counter() >= self._turn_ends:
+                await trio.lowlevel.checkpoint()
+                self._turn_ends = perf_counter() + _LONGEST_TURN
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
         """Send without waiting. False when it was dropped: filtered, no room, or the request has ended.

@@ -193,7 +193,7 @@ class RequestScope(Logged, Asking, Abortable):
         if request.revision.log_level == "request":
             # 2026-07-28 logging: MUST NOT emit for a request without a logLevel.
             return NEVER_LOGGED if request.log_level is None else log_level_rank(request.log_level)
-        return log_level_rank(self.wiring.state.log_level)
+        return self.wiring.state.log_rank
 
     def admits(self, level: str) -> bool:
         """Whether the client wants messages of ``level`` now."""

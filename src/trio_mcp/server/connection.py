@@ -118,7 +118,7 @@ class ServerConnection:
         params = structure_params(request.params, SetLevelParams, request.revision)
         if not self._server.logging:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
-        self.state.log_level = params.level.value
+        self.state.set_log_level(params.level.value)
         return _DONE
 
     def _subscribe(self, request: InboundRequest) -> EmptyResult:

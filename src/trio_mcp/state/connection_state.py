@@ -36,7 +36,7 @@ from ..spec.capabilities import ClientCapabilities
 from ..spec.converters import structure_params
 from ..spec.errors import NOT_INITIALIZED
 from ..spec.lifecycle import Implementation, InitializeParams
-from ..spec.log_levels import DEFAULT_LOG_LEVEL
+from ..spec.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
 from ..spec.meta import (
     CLIENT_CAPABILITIES,
     PROTOCOL_VERSION,
@@ -89,8 +89,14 @@ class ConnectionState(RequestTables):
         self.client_capabilities: ClientCapabilities = _NO_CAPABILITIES
         self.client_info: Implementation | None = None
         self.log_level: str = DEFAULT_LOG_LEVEL.value
+        """The minimum that a legacy client has set: see `set_log_level`."""
+        self.log_rank = log_level_rank(self.log_level)
         self.subscriptions: set[str] = set()
         self._fields = PerRequestFields()
+
+    def set_log_level(self, level: str) -> None:
+        """Send log messages from ``level`` on, one of RFC 5424."""
+        self.log_level, self.log_rank = level, log_level_rank(level)
 
     # What came in
 
