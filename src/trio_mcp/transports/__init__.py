@@ -1,1 +1,1 @@
-"""Ways to carry whole messages. Each is a `MessageChannel`; none knows what a message means."""
+"""The channels that carry whole messages: each is a `MessageChannel`, and none knows what a message means."""

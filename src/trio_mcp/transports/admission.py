@@ -1,4 +1,4 @@
-"""Who may connect over WebSocket: the Host and Origin checks that keep foreign web pages away.
+"""Host and Origin checks for WebSocket clients: they keep foreign web pages away.
 
 A browser lets any page open a WebSocket to any address, the user's own machine included, and a name under the
 page's control may be made to point there (DNS rebinding). The browser says the page's origin and the name that
@@ -23,7 +23,7 @@ _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "
 
 @attrs.frozen
 class Admission:
-    """Which origins and which Host headers are let in; ``"*"`` is any.
+    """The origins and the Host headers that are let in; ``"*"`` lets in any.
 
     An origin is ``scheme://host`` or ``scheme://host:port``, where the port ``*`` is any or none; ``null`` is an
     opaque one, a local file's for example. A host is ``name``, with whatever port, or ``name:port``.
@@ -33,7 +33,7 @@ class Admission:
     hosts: tuple[str, ...] | Literal["*"]
 
     def admits_origin(self, origin: str) -> bool:
-        """Whether a page of ``origin`` may connect. Who sends no Origin header is no web page."""
+        """Return whether a page of ``origin`` may connect. A client that sends no Origin header is no web page."""
         if self.origins == "*":
             return True
         origin = origin.lower()
@@ -43,7 +43,7 @@ class Admission:
         )
 
     def admits_host(self, host: str) -> bool:
-        """Whether we are reached under a name of ours."""
+        """Return whether ``host`` is a name under which this server may be reached."""
         host = host.lower()
         return self.hosts == "*" or any(host == allowed or _same_but_for_port(host, allowed) for allowed in self.hosts)
 
@@ -54,7 +54,7 @@ def _same_but_for_port(value: str, name: str) -> bool:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether only this machine reaches what listens on ``host``."""
+    """Return whether only this machine reaches what listens on ``host``."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:
@@ -62,7 +62,8 @@ def is_loopback(host: str | None) -> bool:
 
 
 def admission_for(host: str | None, origins: Allowed, hosts: Allowed) -> Admission:
-    """What to let in on ``host``. Raises `ValueError` when that was left open and others can reach us."""
+    """Return what to let in on ``host``. Raises `ValueError` when either is left open and other machines reach
+    ``host``."""
     for given in (origins, hosts):
         if isinstance(given, str) and given != "*":
             raise ValueError(f'origins and hosts are lists of strings, or "*" for any, not {given!r}')
@@ -80,7 +81,7 @@ def admission_for(host: str | None, origins: Allowed, hosts: Allowed) -> Admissi
 
 
 def _as_header(host: str | None) -> tuple[str, ...]:
-    """The address that was asked for, as a Host header names it: there are more on loopback than the usual one."""
+    """Return ``host`` as a Host header names it: loopback has more addresses than the usual one."""
     if not host:
         return ()
     return (f"[{host}]" if ":" in host else host,)

@@ -1,4 +1,4 @@
-"""What a stream raises when it is broken or closed, and what is left of it afterwards: nothing."""
+"""Handling of errors of broken or closed streams, whose tracebacks would keep frames and errors alive."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ __all__ = ["let_go_of_cause", "until_broken"]
 
 
 def let_go_of_cause(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
-    """Take the traceback from what trio has translated into ``error``; its text stays. For whoever catches ``error``.
+    """Drop the tracebacks of the errors that trio has translated into ``error``; their texts stay.
 
-    trio's sockets translate in a generator whose frame, from CPython 3.12 on, leads to one that knows the error of the
-    system, and to all that waited for the stream. Only the garbage collector could part them.
+    To be called by whoever catches ``error``. trio's sockets translate errors in a generator whose frame, from CPython
+    3.12 on, leads to a frame that holds the system's error, and to all frames that waited for the stream. Only the
+    garbage collector could free that cycle.
     """
     translated: BaseException = error
     while translated.__suppress_context__ and translated.__context__ is not None:
@@ -25,7 +26,7 @@ def let_go_of_cause(error: trio.BrokenResourceError | trio.ClosedResourceError) 
 
 @contextmanager
 def until_broken() -> Generator[None]:
-    """The block ends quietly where a stream turns out to be broken or closed."""
+    """End the block quietly when a stream turns out to be broken or closed."""
     try:
         yield
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

@@ -1,4 +1,4 @@
-"""What a close code means to those who wait (RFC 6455 section 7.4.1)."""
+"""Meanings of WebSocket close codes, for those who wait for the connection (RFC 6455 section 7.4.1)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _MEANINGS: Final = {
 
 
 def closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
-    """The peer closed with ``code``, or vanished (1006)."""
+    """Return the loss of a connection that the peer closed with ``code``, or that the peer vanished from (1006)."""
     words = f"{_MEANINGS.get(code, 'the peer closed the connection')} (close code {code})"
     return ConnectionLost(f"{words}: {reason}" if reason else words)
 
 
 def closed_by_us(code: int, reason: str) -> ConnectionLost:
-    """We close with ``code``, because of what the peer did."""
+    """Return the loss of a connection that we close with ``code``, because of what the peer did."""
     return ConnectionLost(f"{reason} (close code {code})")

@@ -1,4 +1,4 @@
-"""CoalescingStream: what trio-websocket is given for a stream.
+"""CoalescingStream: the stream under a trio-websocket connection, on which no writer waits for another.
 
 trio-websocket writes from whatever task has something to say, holds a lock while it does, and does not read while
 its own pong waits for that lock. Here nothing it writes waits: bytes are collected, and one task, `pump`, writes
@@ -20,7 +20,7 @@ from .frames import CLOSE_FRAME, FrameGauge
 __all__ = ["HEAD_END", "CoalescingStream"]
 
 HEAD_END: Final = re.compile(rb"\n\r?\n")
-"""The end of an HTTP head, as h11 sees it: frames must begin at the same place for all who look at them."""
+"""The end of an HTTP head, as h11 finds it: all who look at the frames must see them begin at the same place."""
 _LONGEST_HEAD: Final = 65536
 _WRITE: Final = 65536
 _READ: Final = 65536
@@ -30,7 +30,7 @@ _MOST_COLLECTED: Final = 1024 * 1024
 class CoalescingStream(trio.abc.Stream):
     """A stream over ``transport``, of which ``received`` was read already.
 
-    It is never closed by trio-websocket, whose `aclose` only says that it is done; `end` closes it.
+    trio-websocket never closes the transport: its `aclose` only says that it is done. `end` closes it.
     """
 
     def __init__(self, transport: trio.abc.Stream, max_message_bytes: int, received: bytes = b"") -> None:
@@ -38,31 +38,31 @@ class CoalescingStream(trio.abc.Stream):
         self._gauge = FrameGauge(max_message_bytes)
         self._received = received
         self._head: bytearray | None = bytearray()
-        """The HTTP head of the peer as far as it is there; `None` after it."""
+        """The part of the peer's HTTP head that has come; `None` after the head."""
         self._collected = bytearray()
         self._writing = False
         self._wake = trio.lowlevel.ParkingLot()
         self._moved = trio.lowlevel.ParkingLot()
         self._done = False
         self.broken = False
-        """Nothing can be written any more."""
+        """True once nothing can be written any more."""
         self.close_sent = False
-        """A close frame was collected: nothing follows it."""
+        """True once a close frame was collected. Nothing follows it."""
         self.ended = trio.Event()
-        """Nothing more will be received."""
+        """Set once nothing more will be received."""
         self.heard_at = trio.current_time()
-        """When the peer last sent anything."""
+        """Time at which the peer last sent anything."""
         self.moved_at = trio.current_time()
-        """When something last went out, or had nothing before it to wait for."""
+        """Time at which bytes last went out, or began to wait in an empty stream."""
 
     @property
     def violation(self) -> tuple[int, str] | None:
-        """Close code and reason, when the peer has sent what ends the connection."""
+        """Close code and reason, once the peer has sent something that ends the connection; else `None`."""
         return self._gauge.violation
 
     @property
     def heard_nothing(self) -> bool:
-        """Whether the peer has sent nothing at all."""
+        """True while the peer has sent nothing at all."""
         return self._head is not None and not self._head
 
     @property
@@ -72,13 +72,13 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def is_flushed(self) -> bool:
-        """Whether all that was collected was written."""
+        """True while everything collected has been written."""
         return not self._collected and not self._writing
 
     # Reading
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """As `trio.abc.ReceiveStream`; the end of the stream too when the peer has violated a limit."""
+        """Receive as `trio.abc.ReceiveStream` does. The stream also ends when the peer has violated a limit."""
         if self._done:
             raise trio.ClosedResourceError("trio-websocket has closed this stream")
         kept = bytearray()
@@ -92,8 +92,8 @@ class CoalescingStream(trio.abc.Stream):
                 self.ended.set()
                 return data
             kept += data
-            # Bytes of an incomplete frame are kept here until they are worth while: each piece that
-            # trio-websocket gets of a message is an object there. A head is passed on at once, whatever is behind it.
+            # Bytes of an incomplete frame are kept here until there are many: trio-websocket makes an object of each
+            # piece of a message. A head is passed on at once, whatever follows it.
             if was_head or not self._gauge.inside_frame or len(kept) >= _READ:
                 return kept
 
@@ -126,7 +126,7 @@ class CoalescingStream(trio.abc.Stream):
     # Writing
 
     def put(self, frames: bytes | bytearray) -> None:
-        """Collect whole frames. Dropped after a close frame. Synchronous."""
+        """Collect whole frames. Frames after a close frame are dropped. Synchronous."""
         if self.close_sent or self.broken:
             return
         if self.is_flushed:
@@ -136,7 +136,7 @@ class CoalescingStream(trio.abc.Stream):
         self._wake.unpark()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Collect what trio-websocket says. It waits only when very much is collected."""
+        """Collect the bytes that trio-websocket writes. Waits only while more than 1 MiB is collected."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while len(self._collected) > _MOST_COLLECTED and not self.broken:
             await self._moved.park()
@@ -145,7 +145,7 @@ class CoalescingStream(trio.abc.Stream):
         self.put(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Nothing to wait for."""
+        """Return after a checkpoint: there is nothing to wait for."""
         await trio.lowlevel.checkpoint()
 
     async def flushed(self) -> None:
@@ -156,9 +156,9 @@ class CoalescingStream(trio.abc.Stream):
             raise trio.BrokenResourceError("the peer reads no more")
 
     async def pump(self) -> None:
-        """Write what is collected, until nothing can be written any more. The one task that writes."""
+        """Write what is collected, until nothing can be written any more. No other task writes."""
         try:
-            with until_broken():  # whoever reads learns it, too
+            with until_broken():  # the task that reads learns it, too
                 while True:
                     while not self._collected:
                         await self._wake.park()
@@ -176,14 +176,14 @@ class CoalescingStream(trio.abc.Stream):
     # Closing
 
     async def aclose(self) -> None:
-        """trio-websocket is done with it. The transport stays open for what is still to be said."""
+        """Note that trio-websocket is done. The transport stays open for what is still to be written."""
         self._done = True
         self.ended.set()
         await trio.lowlevel.checkpoint()
 
     async def say_last(self, close: bytes) -> None:
-        """After the end of `pump`: write the close frame, and before it what was collected. Not after half a
-        frame, which it would become a part of."""
+        """Write what was collected, and the close frame ``close``, after the end of `pump`. After half a frame this
+        writes nothing, since the close frame would become a part of that."""
         if self._writing or self.close_sent:
             return
         self.close_sent = True
@@ -191,8 +191,8 @@ class CoalescingStream(trio.abc.Stream):
             await self._transport.send_all(self._collected + close)
 
     async def discard(self) -> None:
-        """Read until the peer closes its side. A connection closed with unread bytes is reset by the system,
-        and the peer might never see what we said last."""
+        """Read until the peer closes its side. The system resets a connection that is closed with unread bytes, and the
+        peer might never see what was written last."""
         with until_broken(), suppress(trio.BusyResourceError):
             while await self._transport.receive_some(_READ):
                 pass

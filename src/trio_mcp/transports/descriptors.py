@@ -1,4 +1,4 @@
-"""DescriptorStream: a byte stream over two file descriptors that belong to somebody else, too.
+"""DescriptorStream: a byte stream over two file descriptors that other processes share.
 
 Standard input and output are shared with the process that started us, and with the terminal. Making them
 non-blocking would change them for everybody, since that flag belongs to the open file, not to our descriptor.
@@ -30,8 +30,8 @@ _SMALL_WRITE: Final = select.PIPE_BUF
 
 @attrs.frozen
 class _Descriptor:
-    """A descriptor of our own. ``waits``: it must be polled before each use, since it would block; ``never``:
-    it is always ready and cannot be polled; ``tries``: it says so when it is not ready."""
+    """A descriptor of our own. ``waits``: it would block, so it must be polled before each use; ``never``: it is always
+    ready and cannot be polled; ``tries``: it reports when it is not ready."""
 
     fd: int
     readiness: Literal["tries", "waits", "never"]
@@ -44,7 +44,7 @@ class _Descriptor:
 
 
 def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
-    """Another descriptor for the file behind ``fd``, one that never blocks if that can be had."""
+    """Return another descriptor for the file behind ``fd``, one that never blocks where the system allows that."""
     kind = os.fstat(fd).st_mode
     if stat.S_ISSOCK(kind):
         # A socket cannot be opened by name, but each call can say that it must not block.
@@ -157,6 +157,6 @@ class DescriptorStream:
             self._writer.close()
 
     async def aclose(self) -> None:
-        """As `close`."""
+        """Close our own descriptors, as `close` does."""
         self.close()
         await trio.lowlevel.checkpoint()

@@ -37,7 +37,7 @@ _SHORT_HEADERS: Final = [_header(_TEXT, length, 0) for length in range(126)]
 
 
 def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
-    """One text frame for each of ``messages``, which are separated by newlines. Clients mask (section 5.3)."""
+    """Return a text frame for each of ``messages``, which are separated by newlines. Clients mask (section 5.3)."""
     frames = bytearray()
     for message in messages.split(b"\n"):
         if not message:
@@ -56,7 +56,7 @@ def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
 
 
 def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
-    """A close frame. What of ``reason`` has no room in 123 bytes is left out."""
+    """Return a close frame. The part of ``reason`` that does not fit into 123 bytes is left out."""
     words = reason.encode("utf-8", "replace")[:_LONGEST_REASON].decode("utf-8", "ignore").encode()
     payload = struct.pack("!H", code) + words
     if masked:
@@ -65,7 +65,7 @@ def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
 
 
 def _mask(payload: bytes | bytearray) -> bytes:
-    """A fresh key and ``payload`` under it; as integers, which is the quickest way Python has."""
+    """Return a fresh key and ``payload`` masked with it. Integers are the quickest way to do that in Python."""
     key, length = os.urandom(4), len(payload)
     pattern = (key * (length // 4 + 1))[:length]
     mixed = int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")
@@ -73,7 +73,7 @@ def _mask(payload: bytes | bytearray) -> bytes:
 
 
 class FrameGauge:
-    """Follows the headers of incoming frames: what a message will take is known before it is there.
+    """Follow the headers of incoming frames, so that the size of a message is known before it has arrived.
 
     `violation` is the close code and the reason once a frame arrived that ends the connection: a binary one, a
     message of more than ``max_message_bytes``, one in so many small fragments that they would take much more
@@ -90,11 +90,11 @@ class FrameGauge:
 
     @property
     def inside_frame(self) -> bool:
-        """Whether the last frame is not complete yet."""
+        """True while the last frame is incomplete."""
         return self._payload_left > 0 or bool(self._header)
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Look at the next bytes of the stream. After a violation nothing is looked at any more."""
+        """Look at the next bytes of the stream. After a violation the gauge looks at nothing more."""
         at, end = 0, len(data)
         while at < end and self.violation is None:
             if self._payload_left:
@@ -113,7 +113,7 @@ class FrameGauge:
             self._payload_left = self._begin(header)
 
     def _begin(self, header: bytes) -> int:
-        """A frame begins; the length of its payload."""
+        """Take the header of a frame and return the length of its payload."""
         length = header[1] & 0x7F
         if length > 125:
             length = int.from_bytes(header[2 : 4 if length == 126 else 10], "big")
@@ -136,7 +136,7 @@ class FrameGauge:
 
 
 def _header_size(header: bytes) -> int:
-    """How many bytes the header has, as far as ``header`` tells."""
+    """Return how many bytes the header has, as far as ``header`` tells."""
     if len(header) < 2:
         return 2
     length = header[1] & 0x7F

@@ -1,4 +1,4 @@
-"""The opening handshake of a WebSocket, from either side, and what its failure means to who wanted to connect."""
+"""The opening handshake of a WebSocket, from either side, and the errors that its failure becomes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["SUBPROTOCOL", "Handshake", "accepting", "asking", "refusal", "shake_
 SUBPROTOCOL: Final = "mcp"
 
 _LONGEST_BODY: Final = 500
-"""Characters of a refusal that its reader is shown."""
+"""Characters of a refusal's body that `ConnectionLost` repeats."""
 
 Handshake: TypeAlias = Callable[[trio.Nursery], Awaitable[WebSocketConnection]]
-"""Shakes hands and gives the connection, whose reader runs in the nursery."""
+"""Shake hands and return the connection, whose reader runs in the nursery."""
 
 
 def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
-    """That of a server, for an upgrade that was checked already."""
+    """Return a server's handshake, for an upgrade that was checked already."""
 
     async def accept(nursery: trio.Nursery) -> WebSocketConnection:
         request = await wrap_server_stream(
@@ -46,7 +46,7 @@ def asking(
     resource: str,
     headers: Sequence[tuple[bytes, bytes]],
 ) -> Handshake:
-    """That of a client. It raises `ProtocolViolation` when the server does not speak ``mcp``."""
+    """Return a client's handshake. It raises `ProtocolViolation` when the server does not speak ``mcp``."""
 
     async def ask(nursery: trio.Nursery) -> WebSocketConnection:
         socket = await wrap_client_stream(
@@ -74,14 +74,14 @@ def asking(
 async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: trio.Nursery) -> WebSocketConnection:
     """Return the connection after ``handshake``.
 
-    Raises `ConnectionLost` when ``stream`` ends meanwhile, with the HTTP status and the words of a server that has
-    answered: trio-websocket would wait for ever.
+    Raises `ConnectionLost` when ``stream`` ends meanwhile, with the HTTP status and the text of a server that has
+    answered. trio-websocket alone would wait for ever.
     """
     done: list[WebSocketConnection] = []
     async with trio.open_nursery() as watch:
 
         async def give_up() -> None:
-            # All that was read before the end has been looked at when trio-websocket reads the end.
+            # trio-websocket reads the end of the stream only after it has looked at everything before it.
             await stream.ended.wait()
             watch.cancel_scope.cancel(reason="the peer closed the connection in the handshake")
 
@@ -96,8 +96,8 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
 def _refused(answer: bytes) -> ConnectionLost | None:
     """Return the refusal in an HTTP answer whose body ended with the connection, or came in part; `None` for no answer.
 
-    wsproto knows the end of a body by its length alone (RFC 9112 section 6.3 has others), and trio-websocket waits for
-    that.
+    wsproto finds the end of a body by its length alone (RFC 9112 section 6.3 has other ways), and trio-websocket waits
+    for that end.
     """
     parser = h11.Connection(h11.CLIENT)
     parser.send(h11.Request(method="GET", target="/", headers=[("Host", "unknown")]))
@@ -120,7 +120,7 @@ def _said_no(status: int, body: bytes | bytearray) -> ConnectionLost:
 
 
 def refusal(error: Exception) -> Exception:
-    """What the failure of a handshake is to who wanted to connect."""
+    """Return the error that the caller who wanted to connect gets for ``error``, the failure of a handshake."""
     match error:
         case ConnectionRejected():
             return _said_no(error.status_code, error.body or b"")

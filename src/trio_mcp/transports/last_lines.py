@@ -1,4 +1,4 @@
-"""LastLines: the end of a text that goes by, for those who ask what went wrong."""
+"""LastLines: keeps the end of a text that is written to it, to explain what went wrong."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _LENGTH: Final = 500
 
 
 class TextSink(Protocol):
-    """Whatever text can be written to. It needs no file descriptor."""
+    """Any object that text can be written to. It needs no file descriptor."""
 
     def write(self, text: str, /) -> object:
         """Take ``text``."""
 
 
 class LastLines:
-    """The last lines of what is written to it, ``most`` of them and 500 characters of each; blank ones mean nothing.
+    """Keep the last ``most`` lines written to it, 500 characters of each; blank lines are skipped.
 
-    ``copy`` gets all of it. What ``copy`` raises leaves `write`, which has done its own part by then.
+    ``copy`` gets all of the text. An exception of ``copy`` leaves `write`, which has kept the lines by then.
     """
 
     def __init__(self, copy: TextSink | None = None, *, most: int = _LINES) -> None:
@@ -42,6 +42,6 @@ class LastLines:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Oldest first, an unfinished one at the end."""
+        """The lines, oldest first, with an unfinished one at the end."""
         rest = self._rest.rstrip()
         return (*self._whole, rest)[-self._most :] if rest else tuple(self._whole)

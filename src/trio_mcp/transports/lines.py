@@ -1,5 +1,5 @@
-"""LineChannel: one message per line, over any byte stream (2026-07-28 stdio; its framing is recommended for
-every reliable stream)."""
+"""LineChannel: one message per line, over any byte stream (2026-07-28 stdio, whose framing is recommended for every
+reliable stream)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TAIL = 65536
 
 
 class ByteStream(Protocol):
-    """What is asked of a stream; every `trio.abc.Stream` has it."""
+    """The methods that `LineChannel` needs of a stream; every `trio.abc.Stream` has them."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``."""
@@ -30,14 +30,14 @@ class ByteStream(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close it."""
+        """Close the stream."""
 
 
 class LineChannel(MessageChannel):
-    """Messages as lines of UTF-8, separated by ``\\n`` or ``\\r\\n``; blank lines and a leading BOM mean nothing.
+    """Messages as lines of UTF-8, separated by ``\\n`` or ``\\r\\n``; blank lines and a leading BOM are skipped.
 
-    A line of more than ``max_message_bytes`` is skipped without being kept, and reported once: an object at its end,
-    where its id may stand, all else at once.
+    A line of more than ``max_message_bytes`` is dropped without being kept, and reported once: an object when it ends,
+    since its id may stand there; anything else at once.
     """
 
     def __init__(self, stream: ByteStream, max_message_bytes: int) -> None:
@@ -47,23 +47,23 @@ class LineChannel(MessageChannel):
         self._lines: list[bytes | bytearray] = []
         """Whole lines that were not received yet, the next one last."""
         self._unfinished = bytearray()
-        """How the line after those begins."""
+        """The beginning of the line after those."""
         self._head: bytearray | None = None
-        """How that line begins, where it is too long: then the former is no more than its last bytes so far. Empty,
-        where it was reported already."""
+        """The first bytes of a line that is too long; empty once that line was reported. Meanwhile ``_unfinished``
+        holds no more than its last bytes so far."""
         self._first = True
         self._ended = False
         self.received = 0
         """Bytes that have come so far."""
 
     async def receive(self) -> bytes | bytearray:
-        """See `MessageChannel.receive`."""
+        """Receive the next line: see `MessageChannel.receive`."""
         while True:
             lines = self._lines
             while lines:
                 line = lines.pop()
                 if line.startswith(b"{") and len(line) <= self._max and not self._first:
-                    return line  # as nearly all of them
+                    return line  # nearly all lines are like this
                 if (message := self._message(line)) is not None:
                     return message
             if self._unfinished:
@@ -73,16 +73,16 @@ class LineChannel(MessageChannel):
             await self._fill()
 
     async def until_first(self) -> None:
-        """Wait until the first message is there for `receive`, or what `receive` raises in its place. Before anything
-        was received, by the task that is to receive."""
+        """Wait until `receive` would return a message or raise. To be called before the first `receive`, by the task
+        that is to receive."""
         while not (self._ended or any(line.removeprefix(_BOM).strip() for line in self._lines)):
             if len(self._unfinished) > self._max:
                 return
-            self._lines.clear()  # blank ones mean nothing
+            self._lines.clear()  # blank lines are skipped
             await self._fill()
 
     def _message(self, line: bytes | bytearray) -> bytes | bytearray | None:
-        """What ``line`` says, `None` for nothing."""
+        """Return the message that ``line`` holds; `None` for a blank line."""
         if self._first:
             self._first = False
             if line.startswith(_BOM):
@@ -107,7 +107,7 @@ class LineChannel(MessageChannel):
         return UnreadableFrame(f"a message has at most {self._max} bytes", head, tail)
 
     async def _fill(self) -> None:
-        """Wait for more, while there are no whole lines left."""
+        """Wait for more bytes. To be called when no whole line is left."""
         try:
             data = await self._stream.receive_some(_CHUNK)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -115,7 +115,7 @@ class LineChannel(MessageChannel):
             raise ConnectionLost(f"the connection broke: {error.__cause__ or error}") from error
         self._ended = not data
         self.received += len(data)
-        whole = cast("list[bytes | bytearray]", (data or b"\n").split(b"\n"))  # the end ends a line, too
+        whole = cast("list[bytes | bytearray]", (data or b"\n").split(b"\n"))  # the end of the stream ends a line, too
         last = whole.pop()
         if not whole:
             self._unfinished += last
@@ -133,7 +133,7 @@ class LineChannel(MessageChannel):
                 raise self._too_long(head, end[-_TAIL:])
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """See `MessageChannel.send`."""
+        """Send the lines: see `MessageChannel.send`."""
         try:
             await self._stream.send_all(messages)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

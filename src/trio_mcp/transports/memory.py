@@ -12,8 +12,8 @@ __all__ = ["MemoryChannel", "memory_channel_pair"]
 
 
 class _Pipe:
-    """One direction. ``capacity`` in bytes is where the sender starts to wait, as a pipe of the system would
-    make it; a larger batch passes when the pipe is empty."""
+    """A direction of a pair. A sender waits once it holds ``capacity`` bytes, as with a pipe of the system; a larger
+    batch passes when it is empty."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -24,14 +24,14 @@ class _Pipe:
 
 
 class MemoryChannel(MessageChannel):
-    """One end of a pair. Closing it ends both directions."""
+    """An end of a pair. Closing either end ends both directions."""
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
 
     async def receive(self) -> bytes:
-        """See `MessageChannel.receive`."""
+        """Receive the next message: see `MessageChannel.receive`."""
         pipe = self._incoming
         while not pipe.lines:
             if pipe.closed:
@@ -43,7 +43,7 @@ class MemoryChannel(MessageChannel):
         return line
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """See `MessageChannel.send`."""
+        """Send the messages: see `MessageChannel.send`."""
         await trio.lowlevel.checkpoint()
         pipe = self._outgoing
         while pipe.size and pipe.size + len(messages) > pipe.capacity and not pipe.closed:
@@ -65,6 +65,6 @@ class MemoryChannel(MessageChannel):
 
 
 def memory_channel_pair(capacity: int = 65536) -> tuple[MemoryChannel, MemoryChannel]:
-    """Two channels connected to each other, with room for ``capacity`` bytes each way."""
+    """Return two channels connected to each other, with room for ``capacity`` bytes each way."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryChannel(there, back), MemoryChannel(back, there)

@@ -1,4 +1,4 @@
-"""Pings: how a WebSocket peer that is frozen is found out."""
+"""Pings, which detect a WebSocket peer that is frozen."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _LATE: Final = 0.1
 
 @attrs.frozen
 class Pings:
-    """A peer that has been silent for ``interval`` seconds is sent a ping, and has ``timeout`` seconds to stir."""
+    """Ping a peer that has been silent for ``interval`` seconds, and give it ``timeout`` seconds to send anything."""
 
     interval: float
     timeout: float
 
     async def until_frozen(self, stream: CoalescingStream, ping: Callable[[], Awaitable[None]]) -> None:
-        """Return when the peer at the other end of ``stream`` does not stir."""
+        """Wait until the peer at the other end of ``stream`` sends nothing after a ping."""
         while True:
             while (due := stream.heard_at + self.interval) > trio.current_time():  # noqa: ASYNC110 - it moves
                 await trio.sleep_until(due)
@@ -31,8 +31,8 @@ class Pings:
                 return
 
     async def _stirs(self, stream: CoalescingStream, ping: Callable[[], Awaitable[None]]) -> bool:
-        """Whether anything at all arrives within the timeout. The time starts when the ping is on its way, and
-        anew when our own tasks were kept from running: then nobody has looked for the answer."""
+        """Return whether anything at all arrives within the timeout. The time starts when the ping is on its way, and
+        anew when our own tasks were kept from running, since nobody has looked for the answer then."""
         asked = trio.current_time()
         deadline = asked + self.timeout
         with trio.move_on_at(deadline):

@@ -35,19 +35,19 @@ INHERITED_ENVIRONMENT: Final = (
     "USER",
     "VIRTUAL_ENV",
 )
-"""What a child gets of our environment by default: enough to run, and none of our secrets."""
+"""Names of the variables of our environment that a child gets by default: enough to run, and none of our secrets."""
 
 logger = logging.getLogger("trio_mcp")
 
 _OBITUARY_WAIT: Final = 0.3
 _REAPING_WAIT: Final = 1.0
-"""For a child that was sent SIGKILL."""
+"""Seconds to wait for the exit of a child that was sent SIGKILL."""
 _LONGEST: Final = 100
-"""Characters of the name of a program that is told."""
+"""Characters of a program's name that an error message repeats."""
 
 
 class ProcessChannel(MessageChannel):
-    """Messages to and from a child process, as `start_process` makes it.
+    """Messages to and from a child process; `start_process` makes it.
 
     Whoever starts it runs `drain_stderr` in the background, calls `end` at last, with `discard_output` in the
     background, and `kill` when that was interrupted.
@@ -65,7 +65,8 @@ class ProcessChannel(MessageChannel):
         self._tail = LastLines()
         self._drained = trio.Event()
         self._last_resort = weakref.finalize(self, _kill_group, process.pid, os.getpid())
-        """Where nobody gets to call `end`, because an interrupt came between two lines: at the end of our process."""
+        """Sends SIGKILL to the group when this object is collected or our process ends, at the latest: an interrupt
+        between two lines may have kept everybody from calling `end`."""
 
     @property
     def pid(self) -> int:
@@ -73,31 +74,31 @@ class ProcessChannel(MessageChannel):
         return self._process.pid
 
     async def receive(self) -> bytes | bytearray:
-        """See `MessageChannel.receive`."""
+        """Receive the next message: see `MessageChannel.receive`."""
         try:
             return await self._lines.receive()
         except (trio.EndOfChannel, ConnectionLost):
             raise await self.obituary("the server closed its output") from None
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """See `MessageChannel.send`."""
+        """Send the messages: see `MessageChannel.send`."""
         try:
             await self._lines.send(messages)
         except ConnectionLost:
             raise await self.obituary("the server closed its input") from None
 
     async def exited(self) -> None:
-        """Wait until the child itself has exited. What it has started may go on, and hold its output open."""
+        """Wait until the child itself has exited. Processes that it has started may go on, and hold its output open."""
         await self._process.wait()
 
     @property
     def received(self) -> int:
-        """The number of bytes that have come from it."""
+        """The number of bytes that have come from the child."""
         return self._lines.received
 
     async def obituary(self, reason: str) -> ConnectionLost:
-        """Say why it is gone: its status and last words follow the end of its output by a moment, if at all. ``reason``
-        is for a child that has not exited."""
+        """Return the error that says why the child is gone. Its status and last words follow the end of its output by a
+        moment, if at all, so this waits up to 0.3 seconds for them. ``reason`` is for a child that has not exited."""
         with trio.move_on_after(_OBITUARY_WAIT):
             await self._process.wait()
             reason = "the server exited"
@@ -108,7 +109,7 @@ class ProcessChannel(MessageChannel):
         """Close the child's input, which asks it to exit."""
         await self._stdin.aclose()
 
-    # An interrupt that came to this task would reach the one that ends the child only when that has ended.
+    # Raised in this task, an interrupt would reach the task that ends the child only after the child has ended.
     @trio.lowlevel.enable_ki_protection
     async def drain_stderr(self) -> None:
         """Read the child's standard error to its end, so that it never blocks; keep its last lines."""
@@ -132,10 +133,12 @@ class ProcessChannel(MessageChannel):
             self._sink = None
 
     async def end(self, grace: float) -> None:
-        """The specification's ladder: close its input and wait, then SIGTERM and wait, then SIGKILL
-        (2025-11-25 lifecycle, Shutdown). Signals go to the child's whole process group; ``grace`` is the
-        time for each step in seconds. Returns when the child was reaped and its group is gone. Run it under a
-        shield: it is what leaves nothing behind. Interrupted all the same, it sends SIGKILL at once.
+        """End the child: close its input and wait, then SIGTERM and wait, then SIGKILL (2025-11-25 lifecycle,
+        Shutdown).
+
+        Signals go to the child's whole process group; ``grace`` is the time for each step in seconds. Returns when the
+        child was reaped and its group is gone. Run it under a shield, so that it leaves nothing behind. Interrupted all
+        the same, it sends SIGKILL at once.
         """
         process = self._process
         try:
@@ -149,7 +152,7 @@ class ProcessChannel(MessageChannel):
                     await process.wait()
                     await self._group_gone()
             await process.wait()
-            with trio.move_on_after(_OBITUARY_WAIT):  # its last words wait in the pipe, which nobody else has now
+            with trio.move_on_after(_OBITUARY_WAIT):  # its last words wait in the pipe, which nobody else holds now
                 await self._drained.wait()
         finally:
             self.kill()
@@ -164,7 +167,7 @@ class ProcessChannel(MessageChannel):
         self._last_resort()
 
     def _signal_group(self, number: int) -> bool:
-        """Signal what is left of the group. False when nothing is."""
+        """Signal what is left of the group. Return False when nothing is left."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):  # PermissionError: only zombies are left (macOS)
@@ -178,7 +181,7 @@ class ProcessChannel(MessageChannel):
 
     @trio.lowlevel.enable_ki_protection  # as `drain_stderr`
     async def discard_output(self) -> None:
-        """Read the child's output to its end: one that still writes could not exit while that is full."""
+        """Read the child's output to its end: while the pipe is full, a child that still writes could not exit."""
         stdout = self._process.stdout
         assert stdout is not None
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
@@ -193,8 +196,8 @@ def _kill_group(group: int, owner: int) -> None:
 
 
 def _all_exited(group: int) -> bool:
-    """Whether all that is left of a process group are zombies. Orphans are reaped by the init process, and in
-    many containers that never happens. Where there is no /proc nobody can tell, and the answer is no."""
+    """Return whether all that is left of a process group are zombies. Orphans are reaped by the init process, which in
+    many containers never happens. Without /proc that cannot be told, and the answer is False."""
     found = False
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""Lines over sockets: TCP and Unix."""
+"""SocketLineChannel: messages as lines over TCP and Unix sockets, and the listener on a Unix socket."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ __all__ = ["SocketLineChannel", "keep_alive", "unix_listener"]
 logger = logging.getLogger("trio_mcp")
 
 _MESSAGE: Final = re.compile(rb"\s*+[{\[]")
-"""How one begins, and the head of one that is too long."""
+"""The beginning of a message, also of one that is too long."""
 _LINGER: Final = 0.5
 _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
-"""What the system takes."""
+"""Seconds that the system accepts at most for a keep-alive option."""
 _BACKLOG: Final = 128
 _LOCK_TRIES: Final = 100
 _LOCK_WAIT: Final = 0.01
 
 
 class SocketLineChannel(LineChannel):
-    """Lines over a socket.
+    """Messages as lines over a socket.
 
-    A first line that is no JSON ends the connection: a web page can make a browser speak HTTP or TLS to any port of
-    this machine, and what follows in a body, or inside of the hello, would be taken for messages.
+    A first line that is no JSON message ends the connection. A web page can make a browser speak HTTP or TLS to any
+    port of this machine; lines in the body of its request, or inside of the TLS hello, would be taken for messages.
     """
 
     def __init__(self, stream: trio.abc.Stream, max_message_bytes: int) -> None:
@@ -52,10 +52,11 @@ class SocketLineChannel(LineChannel):
         self._socket = stream
         self._closed = False
         self._greeted = False
-        """A message has come."""
+        """True once a message has come."""
 
     async def receive(self) -> bytes | bytearray:
-        """See `MessageChannel.receive`."""
+        """Receive the next line: see `MessageChannel.receive`. Raises `ConnectionLost` when the first one is no JSON
+        message."""
         try:
             line = await super().receive()
         except UnreadableFrame as error:
@@ -70,7 +71,7 @@ class SocketLineChannel(LineChannel):
         return line
 
     async def aclose(self) -> None:
-        """Let the peer read what was sent, for a moment, and close. When cancelled, it still does."""
+        """Let the peer read what was sent, for half a second at most, and close. Cancelled, it still does all that."""
         if self._closed:
             return
         self._closed = True
@@ -101,8 +102,9 @@ def _speaks_otherwise() -> ConnectionLost:
 
 
 def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None:
-    """Have the system find out that the machine at the other end of a TCP connection is gone, in about the seconds of
-    `Limits.ping_interval` and `Limits.ping_timeout`. Lines have no pings; a peer that is only frozen is not found."""
+    """Have the system detect that the machine at the other end of a TCP connection is gone, in about the seconds of
+    `Limits.ping_interval` and `Limits.ping_timeout`. Lines have no pings; a peer that is only frozen is not detected.
+    """
     if not isinstance(stream, trio.SocketStream) or stream.socket.family == socket.AF_UNIX or math.isinf(interval):
         return
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -113,7 +115,7 @@ def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None
 
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
-    """Listen on the Unix socket ``path``, mode 0600, and remove it afterwards. Raises `OSError`: see `serve_unix`."""
+    """Listen on the Unix socket ``path``, mode 0600, and remove it afterwards. Raises `OSError`, see `serve_unix`."""
     name = os.fspath(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         with _alone(name):
@@ -133,24 +135,24 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
 
 @contextmanager
 def _alone(name: str) -> Generator[None]:
-    """Keep other servers of this user from looking for a stale socket at ``name`` meanwhile: a socket that was bound a
-    moment ago, and does not listen yet, would be taken for one.
+    """Keep other servers of this user from looking for a stale socket at ``name`` meanwhile. They would take a socket
+    that was bound a moment ago, and does not listen yet, for a stale one.
 
-    The lock is on a file of its own, ``name`` with ``.lock`` behind it, which no other user can open.
-    The directory could be locked by anybody who may read it, for ever.
+    The lock is on a file of its own, ``name`` with ``.lock`` behind it, which no other user can open. The directory
+    itself could be locked for ever, by anybody who may read it.
     """
     path = f"{name}.lock"
     fd = _locked(path)
     try:
         yield
     finally:
-        os.unlink(path)  # while it is locked: who waits for it finds out, and makes a new one
+        os.unlink(path)  # while it is locked: whoever waits for it notices, and makes a new one
         os.close(fd)
 
 
 def _locked(path: str) -> int:
     """Return the descriptor of the lock file at ``path``, locked."""
-    # A lock is held for as long as a few system calls take, so an event for it would be no gain.
+    # A lock is held only for a few system calls, so waiting for an event would gain nothing.
     for _ in range(_LOCK_TRIES):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:

@@ -26,7 +26,7 @@ _KEY_BYTES: Final = 16
 
 
 class Refused(Exception):
-    """There will be no connection. ``status`` and ``reason`` are what the client is told."""
+    """The upgrade is refused, and there will be no connection. The client is told ``status`` and ``reason``."""
 
     def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
         super().__init__(reason)
@@ -37,20 +37,20 @@ class Refused(Exception):
 
 @attrs.frozen
 class UpgradeRequest:
-    """What a client asked for. ``received`` is the head as it came."""
+    """The request of a client. ``received`` is its head as it came."""
 
     path: str
     headers: Mapping[str, str]
-    """Names in lower case. What came more than once is joined with commas."""
+    """Header values by name in lower case. The values of a repeated header are joined with commas."""
     received: bytes
 
     def tokens(self, name: str) -> list[str]:
-        """A header that is a list."""
+        """Return the tokens of a header that is a list."""
         return [token.strip() for token in self.headers.get(name, "").split(",") if token.strip()]
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream) -> UpgradeRequest:
-    """Read one request, which is only a head. Raises `Refused` for what is none, and `ConnectionLost`."""
+    """Read one request, which is only a head. Raises `Refused` for anything else, and `ConnectionLost`."""
     received = await _read_head(stream)
     event = _parse(received)
     headers: dict[str, str] = {}

@@ -29,8 +29,9 @@ _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 class WebSocketChannel(MessageChannel):
     """Messages as text frames over ``transport``, of which ``received`` was read already.
 
-    Whoever makes it starts `serve` or `connect` in the background, which own its tasks: trio-websocket's reader,
-    the one writer, and the pings. It ends when the channel was closed. ``close_code`` is what `aclose` says.
+    Whoever makes a channel starts `serve` or `connect` in the background. That owns the channel's tasks:
+    trio-websocket's reader, the one writer, and the pings. It ends when the channel was closed. `aclose` closes with
+    ``close_code``.
     """
 
     network = "tcp"
@@ -60,7 +61,8 @@ class WebSocketChannel(MessageChannel):
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept the upgrade, which was checked already, and carry the connection until it is closed.
 
-        Has started when messages can be sent. Raises `ConnectionLost` when the client does not wait for that.
+        Reports that it has started when messages can be sent. Raises `ConnectionLost` when the client is gone before
+        that.
         """
         await self._carry(accepting(self._stream, self._max), task_status)
 
@@ -72,7 +74,8 @@ class WebSocketChannel(MessageChannel):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Ask for the upgrade and carry the connection until it is closed. Has started when messages can be sent.
+        """Ask for the upgrade and carry the connection until it is closed. Reports that it has started when messages
+        can be sent.
 
         Raises `ConnectionLost` when the server refuses, and `ProtocolViolation` when it does not speak ``mcp``.
         """
@@ -108,13 +111,13 @@ class WebSocketChannel(MessageChannel):
 
     @property
     def was_answered(self) -> bool:
-        """Whether the peer has sent anything."""
+        """True once the peer has sent anything."""
         return not self._stream.heard_nothing
 
     # Messages
 
     async def receive(self) -> bytes:
-        """See `MessageChannel.receive`."""
+        """Receive the next message: see `MessageChannel.receive`."""
         try:
             message = await self._socket.get_message()
         except ConnectionClosed as closed:
@@ -139,13 +142,13 @@ class WebSocketChannel(MessageChannel):
         return self._lost
 
     def _close_with(self, code: int, reason: str) -> ConnectionLost:
-        """The peer has done what ends the connection: tell it now, before any handler's cleanup."""
+        """Put a close frame at once, before any handler's cleanup, because of what the peer did. Return the loss."""
         self._stream.put(close_frame(code, reason, masked=self._masked))
         self._lost = closed_by_us(code, reason)
         return self._lost
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """See `MessageChannel.send`. Cancelled, it leaves whole frames only: they are written all the same."""
+        """Send the messages: see `MessageChannel.send`. Cancelled, it still writes them all, in whole frames."""
         stream = self._stream
         if stream.close_sent or stream.broken:
             raise self._lost or ConnectionLost("the peer reads no more")
@@ -158,7 +161,7 @@ class WebSocketChannel(MessageChannel):
     # Keep-alive
 
     async def _keep_alive(self) -> None:
-        """Drop a peer that is frozen."""
+        """End the connection once the peer is frozen."""
         with suppress(ConnectionClosed):
             await self._pings.until_frozen(self._stream, self._socket.ping)
             words = f"the peer is frozen: it sent nothing for {self._pings.timeout:g} s after a ping"
@@ -168,7 +171,7 @@ class WebSocketChannel(MessageChannel):
     # Closing
 
     async def aclose(self) -> None:
-        """Say why, wait a moment for the peer's own close frame, and close. When cancelled, it still does."""
+        """Send a close frame, wait a moment for the peer's own, and close. Cancelled, it still does all of that."""
         if self._closed:
             return
         self._closed = True
@@ -197,8 +200,8 @@ class WebSocketChannel(MessageChannel):
 
 
 def _is_fault(group: BaseExceptionGroup[Any]) -> bool:
-    """Whether it holds no cancel, nor anything else that must pass. In a function of its own: the parts of a split
-    group know the frame that it left by, and that must not know them."""
+    """Return whether ``group`` holds no cancel, nor anything else that must pass. In a function of its own, because the
+    parts of a split group know the frame that they left by, which must not know them."""
     return group.split(Exception)[1] is None
 
 
