@@ -1,1 +1,1 @@
-"""Connecting: a client meets a transport."""
+"""Connecting of a client over each transport."""

@@ -31,7 +31,7 @@ _MOST_KNOWN: Final = 256
 
 
 class _LegacyCommands:
-    """The commands of which the last child turned out to be a legacy server: the latest 256 of this process."""
+    """The commands whose last child turned out to be a legacy server: the latest 256 of this process."""
 
     def __init__(self) -> None:
         self._known: dict[object, None] = {}
@@ -81,7 +81,7 @@ def _check_directory(_: Any, __: Any, cwd: str | os.PathLike[str] | None) -> Non
 
 
 def _check_passable(what: str, text: str) -> None:
-    """What no program can be given is refused."""
+    """Raise `BadTarget` for a text that no program can be given."""
     try:
         if b"\0" not in os.fsencode(text):
             return
@@ -92,7 +92,7 @@ def _check_passable(what: str, text: str) -> None:
 
 @attrs.frozen
 class Command:
-    """A server to start as a child process. `open_stdio` says what the fields mean. Raises `BadTarget` for what no
+    """A server to start as a child process. `open_stdio` documents the fields. Raises `BadTarget` for a command that no
     system could start."""
 
     words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_words)
@@ -105,7 +105,7 @@ class Command:
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
-        """See `open_stdio`."""
+        """Start the child and connect to it: see `open_stdio`."""
         check_opened_under_trio("open_stdio")
         begun, settings = trio.current_time(), ClientSettings(**options)
         legacy_first = settings.era == "auto" and _LEGACY.holds(self)
@@ -117,7 +117,7 @@ class Command:
             return
         except LostInProbe as error:
             if opened:
-                raise  # the body's own
+                raise  # it is the body's own
             logger.info("%s ended when it was asked for its era, and is started again: %s", self.words[0], error.reason)
         async with self._open(settings, begun, not legacy_first) as client:
             yield client
@@ -137,7 +137,7 @@ class Command:
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection  # no interrupt between the start of a process and those who end it
 async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessChannel]:
-    """The bare messages of a child process, which is started and ended as `open_stdio` says.
+    """Open the bare messages of a child process, which is started and ended as `open_stdio` says.
 
     Raises `ConnectionLost` when the command cannot be started.
     """

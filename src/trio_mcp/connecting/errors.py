@@ -1,4 +1,4 @@
-"""BadTarget: what was given as a server cannot be one; and what host names and ports are."""
+"""BadTarget, raised for a target that cannot be a server; and the check of host names and ports."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _LARGEST_PORT = 65535
 
 
 class BadTarget(MCPError, ValueError):
-    """What was given as a server cannot be one, on any machine: a command without words, a URL or host name that is
-    none. Nothing was started, nobody was asked."""
+    """The target cannot be a server, on any machine: a command without words, a URL or host name that is none. Nothing
+    was started or sent."""
 
 
 def check_address(host: str, port: int) -> None:
@@ -19,7 +19,7 @@ def check_address(host: str, port: int) -> None:
     if not 0 < port <= _LARGEST_PORT:
         raise BadTarget(f"a port is a number from 1 to {_LARGEST_PORT}, not {port}")
     try:
-        # As the system will be asked for it. Spaces and control characters would be let through by that.
+        # Encoded as the system will be asked for it, which would let spaces and control characters through.
         well_formed = bool(host.encode("idna")) and host.isprintable() and " " not in host
     except UnicodeError:  # empty labels, those of more than 63 bytes, and characters that no name has
         well_formed = False

@@ -1,4 +1,4 @@
-"""Noticing the exit of a server whose output somebody else holds open."""
+"""Detection of the exit of a server whose output another process holds open."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..transports.process import ProcessChannel
 __all__ = ["notice_exit"]
 
 _SILENCE: Final = 5.0
-"""Seconds without a word after which it is asked."""
+"""Seconds of silence after which the server is asked."""
 _ANSWER_WITHIN: Final = 5.0
 
 
 @trio.lowlevel.enable_ki_protection  # an interrupt is for the task that uses the client
 async def notice_exit(channel: ProcessChannel, client: Client) -> None:
-    """Lose the connection when the child has exited and nobody speaks in its place.
+    """Lose the connection when the child has exited and no other process speaks in its place.
 
-    The end of its output tells nothing while a process that it has started holds that open: a helper, which will never
-    say a word, or the server itself, which has made itself a daemon and goes on. After `_SILENCE` seconds of silence a
-    ping decides, or what stands in for it in the revision: any answer, and anything else that comes meanwhile, is a
-    sign of life. From then on it is asked again only while a call waits.
+    The output does not end while a process that the child has started holds it open: a helper, which never speaks, or
+    the server itself, which has made itself a daemon and goes on. After `_SILENCE` seconds of silence a ping decides,
+    or the request that replaces it in the revision: any answer, and anything else that comes meanwhile, is a sign of
+    life. From then on the server is asked again only while a call waits.
     """
     await channel.exited()
     alive = False
@@ -40,4 +40,4 @@ async def notice_exit(channel: ProcessChannel, client: Client) -> None:
                 client.duplex.lose(await channel.obituary("the server is gone"))
                 return
     except ConnectionLost:
-        return  # it was noticed in another way
+        return  # the loss was noticed in another way

@@ -1,4 +1,4 @@
-"""open_tcp and open_unix: a client of a server that listens, in the framing of stdio."""
+"""open_tcp and open_unix: connect to a server that listens, in the framing of stdio."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
 
 @entered("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Connect to the server that listens on a Unix socket, one message per line. As `open_tcp`."""
+    """Connect to the server that listens on a Unix socket, one message per line, as `open_tcp` does."""
     name = os.fsdecode(path)
     if not name or "\0" in name:
         raise BadTarget(f"the path of a Unix socket is not empty and has no NUL in it: {name!r}")

@@ -1,4 +1,4 @@
-"""open_memory: a client and a server in one process."""
+"""open_memory: run a client and a server in one process."""
 
 from __future__ import annotations
 

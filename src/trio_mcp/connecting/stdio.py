@@ -1,4 +1,4 @@
-"""open_stdio: a client and the server it starts."""
+"""open_stdio: start a server and connect to it."""
 
 from __future__ import annotations
 

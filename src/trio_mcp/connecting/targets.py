@@ -1,4 +1,4 @@
-"""Targets: where a server is, as data."""
+"""Target: the place of a server, as data."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Address:
             raise BadTarget(f"the address of a Unix socket is like unix:///run/server.sock, not {self.url!r}")
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-        """See `open_websocket`, `open_tcp` and `open_unix`."""
+        """Connect to the server: see `open_websocket`, `open_tcp` and `open_unix`."""
         parts = urlsplit(self.url)
         if parts.scheme == "unix":
             return open_unix(unquote(parts.path), **options)
@@ -72,13 +72,13 @@ class Address:
 
 @attrs.frozen
 class InMemory:
-    """A server in this process. See `open_memory`."""
+    """A server in this process: see `open_memory`."""
 
     server: Server
     stateless: bool = attrs.field(default=False, kw_only=True)
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-        """See `open_memory`."""
+        """Run the server and connect to it: see `open_memory`."""
         return open_memory(self.server, stateless=self.stateless, **options)
 
 
@@ -86,7 +86,7 @@ Target: TypeAlias = Command | Address | InMemory
 
 
 def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) -> Target:
-    """The target that is meant: a server of this process, a URL, or the words of a command."""
+    """Return the target for ``what``: itself, or one for a server of this process, a URL, or the words of a command."""
     if isinstance(what, (Command, Address, InMemory)):
         return what
     if isinstance(what, Server):

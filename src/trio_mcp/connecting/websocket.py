@@ -1,4 +1,4 @@
-"""open_websocket: a client of a server that listens for WebSockets."""
+"""open_websocket: connect to a server that listens for WebSockets."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class _Where:
             self.host, self.port, ssl_context=ssl_context, https_compatible=True
         )
         try:
-            await stream.do_handshake()  # now, so that what is wrong with a certificate is said
+            await stream.do_handshake()  # now, so that the error says what is wrong with a certificate
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise

@@ -1,1 +1,1 @@
-"""Serving: a server meets a transport."""
+"""Serving of a server over each transport."""

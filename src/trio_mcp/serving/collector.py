@@ -12,11 +12,11 @@ _THRESHOLD: Final = 10_000
 
 
 def quieten_collector() -> None:
-    """This process is the server, so it may be tuned for it: a short call takes at least a tenth less.
+    """Tune the garbage collector for a process that is the server: a short call takes at least a tenth less time.
 
-    What was imported stays as long as the process does, so the garbage collector need not look through it.
-    And neither requests nor connections leave reference cycles behind (tests hold that), so looking for some after
-    every few hundred objects finds nothing; an application's own setting is left alone.
+    What was imported stays as long as the process does, so the collector need not look through it. Neither requests nor
+    connections leave reference cycles behind (tests hold that), so a collection after every few hundred objects finds
+    nothing. An application's own threshold is left alone.
     """
     gc.freeze()
     if gc.get_threshold()[0] == _PYTHONS_OWN_THRESHOLD:

@@ -29,21 +29,21 @@ Listeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
 @attrs.frozen(eq=False)
 class Arrival:
-    """A client that was let in."""
+    """A client that was let in, with the channel to it."""
 
     channel: MessageChannel
     peer: Peer
 
 
 class Greeting(Protocol):
-    """What is done with a stream that was accepted."""
+    """The way in which a transport receives a stream that was accepted, or turns it away."""
 
     async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival | None:
-        """Settle who it is; `None` when it was turned away. Tasks of the channel go to ``nursery``."""
+        """Settle who the client is; return `None` when it was turned away. Tasks of the channel go to ``nursery``."""
         ...
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
-        """There are too many connections: say so."""
+        """Close a stream for which there is no room, and say why where the client would understand."""
         ...
 
 
@@ -57,10 +57,10 @@ async def serve_connections(
     stateless: bool = False,
     handle_signals: bool = True,
 ) -> None:
-    """Serve ``server`` to whoever connects, until a signal or a cancel. `ServingOptions` says what the
-    last three mean."""
+    """Serve ``server`` to whoever connects, until a signal or a cancel. `ServingOptions` documents the last three
+    parameters."""
     async with written_in_a_thread():
-        with ExitStack() as signals:  # they may come until the lifespan has ended
+        with ExitStack() as signals:  # signals may come until the lifespan has ended
             async with server.running(limits, stateless=stateless) as running:
                 connections = _Connections(running, greeting)
                 if handle_signals:
@@ -75,7 +75,7 @@ class _Connections:
         self._limits = running.limits
         self._accepting = trio.CancelScope()
         self._greeted: dict[trio.CancelScope, Literal[True]] = {}
-        """Of those that have not said who they are, the oldest first."""
+        """Scopes of the clients that have not said who they are, oldest first."""
         self._open: set[Connection] = set()
         self._turned_away = 0
         self._ending: str | None = None
@@ -83,15 +83,15 @@ class _Connections:
     async def run(self, listeners: Listeners, task_status: trio.TaskStatus[Listeners]) -> None:
         async with trio.open_nursery() as nursery:
             with self._accepting:
-                # It closes the listeners when it is left, survives what accepting can fail with, and waits a
-                # moment when the system is out of descriptors.
+                # `trio.serve_listeners` closes the listeners when it is left, survives the errors of accepting, and
+                # waits a moment when the system is out of descriptors.
                 await trio.serve_listeners(
                     self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
                 )
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Accept no more, and let each connection end when its accepted work is done; called once more,
-        cancel what is left of it. ``hurry``: see `DuplexChannel.shut_down`."""
+        """Accept no more connections, and let each one end when its accepted requests are done. Called once more,
+        cancel the requests that are left. ``hurry``: see `DuplexChannel.shut_down`."""
         self._ending = reason
         self._accepting.cancel(reason=reason)
         for scope in tuple(self._greeted):
@@ -100,7 +100,7 @@ class _Connections:
             connection.duplex.shut_down(reason, hurry=hurry)
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        """One connection, from its acceptance to its end. Its errors are its own."""
+        """Serve a connection from its acceptance to its end. Its errors do not reach other connections."""
         try:
             if self._ending is not None:  # it was accepted in the last moment
                 return
@@ -118,8 +118,9 @@ class _Connections:
             logger.exception("a connection failed")
 
     def _has_room(self) -> bool:
-        """Return whether there is room for one more. Where there is none, the oldest that has said nothing yet makes
-        some: else a few machines that only connect, again and again, would shut out all others."""
+        """Return whether there is room for one more connection. Where there is none, make room by cancelling the oldest
+        client that has said nothing yet: else a few machines that only connect, again and again, would shut out all
+        others."""
         if len(self._open) + len(self._greeted) < self._limits.max_connections:
             return True
         oldest = next(iter(self._greeted), None)

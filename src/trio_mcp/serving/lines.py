@@ -70,9 +70,9 @@ class _LineGreeting:
     async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival:
         keep_alive(stream, limits.ping_interval, limits.ping_timeout)
         channel = SocketLineChannel(stream, limits.max_message_bytes)
-        await channel.until_first()  # who says nothing, or half of it, takes a connection from others
+        await channel.until_first()  # a client that sends nothing, or half a message, takes a connection from others
         return Arrival(channel, NOBODY_KNOWN)
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
-        """Close: there is nothing that every client would understand."""
+        """Close the stream: there is no message that every client would understand."""
         await trio.aclose_forcefully(stream)

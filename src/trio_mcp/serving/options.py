@@ -1,4 +1,4 @@
-"""The keywords of all that serves many clients, each said once."""
+"""ServingOptions: the keyword arguments of the functions that serve many clients, documented once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ServingOptions(TypedDict, total=False):
     """The keyword arguments that `serve_websocket`, `serve_tcp` and `serve_unix` take."""
 
     limits: Limits | None
-    """Replace the server's own; `None` is those."""
+    """Limits that replace the server's own; `None` keeps those."""
     stateless: bool
-    """Nothing is kept between requests, see `Server.running`; by default it may be."""
+    """True keeps nothing between requests, see `Server.running`; False, the default, allows it."""
     handle_signals: bool
-    """SIGTERM and SIGINT end it as `serve_websocket` says, in the main thread only; so it is by default."""
+    """True, the default, lets SIGTERM and SIGINT end the server as `serve_websocket` says, in the main thread only."""

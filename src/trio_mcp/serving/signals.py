@@ -1,4 +1,4 @@
-"""Signals that end a server."""
+"""Handlers of the signals that end a server."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ __all__ = ["ShutDown", "process_is_the_server", "shutting_down_at_signals"]
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _LAST_SECOND: Final = 0.9
 _SOON: Final = 0.001
-"""Seconds, of a timer of the application's that would have run out meanwhile."""
+"""Seconds left for a timer of the application's that would have run out meanwhile."""
 
 
 class ShutDown(Protocol):
-    """How a server is told of a signal."""
+    """The callback that tells a server of a signal."""
 
     def __call__(self, reason: str, *, hurry: bool) -> None:
-        """End for ``reason``. ``hurry``: it is not the first signal, and the process has less than a second."""
+        """End for ``reason``. ``hurry`` is true when it is not the first signal: the process has less than a second
+        then."""
 
 
 @contextmanager
 def shutting_down_at_signals(shut_down: ShutDown, *, for_good: bool = False) -> Generator[None]:
     """Call ``shut_down`` in trio at each SIGTERM and SIGINT meanwhile. Does nothing outside of the main thread.
 
-    At the second one the process has less than a second: if it has not ended by then, SIGALRM ends it, whatever any
-    thread is at. That is called off when the block is left, and a SIGALRM of the application's is as it was before,
+    At the second signal the process has less than a second: if it has not ended by then, SIGALRM ends it, whatever any
+    thread is doing. When the block is left, that timer is called off and a SIGALRM of the application's is restored,
     unless the server ends ``for_good``: its process with it.
     """
-    if threading.current_thread() is not threading.main_thread():  # no other one can
+    if threading.current_thread() is not threading.main_thread():  # no other thread can handle signals
         yield
         return
     listener = _Listener(shut_down, trio.lowlevel.current_trio_token())
@@ -48,7 +49,7 @@ def shutting_down_at_signals(shut_down: ShutDown, *, for_good: bool = False) -> 
 
 
 def process_is_the_server() -> None:
-    """Have all servers end for good: this process is there for nothing else."""
+    """Have all servers end for good, because this process is there for nothing else."""
     _signals.for_good = True
 
 
@@ -57,23 +58,23 @@ class _Listener:
         self._shut_down = shut_down
         self._token = token
         self.untold: list[int] = []
-        """Signals that came, and of which it has not heard yet."""
+        """Signals that came, and of which ``shut_down`` has not been told yet."""
 
     def take(self, number: int, *, hurry: bool) -> None:
-        """A signal came. In its handler, so trio may be at anything."""
+        """Take a signal, inside of its handler: trio may be doing anything."""
         self.untold.append(number)
         self._token.run_sync_soon(self._tell, hurry)
 
     def _tell(self, hurry: bool) -> None:
-        if self.untold:  # else the server has ended
+        if self.untold:  # otherwise the server has ended
             self._shut_down(f"the server got {signal.Signals(self.untold.pop(0)).name}", hurry=hurry)
 
 
 class _LastSecond:
     """The end of the process in less than a second, unless it is called off.
 
-    The system's own clock and its own way to end a process: they need neither our threads nor the lock of the
-    interpreter, nor are they stopped by its end.
+    It uses the system's own clock and its own way to end a process, which need neither our threads nor the lock of the
+    interpreter, and are not stopped by the interpreter's end.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class _LastSecond:
         self._delay, self._interval = signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
 
     def call_off(self) -> None:
-        """Let the signal and the timer be what they were, with the time that has passed."""
+        """Restore the signal's handler and the timer, less the time that has passed."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, _restorable(self._handler))
         if self._delay:
@@ -91,11 +92,11 @@ class _LastSecond:
 
 
 def _restorable(handler: Any) -> Any:
-    return signal.SIG_DFL if handler is None else handler  # it is not Python's
+    return signal.SIG_DFL if handler is None else handler  # None: a handler that is not Python's
 
 
 class _Signals:
-    """The process's handlers of both signals, as long as anybody listens."""
+    """The process's handlers of both signals, as long as any server listens."""
 
     def __init__(self) -> None:
         self._listeners: list[_Listener] = []
@@ -120,7 +121,7 @@ class _Signals:
         if self._last_second is not None and not (for_good or self.for_good):
             self._last_second.call_off()
             self._last_second = None
-        for number in untold:  # it came too late for us
+        for number in untold:  # the signal came too late for us
             signal.raise_signal(number)
 
     def _receive(self, number: int, _: FrameType | None) -> None:

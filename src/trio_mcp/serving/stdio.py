@@ -1,4 +1,4 @@
-"""serve_stdio: a server on this process's standard input and output."""
+"""serve_stdio: serve a server on this process's standard input and output."""
 
 from __future__ import annotations
 
