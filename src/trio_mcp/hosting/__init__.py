@@ -1,1 +1,1 @@
-"""Hosting: many servers at once, each supervised, behind one catalogue."""
+"""Hosting of many servers at once, each supervised, behind one catalogue."""

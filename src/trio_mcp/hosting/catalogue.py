@@ -27,13 +27,13 @@ logger = logging.getLogger("trio_mcp")
 
 @attrs.frozen
 class Entry(Generic[T]):
-    """One thing that one member offers."""
+    """A tool, prompt, resource or resource template that a member offers."""
 
     name: str
-    """Its name in the catalogue; the URI, for resources, or its template."""
+    """The name in the catalogue; for resources the URI there, for templates the template."""
     member: str
     item: T
-    """As its server described it."""
+    """The item as its server described it."""
 
     @property
     def renamed(self) -> T:
@@ -54,11 +54,11 @@ _NAMED: Final[dict[ListName, tuple[Callable[[str, str], str], str]]] = {
 
 
 class Catalogue:
-    """What the members offer: members in the order in which they were added, things in their servers' order.
+    """The offers of all members: members in the order in which they were added, items in their servers' order.
 
-    A tool is ``member__tool``, a prompt ``member__prompt``; where that is not valid or not unambiguous a digest is
-    part of the name. A resource is ``member://MEMBER/URI``. The names of a member do not change with the
-    others, nor with its restarts. While a member is restarted its things stay; when it has failed they are gone.
+    A tool is ``member__tool``, a prompt ``member__prompt``; where such a name is invalid or ambiguous, a digest is part
+    of it. A resource is ``member://MEMBER/URI``. The names of a member's items do not change with other members, nor
+    with its restarts. The items stay while their member is restarted, and are gone once it has failed.
     """
 
     def __init__(self) -> None:
@@ -69,39 +69,40 @@ class Catalogue:
 
     @property
     def tools(self) -> Mapping[str, Entry[Tool]]:
-        """All tools by name, as they are now, as the other three: what changes later is in another mapping."""
+        """The tools by name, as they are now. The mapping never changes: a later state is another mapping, as for the
+        other three properties."""
         return self._merged["tools"]
 
     @property
     def prompts(self) -> Mapping[str, Entry[Prompt]]:
-        """All prompts by name."""
+        """The prompts by name."""
         return self._merged["prompts"]
 
     @property
     def resources(self) -> Mapping[str, Entry[Resource]]:
-        """All resources by URI."""
+        """The resources by URI."""
         return self._merged["resources"]
 
     @property
     def resource_templates(self) -> Mapping[str, Entry[ResourceTemplate]]:
-        """All resource templates by template."""
+        """The resource templates by template."""
         return self._merged["resource_templates"]
 
     def watch(self) -> Watch[ListName]:
-        """The names of the lists that change, as they do: ``async for name in group.catalogue.watch()``."""
+        """Watch for changes: ``async for name in group.catalogue.watch()`` gets the name of each list that changes."""
         return self._feed.watch()
 
     # For the group
 
     def find(self, name: ListName, key: str) -> Entry[Any] | None:
-        """The entry, also that of a member that has failed."""
+        """Return the entry, also that of a member that has failed; `None` when there is none."""
         for offers in self._offers.values():
             if (entry := offers.get(name, {}).get(key)) is not None:
                 return entry
         return None
 
     def replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
-        """This is one list of ``member`` now."""
+        """Replace a list of ``member`` with ``items``."""
         in_catalogue, own = _NAMED[name]
         entries: dict[str, Entry[Any]] = {}
         for item in items:
@@ -114,22 +115,22 @@ class Catalogue:
             self._merge(name)
 
     def add(self, member: str) -> None:
-        """It gets its place in the order."""
+        """Give ``member`` its place in the order."""
         self._offers[member] = {}
 
     def show(self, member: str, shown: bool) -> None:
-        """Whether it can be called."""
+        """Show the items of ``member``, or hide them."""
         if shown == (member in self._hidden):
             (self._hidden.discard if shown else self._hidden.add)(member)
             self._changed(self._offers[member])
 
     def remove(self, member: str) -> None:
-        """It is gone."""
+        """Remove ``member`` and its items."""
         self._hidden.discard(member)
         self._changed(self._offers.pop(member))
 
     def close(self) -> None:
-        """Nothing changes any more."""
+        """End all watches, since nothing changes any more."""
         self._feed.close()
 
     def _changed(self, offers: dict[ListName, dict[str, Entry[Any]]]) -> None:

@@ -1,4 +1,4 @@
-"""read_config: the servers in a configuration file of the kind that hosts keep."""
+"""read_config: read the servers in a configuration file of the kind that hosts keep."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "t
 _FOR_COMMANDS: Final = frozenset({"args", "env", "cwd"})
 _TYPES: Final = {"stdio": "command", "ws": "url", "websocket": "url", "tcp": "url", "unix": "url"}
 _VARIABLE: Final = re.compile(r"\$\{(?:(\w+):(?!-))?(\w[^:}]*)(?::-([^}]*))?\}")
-"""A kind, where one is said; a name; a default."""
+"""A variable: the kind, where one is given; the name; the default."""
 
 
 class ConfigError(MCPError, ValueError):
-    """The file cannot be read, or is no such file."""
+    """The file cannot be read, or does not hold such a configuration."""
 
 
 @attrs.frozen
 class Config:
-    """What a file says."""
+    """The members, problems and ignored keys of a configuration file."""
 
     members: dict[str, MemberDescription]
-    """Disabled ones too."""
+    """Members by name, disabled ones included."""
     problems: dict[str, str]
-    """Entries that make no sense or name what is not spoken here, and why. They are not among the members."""
+    """Reasons why entries are not among the members, by name: they make no sense, or name something unsupported."""
     ignored: dict[str, tuple[str, ...]]
-    """Keys that mean nothing here, by entry."""
+    """Keys that have no meaning here, by entry."""
 
 
 def read_config(
@@ -57,8 +57,8 @@ def read_config(
     The file may have comments and trailing commas, which some hosts allow. An entry has ``command`` with ``args``,
     ``env`` and ``cwd``, or ``url`` with ``headers``; and may have ``type`` and ``disabled``. With ``variables``,
     `os.environ` for example, ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for their values in all texts;
-    what else a host fills in (``${input:…}``) is a problem of its entry. One bad entry does not spoil the others: see
-    `Config`. Raises `ConfigError`.
+    any other thing that a host fills in (``${input:…}``) is a problem of its entry. A bad entry does not affect the
+    others: see `Config`. Raises `ConfigError`.
     """
     config = Config({}, {}, {})
     for name, entry in _entries(Path(path)).items():

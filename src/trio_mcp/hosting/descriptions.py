@@ -1,4 +1,4 @@
-"""MemberDescription: one member of a group, as data."""
+"""MemberDescription: a member of a group, as data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MemberDescription"]
 
 @attrs.frozen
 class MemberDescription:
-    """Where a server is, how to be its client, and what to do when it fails.
+    """The target of a member, the options of its client, and its restart policy.
 
     MemberDescription(["python", "files.py"], restart=RestartPolicy())
     MemberDescription("ws://127.0.0.1:8765/mcp", options={"call_timeout": 30})
@@ -23,8 +23,9 @@ class MemberDescription:
     target: Target = attrs.field(converter=target_of)
     """A `Command`, `Address` or `InMemory`; or the words of a command, a URL, a `Server`."""
     restart: RestartPolicy | None = attrs.field(default=None, kw_only=True)
-    """`None`: once failed, it stays so, until it is removed and added again."""
+    """The policy for a member that fails. `None` leaves a failed member as it is, until it is removed and added
+    again."""
     options: ClientOptions = attrs.field(factory=ClientOptions, kw_only=True)
-    """Handlers, callbacks, limits: what every ``open_*`` takes, see `ClientSettings`."""
+    """Handlers, callbacks and limits, which every ``open_*`` takes: see `ClientSettings`."""
     disabled: bool = attrs.field(default=False, kw_only=True)
-    """Known, but not to be started."""
+    """True for a member that is known but not to be started."""

@@ -1,4 +1,4 @@
-"""What a group raises for itself. All other errors are those of the member's client, as they are."""
+"""Errors that a group raises itself. All other errors are those of the member's client, unchanged."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["MemberUnavailable", "NotInCatalogue"]
 
 
 class MemberUnavailable(MCPError):
-    """The member of this name cannot be called: it has failed, was removed, or never was. Nothing was sent.
+    """The member of this name cannot be called: it has failed, was removed, or never existed. Nothing was sent.
 
-    ``error`` is why it failed, if it did, and ``stderr`` its last lines on standard error, where it is a child.
+    ``error`` is the cause of a failure, and ``stderr`` its last lines on standard error, where the member is a child.
     """
 
     def __init__(
@@ -28,4 +28,4 @@ class MemberUnavailable(MCPError):
 
 
 class NotInCatalogue(MCPError, LookupError):
-    """No member offers anything by this name. Nothing was sent."""
+    """The name is not offered by any member. Nothing was sent."""

@@ -1,4 +1,4 @@
-"""open_group: many servers, of which none can harm the others, nor those who use them."""
+"""open_group: use many servers, none of which can harm another, or its users."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ __all__ = ["Group", "open_group"]
 
 
 class Group:
-    """The members, by name, open until the ``open_group`` block is left.
+    """The members of a group, by name, open until the ``open_group`` block is left.
 
-    Its methods may be called from any task, in any order. Each member is connected, kept and closed by a task of
-    the group's own: what happens to it fails the calls to it, and cancels nobody. A call that was interrupted is
-    reported, never made again. Calls raise what those of a `Client` raise, and `MemberUnavailable`, with nothing
-    sent, for a member that has failed, was removed or never was. They wait for one that is starting or restarting;
-    how long, is the caller's to say, with trio's own scopes.
+    Methods may be called from any task, in any order. Each member is connected, kept and closed by a task of the
+    group's own: a failure of the member fails the calls to it, and cancels nobody. A call that was interrupted is
+    reported, never made again. Calls raise the exceptions of a `Client`, and `MemberUnavailable`, with nothing sent,
+    for a member that has failed, was removed or never existed. Calls wait for a member that is starting or restarting;
+    the caller limits that wait with trio's own scopes.
     """
 
     def __init__(self, nursery: ServiceNursery, options: ClientOptions) -> None:
         self.catalogue = Catalogue()
-        """What the members offer."""
+        """The tools, prompts and resources that the members offer."""
         self._nursery = nursery
         self._options = options
         self._members: dict[str, Member] = {}
         self._feed: Feed[MemberStatus] = Feed()
         self._closed = False
-        # Members belong to us, not to the task that happens to add them.
+        # Members belong to the group, not to the task that happens to add them.
         self._context = contextvars.copy_context()
 
     # Members
 
     def add(self, name: str, description: MemberDescription) -> None:
-        """Start one more member. Returns at once; calls to it wait until it is ready.
+        """Start another member. Returns at once; calls to the member wait until it is ready.
 
-        A name is free again as soon as `remove` was called. Raises `ValueError` for one that is taken or empty, for
-        a description that is disabled and for options that make no sense, and `trio.ClosedResourceError` when the
-        group is closed.
+        A name is free again as soon as `remove` was called. Raises `ValueError` for a name that is taken or empty, for
+        a description that is disabled and for options that make no sense, and `trio.ClosedResourceError` when the group
+        is closed.
         """
         if self._closed:
             raise trio.ClosedResourceError("the group was closed")
@@ -75,8 +75,9 @@ class Group:
     async def remove(self, name: str) -> None:
         """Close a member and wait until nothing of it is left, its child process for example.
 
-        It is gone for all others at once, and calls in flight get `ConnectionLost`. Cancelled, this no longer waits,
-        and the member is closed all the same. Raises `MemberUnavailable` when there is none of this name.
+        The member is gone for all other callers at once, and calls in flight get `ConnectionLost`. Cancelled, this no
+        longer waits, and the member is closed all the same. Raises `MemberUnavailable` when there is no member of this
+        name.
         """
         member = self._member(name)
         del self._members[name]
@@ -91,19 +92,19 @@ class Group:
         return member
 
     async def client(self, name: str) -> Client:
-        """The client of a member, as soon as it is ready: for all that a `Client` can do.
+        """Return the client of a member, as soon as it is ready: for all that a `Client` can do.
 
-        It is that of the present connection; after a restart there is another one. Raises `MemberUnavailable`.
+        That is the client of the present connection; after a restart there is another one. Raises `MemberUnavailable`.
         """
         return await self._member(name).client()
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """How each member is, in the order in which they were added."""
+        """The status of each member, in the order in which they were added."""
         return {name: member.status for name, member in self._members.items()}
 
     def watch(self) -> Watch[MemberStatus]:
-        """The statuses of all members, now and as they change: ``async for status in group.watch()``."""
+        """Watch the statuses of all members, now and as they change: ``async for status in group.watch()``."""
         return self._feed.watch()
 
     async def settled(self) -> None:
@@ -137,7 +138,7 @@ class Group:
     ) -> CallToolResult:
         """Call a tool by its name in the catalogue. See `Client.call_tool`; raises `NotInCatalogue` too.
 
-        A name that is not there yet is waited for while a member that may offer it has not been listed.
+        For a name that is not there yet, this waits while a member that may offer it has not been listed.
         """
         entry = await self._entry("tools", name)
         client = await self.client(entry.member)
@@ -185,7 +186,7 @@ class Group:
 async def open_group(
     members: Mapping[str, MemberDescription] | None = None, /, **options: Unpack[ClientOptions]
 ) -> AsyncGenerator[Group]:
-    """A group of ``members``, by name; disabled ones are passed over. All are closed with the block, at once.
+    """Open a group of ``members``, by name; disabled ones are skipped. All are closed with the block, at once.
 
         async with open_group({"files": MemberDescription(["python", "files.py"])}) as group:
             await group.settled()

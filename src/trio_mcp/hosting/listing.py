@@ -1,4 +1,4 @@
-"""Listing: reading what one member offers, and reading it again when it changes."""
+"""Listing: read what a member offers, and read it again when it changes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 
 
 class Listing:
-    """Keeps the lists of one member in the catalogue as its server has them.
+    """Keep the lists of a member in the catalogue as its server has them.
 
-    A list has 10,000 items at most, of 16 MiB together, and 60 seconds; after reading there is a rest of 100 ms, or as
-    long as it took, whatever the server has to tell. What cannot be read stays as it was, and is reported.
+    A list has 10,000 items at most, of 16 MiB together, and 60 seconds. After reading, the listing rests for 100 ms, or
+    for as long as the reading took, whatever changes the server reports. A list that cannot be read stays as it was,
+    and is reported.
     """
 
     def __init__(self, member: str, catalogue: Catalogue) -> None:
@@ -42,12 +43,14 @@ class Listing:
         self._stale: dict[ListName, None] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self.read = False
-        """Whether the lists of the present connection were read."""
+        """True once the lists of the present connection were read."""
         self.over = False
-        """The member was removed: nothing more gets into the catalogue, where its name may be another's by now."""
+        """True once the member was removed. Nothing more gets into the catalogue then, where another member may have
+        its name."""
 
     def begin(self, client: Client) -> None:
-        """A new connection: all that its server declares is to be read, and what changes from now on."""
+        """Start anew for a new connection: all lists that its server declares are to be read, and watched from now
+        on."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
         self.read = False
@@ -59,10 +62,10 @@ class Listing:
         self._changed.unpark_all()
 
     async def keep(self, client: Client, after_reading: trio.lowlevel.ParkingLot) -> None:
-        """Read, and wait for changes, until the connection is lost or we are cancelled."""
+        """Read the lists, and wait for changes, until the connection is lost or this is cancelled."""
         while True:
             began = trio.current_time()
-            due, self._stale = self._stale, {}  # a change that comes while we read makes a list stale again
+            due, self._stale = self._stale, {}  # a change that comes during the reading makes a list stale again
             try:
                 for name in due:
                     await self._read(client, name)
@@ -70,7 +73,7 @@ class Listing:
                 return
             self.read = True
             after_reading.unpark_all()
-            await trio.sleep(max(_REST, trio.current_time() - began))  # long lists take our time from all others
+            await trio.sleep(max(_REST, trio.current_time() - began))  # long lists take time from all other tasks
             while not self._stale:
                 await self._changed.park()
 
@@ -96,5 +99,6 @@ class Listing:
 
 
 def _has_none(name: ListName, error: Exception) -> bool:
-    """No capability says whether a server has resource templates, so some with resources do not know the method."""
+    """Return whether the server has no list ``name``. No capability says whether it has resource templates, so some
+    servers with resources do not know the method."""
     return name == "resource_templates" and isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND

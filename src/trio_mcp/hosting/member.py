@@ -1,4 +1,4 @@
-"""Member: one server of a group, and the task that keeps it."""
+"""Member: a server of a group, and the task that keeps it connected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _GONE: Final = {
 
 
 class Member:
-    """One member, from `run` to `close`. All that can go wrong with it becomes its status; `run` raises nothing.
+    """A member, from `run` to `close`. Any failure becomes its status; `run` raises nothing.
 
     ``changed`` is called with each new status.
     """
@@ -64,18 +64,18 @@ class Member:
         self._scope = trio.CancelScope()
         self._news = trio.lowlevel.ParkingLot()
         self.ended = trio.Event()
-        """Nothing of it is left."""
+        """Set once nothing of the member is left."""
 
     @property
     def _present(self) -> Client | None:
-        """The client, while it is connected. Callers may learn of a loss before our own task does."""
+        """The client, while it is connected. Callers may learn of a loss before the member's own task does."""
         client = self._client
         return client if client is not None and client.lost is None else None
 
     # For callers
 
     async def client(self) -> Client:
-        """The client of the present connection, as soon as there is one. Raises `MemberUnavailable`."""
+        """Return the client of the present connection, as soon as there is one. Raises `MemberUnavailable`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             if (client := self._present) is not None:
@@ -85,24 +85,25 @@ class Member:
             await self._news.park()
 
     def unavailable(self) -> MemberUnavailable:
-        """What callers get instead of a client."""
+        """Return the error that callers get instead of a client."""
         status = self.status
         return MemberUnavailable(status.name, _GONE[status.state], error=status.error, stderr=status.stderr)
 
     async def settled(self) -> None:
-        """Wait until it has been listed, or has failed at least once."""
+        """Wait until the member has been listed, or has failed at least once."""
         while self.status.state is MemberState.STARTING or (self._present is not None and not self._listing.read):
             await self._news.park()
 
     async def listed(self) -> None:
-        """Wait until it has been listed, restarts included. Returns when it never will be."""
+        """Wait until the member has been listed, restarts included. Returns, too, when it never will be."""
         while self.status.state not in _GONE and (self._present is None or not self._listing.read):
             await self._news.park()
 
     # Life
 
     def close(self) -> None:
-        """No more calls; those in flight get `ConnectionLost`. It ends in its own task, in its own time."""
+        """Refuse further calls and end; calls in flight get `ConnectionLost`. The member ends later, in its own
+        task."""
         self._client = None
         self._listing.over = True
         self._become(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
@@ -151,7 +152,8 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # A lifespan in memory has no limit of its own. Not `trio.fail_after`, which is made by contextlib.
+        # The lifespan of a server in memory has no limit of its own. `trio.fail_after` is not used, because contextlib
+        # makes it.
         with trio.move_on_after(self._connect_timeout) as connecting:
             async with self._target().open(**self._options) as client, trio.open_nursery() as nursery:
                 connecting.deadline = math.inf
@@ -165,7 +167,7 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Where to connect, with an ear on what the child says."""
+        """Return the target, with a copy of what the child writes on standard error."""
         target = self.description.target
         if not isinstance(target, Command):
             return target
@@ -173,7 +175,7 @@ class Member:
         return attrs.evolve(target, stderr=self._stderr)
 
     def _failed(self, failure: Exception) -> None:
-        """It is gone. Decide what comes next, and say so before anything is cleaned up."""
+        """Take note of a failure: decide what comes next, and publish the new status before anything is cleaned up."""
         self._client = None
         error = cast("Exception", only_member(failure))
         expected = isinstance(error, MCPError)
@@ -194,5 +196,5 @@ class Member:
 
 
 def _heard_elsewhere(_: object) -> None:
-    """A modern server is asked to tell of its lists only where there is a callback. The listing hears of them
-    before any callback does."""
+    """Do nothing. A modern server is asked to report list changes only where there is a callback; the listing hears of
+    them before any callback does."""

@@ -1,4 +1,4 @@
-"""Names in the catalogue: valid, and never two things under one."""
+"""Names in the catalogue, each valid and of a single item."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
 def catalogue_name(member: str, name: str) -> str:
-    """``member__name``; where that would not do, both are cut to what is valid, and a digest tells them apart.
+    """Return ``member__name``; where that is invalid or ambiguous, both are cut to valid characters and followed by a
+    digest.
 
-    The name depends on nothing but these two, so other members never change it. The first ``__`` of the usual
-    form ends the member, because no member that gets it holds one or ends in ``_``; the other form holds none at all.
-    So the two never meet, whatever names a server thinks up, and within the second form the digest decides.
+    The name depends on nothing but these two, so other members never change it. In the usual form the first ``__`` ends
+    the member, because a member that gets this form neither holds ``__`` nor ends in ``_``; the other form holds no
+    ``__`` at all. So the two forms never collide, whatever names a server chooses, and within the second form the
+    digest decides.
     """
     plain = f"{member}{_SEPARATOR}{name}"
     if name and _VALID.fullmatch(plain) and len(plain) <= _LONGEST and _is_plain(member):
@@ -43,17 +45,17 @@ def _stem(name: str) -> str:
 
 
 def may_name(member: str, name: str) -> bool:
-    """Whether ``name`` could be that of something of ``member``."""
+    """Return whether ``name`` could be the catalogue name of an item of ``member``."""
     return name.startswith(_stem(member)[:_STEM])
 
 
 def catalogue_uri(member: str, uri: str) -> str:
-    """``member://MEMBER/URI``, of a URI or a template of URIs."""
+    """Return ``member://MEMBER/URI`` for a URI or a template of URIs."""
     return f"{_SCHEME}{quote(member, safe='', errors='surrogatepass')}/{uri}"
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
-    """The member and its own URI; `None` for what is not from the catalogue."""
+    """Return the member and its own URI; `None` for a URI that is not from the catalogue."""
     if not uri.startswith(_SCHEME):
         return None
     member, slash, own = uri.removeprefix(_SCHEME).partition("/")

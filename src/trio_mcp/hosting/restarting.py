@@ -1,4 +1,4 @@
-"""RestartPolicy: whether a member that failed is started anew, and when."""
+"""RestartPolicy: decides whether and when a member that failed is started anew."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
-    """A member that failed is started anew, each time after twice the delay, until it has failed too often.
+    """Start a member that failed anew, each time after twice the delay, until it has failed too often.
 
-    Not one whose target can be none, on any machine (`BadTarget`); but one whose command is not there, or whose host
-    does not answer, since that may come. Only the member is started anew: a call that the failure interrupted is
-    reported to its caller, and never made again.
+    A member whose target is invalid on any machine (`BadTarget`) is not started anew; a member whose command does not
+    exist, or whose host does not answer, is, since that may change. Only the member is started anew: a call that the
+    failure interrupted is reported to its caller, and never made again.
     """
 
     attempts: float = attrs.field(default=5, validator=_not_negative)
-    """Restarts in a row; ``math.inf``: for ever."""
+    """Restarts in a row; ``math.inf`` is for ever."""
     first_delay: float = attrs.field(default=0.5, validator=_not_negative)
-    """Seconds before the first of them."""
+    """Seconds before the first restart."""
     max_delay: float = attrs.field(default=30.0, validator=_not_negative)
     """Seconds that no delay exceeds."""
     jitter: float = attrs.field(default=0.5, validator=_share)
-    """By which share of itself a delay may be shorter, so that members that failed together do not start
+    """The share of a delay by which it may be shorter, from 0 to 1, so that members that failed together do not start
     together."""
     stable_after: float = attrs.field(default=60.0, validator=_not_negative)
-    """Seconds that it must have been ready for its next failure to count as the first again."""
+    """Seconds that the member must have been ready for its next failure to count as the first again."""
     random: Callable[[], float] = random.random
-    """Gives numbers from 0 to 1. For tests."""
+    """Returns numbers from 0 to 1. For tests."""
 
     def delay(self, attempt: int) -> float:
-        """Seconds to wait before restart number ``attempt``, counted from 1."""
+        """Return the seconds to wait before restart number ``attempt``, counted from 1."""
         return growing_delay(
             attempt, first=self.first_delay, longest=self.max_delay, jitter=self.jitter, random=self.random
         )

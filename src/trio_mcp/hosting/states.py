@@ -1,4 +1,4 @@
-"""The states of a member, and the news of them."""
+"""MemberState and MemberStatus: the state of a member, and the reports of it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ __all__ = ["MemberState", "MemberStatus"]
 
 
 class MemberState(StrEnum):
-    """What a member is doing."""
+    """The state of a member."""
 
     STARTING = "starting"
-    """It connects for the first time. Calls wait for it."""
+    """The member connects for the first time. Calls wait for it."""
     READY = "ready"
-    """It can be called."""
+    """The member can be called."""
     FAILED = "failed"
-    """It is gone, and is not started anew. Calls raise `MemberUnavailable`."""
+    """The member has failed, and is not started anew. Calls raise `MemberUnavailable`."""
     RESTARTING = "restarting"
-    """It is gone, and will be started anew, or is being so. Calls wait for it."""
+    """The member has failed, and will be or is being started anew. Calls wait for it."""
     CLOSED = "closed"
-    """It was removed, or the group was left. Calls raise `MemberUnavailable`."""
+    """The member was removed, or the group was left. Calls raise `MemberUnavailable`."""
 
 
 @attrs.frozen
 class MemberStatus:
-    """How a member is."""
+    """The state of a member, with its last failure and its restarts."""
 
     name: str
     state: MemberState
     error: Exception | None = None
-    """Why it failed the last time, where it did: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or what else
-    the server's opening raised."""
+    """The cause of the last failure, if any: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or another exception
+    that opening the server raised."""
     stderr: tuple[str, ...] = ()
     """The last lines that its process wrote on standard error before that."""
     restarts: int = 0
-    """How many times in a row it was, or is to be, started anew."""
+    """Restarts in a row that were made or are due."""
     retry_in: float | None = None
-    """Seconds from this status to the next start, where there is one to wait for."""
+    """Seconds from this status to the next start; `None` where no start is due."""

@@ -1,4 +1,4 @@
-"""Watching: the latest news of each thing, for any number of readers who may be slow."""
+"""Feed and Watch: the latest news under each key, for any number of readers, which may be slow."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ T = TypeVar("T")
 
 
 class Watch(AsyncIterator[T], Generic[T]):
-    """What became of each thing since it was last told here: the latest only, in the order in which it came.
+    """Iterate over the latest value of each key that changed since it was last read here, in order of change.
 
-    So a slow reader misses what was overtaken, never how things stand, and holds no more than one value for each
-    thing. It begins with how things stand now, and ends with the group. No async generator: it may be
-    dropped at any time, and a cancelled step loses nothing. One task at a time.
+    A slow reader misses values that were replaced, never the latest one, and holds no more than one value for each key.
+    The iteration begins with all present values, and ends with the group. It is no async generator: it may be dropped
+    at any time, and a cancelled step loses nothing. One task at a time.
     """
 
     def __init__(self, standing: dict[str, T]) -> None:
         self._pending = {key: (value, False) for key, value in standing.items()}
         self._known: set[str] = set()
-        """What the reader has heard of, and not of its end."""
+        """Keys of which the reader has got a value, and not yet the last one."""
         self._over = False
         self._arrived = trio.lowlevel.ParkingLot()
 
     def put(self, key: str, value: T, *, last: bool) -> None:
-        """Something became of ``key``; ``last``: that was its end."""
+        """Store ``value`` for the reader; ``last`` ends its key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
-            return  # who never heard of it need not hear of its end
+            return  # a reader that never got the key need not hear of its end
         self._pending[key] = value, last
         self._arrived.unpark()
 
     def end(self) -> None:
-        """No more will come."""
+        """End the iteration after the values that are stored."""
         self._over = True
         self._arrived.unpark_all()
 
@@ -54,16 +54,16 @@ class Watch(AsyncIterator[T], Generic[T]):
 
 
 class Feed(Generic[T]):
-    """Tells its watches what becomes of things, by name."""
+    """Publish values by key to all watches."""
 
     def __init__(self) -> None:
         self.standing: dict[str, T] = {}
-        """How each thing stands."""
+        """The present value of each key."""
         self._watches: WeakSet[Watch[T]] = WeakSet()
         self._over = False
 
     def publish(self, key: str, value: T, *, last: bool = False) -> None:
-        """This became of it; ``last``: and that was its end."""
+        """Publish ``value``; ``last`` ends its key."""
         if last:
             self.standing.pop(key, None)
         else:
@@ -72,7 +72,7 @@ class Feed(Generic[T]):
             watch.put(key, value, last=last)
 
     def watch(self) -> Watch[T]:
-        """One more reader."""
+        """Return a watch for another reader."""
         watch = Watch(self.standing)
         if self._over:
             watch.end()
@@ -81,7 +81,7 @@ class Feed(Generic[T]):
         return watch
 
     def close(self) -> None:
-        """All watches end when they have told what they have."""
+        """End all watches, each after the values it still holds."""
         self._over = True
         for watch in tuple(self._watches):
             watch.end()

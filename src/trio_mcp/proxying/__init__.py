@@ -1,1 +1,1 @@
-"""Proxying: a server whose tools, resources and prompts are those of another one, reached through a client."""
+"""Proxying: a server whose tools, resources and prompts are those of another server, reached through a client."""

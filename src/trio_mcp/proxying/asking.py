@@ -1,4 +1,4 @@
-"""Handing the questions of the server behind on to the client they are for."""
+"""Handing of requests from the server behind a proxy on to the client that they are for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WHOSE: Final = "Internal error: several clients share this server, and nothing 
 
 
 class _Asked(Protocol):
-    """A client, in a call or outside."""
+    """A client that can be asked, inside of a call or outside of any."""
 
     @property
     def revision(self) -> Revision: ...
@@ -42,11 +42,11 @@ class _Asked(Protocol):
 async def ask_downstream(
     downstreams: Iterable[Downstream], method: str, params: JSONObject, revision: Revision
 ) -> JSONObject:
-    """The answer of the client whose question this is, both as ``revision`` says them.
+    """Return the answer of the client that is asked; request and answer are in the terms of ``revision``.
 
-    What a modern server asks belongs to the call in which it asks. A legacy server does not say whose it is: that of
-    the only client there is, else of the only one with a call in flight; and of its calls, the latest that can carry
-    it. Raises `CodedError` for an error reply.
+    A request of a modern server belongs to the call in which it is made. A legacy server does not say for whom its
+    request is: it goes to the only client there is, else to the only client with a call in flight; and with the latest
+    of that client's calls that can carry it. Raises `CodedError` for an error reply.
     """
     scope = current_request.get(None)
     if revision.server_requests:
@@ -66,7 +66,7 @@ async def ask_downstream(
 
 
 def _only(downstreams: list[Downstream]) -> _Asked:
-    """Whom a legacy server asks."""
+    """Return the client, or the call of it, that a legacy server asks."""
     if len(downstreams) > 1:
         downstreams = [each for each in downstreams if each.is_waiting]
         if len(downstreams) > 1:
@@ -74,7 +74,7 @@ def _only(downstreams: list[Downstream]) -> _Asked:
     if not downstreams:
         raise CodedError(INTERNAL_ERROR, _NOBODY)
     (downstream,) = downstreams
-    # Any call can carry it: the latest is the likeliest to have caused it.
+    # Any call can carry the request: the latest one is the likeliest to have caused it.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.scope.is_cancelled:
             return downstream if call.revision.server_requests else call
@@ -84,7 +84,7 @@ def _only(downstreams: list[Downstream]) -> _Asked:
 
 
 def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _Asked:
-    """Whom a modern server asks: it does so in a call, which runs for a request of ours."""
+    """Return the call that a modern server asks in: it asks only in a call, which runs for a request of ours."""
     for downstream in downstreams:
         if scope is not None and scope in downstream.calls:
             return downstream.calls[scope]
@@ -92,7 +92,8 @@ def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _
 
 
 def _check_declared(asked: _Asked, method: str, params: JSONObject) -> None:
-    """DESIGN ruling 18. What is no question of the three is passed on as it is, where the revision has it."""
+    """Raise `CapabilityMissing` for a request that the client has not declared (DESIGN ruling 18). A method that is not
+    one of the three in `ASKABLE` is passed on as it is, where the revision has it."""
     if method not in ASKABLE:
         return
     needed = capability_for(InputRequest(method, params))  # pyright: ignore[reportArgumentType] one of them

@@ -1,4 +1,4 @@
-"""ProxyConnection: one client of a proxy."""
+"""ProxyConnection: the connection of a client of a proxy."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ __all__ = ["ProxyConnection"]
 
 _DONE: Final = EmptyResult()
 _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
-"""What clients may speak to us, whatever the server behind speaks."""
+"""Versions that a client may speak to the proxy, whatever the server behind speaks."""
 _UNNAMED: Final = Implementation("unknown", "0")
-"""A modern server need not say its name, a legacy one has to."""
+"""Stands for a modern server without a name, since a legacy server must have one."""
 
 Reaching = Callable[[ServiceNursery, Callable[[str], None]], Reach]
-"""Makes the way of one client to the server behind: see `OwnUpstream`."""
+"""Makes the reach of a client to the server behind: see `OwnUpstream`."""
 
 
 class ProxyConnection:
-    """Serves one client with what the server at the end of its `Reach` gives, until either is gone."""
+    """Serve a client with the server at the end of its `Reach`, until either is gone."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class ProxyConnection:
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """See `DuplexChannel.run`. A server behind that was opened for this client is closed with it; its loss ends
-        this connection, once all calls were answered."""
+        """Serve the client: see `DuplexChannel.run`. A server behind that was opened for this client is closed with it;
+        the loss of that server ends this connection, once all calls were answered."""
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
@@ -103,7 +103,7 @@ class ProxyConnection:
             self._load.connections -= 1
 
     def _end(self, reason: str) -> None:
-        if not self.duplex.wiring.ending.is_set():  # else the last replies are on their way already
+        if not self.duplex.wiring.ending.is_set():  # otherwise the last replies are on their way already
             self.duplex.shut_down(reason)
 
     @property
@@ -121,7 +121,7 @@ class ProxyConnection:
     # Requests
 
     def answer_now(self, request: InboundRequest) -> Any:
-        """See `RequestHandler.answer_now`."""
+        """Answer a request at once, where possible: see `RequestHandler.answer_now`."""
         upstream = self._upstream
         if request.method.name == "ping" and not self._is_for(upstream, "ping"):
             return _DONE
@@ -138,11 +138,12 @@ class ProxyConnection:
         return NOT_NOW
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
-        """Whether there is somebody behind who knows ``method``: the answer, a sign of their life, is theirs then."""
+        """Return whether the server behind is there and knows ``method``, so that the answer, a sign of its life, is
+        its own."""
         return upstream is not None and method in upstream.revision.methods and not self.duplex.wiring.ending.is_set()
 
     async def answer(self, scope: RequestScope) -> Any:
-        """See `RequestHandler.answer`."""
+        """Answer a request: see `RequestHandler.answer`."""
         assert self._reach is not None, "requests come while it runs"
         request = scope.request
         upstream = await self._reach.reached(request)
@@ -211,16 +212,17 @@ class ProxyConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """See `RequestHandler.wants`. What the handshake says has been taken; progress goes with its request."""
+        """Return whether to handle the notification: see `RequestHandler.wants`. The handshake's have been handled;
+        progress goes with its request."""
         return event.method.name not in ("notifications/initialized", "notifications/cancelled")
 
     async def notified(self, event: NotificationReceived) -> None:
-        """See `RequestHandler.notified`: it is for the server behind, where that knows it."""
+        """Hand a notification on to the server behind, where that knows it: see `RequestHandler.notified`."""
         upstream = self._upstream
         if upstream is None:
             return
         if event.method.name == "notifications/roots/list_changed":
-            await upstream.client.roots_changed()  # which knows whether the server behind was told that we tell
+            await upstream.client.roots_changed()  # the client knows whether the server behind was told to expect it
         elif event.method.name in upstream.revision.methods:
             await upstream.client.duplex.outbox.room()
             upstream.client.duplex.notify(event.method.name, event.params or None)

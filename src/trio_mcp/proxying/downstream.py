@@ -1,4 +1,4 @@
-"""Downstream: one client of a proxy, as the server behind it sees it; and the calls of that client in flight."""
+"""Downstream: a client of a proxy, as the server behind sees it; and the calls of that client in flight."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ class ForwardedCall:
 
     @property
     def revision(self) -> Revision:
-        """That the client speaks in it."""
+        """The revision that the client speaks in this call."""
         return self.scope.request.revision
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What the client declared on it."""
+        """The capabilities that the client declared for this call."""
         return self.scope.request.capabilities
 
     @property
     def may_ask(self) -> bool:
-        """Whether its client can be asked in it."""
+        """True where its client can be asked in this call."""
         return self.revision.server_requests or self.scope.request.method.may_ask
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
-        """The client's answer, plain data. The end of the call is the end of the question. Raises `CodedError`,
-        and as `DuplexChannel.request`."""
+        """Return the client's answer, as plain data. The request ends with the call. Raises `CodedError`, and as
+        `DuplexChannel.request`."""
         await self._downstream.caught_up()
         if self.revision.server_requests:
             return await self.scope.ask(method, params, self.revision, on_progress)
@@ -74,17 +74,17 @@ class ForwardedCall:
         raise CodedError(INTERNAL_ERROR, _OVER)
 
     def end(self) -> None:
-        """It is answered, or was cancelled."""
+        """Cancel the requests to the client, because the call was answered or cancelled."""
         for question in tuple(self._questions):
             question.cancel(reason="the call is over")
 
 
 class Downstream:
-    """What one client is told, and asked outside of any call.
+    """A client of a proxy: gets the notifications of the server behind, and its requests outside of any call.
 
-    What the server behind says is put into a queue the moment it was read, and from there into the outbox as it has
-    room: a client that does not read keeps nobody else waiting, and loses the oldest beyond the bounds of a
-    `NotificationQueue`.
+    Each notification of the server behind is put into a queue the moment it was read, and from there into the outbox as
+    it has room. So a client that does not read keeps no other client waiting, and loses the oldest notifications beyond
+    the bounds of a `NotificationQueue`.
     """
 
     def __init__(self, duplex: DuplexChannel) -> None:
@@ -92,46 +92,46 @@ class Downstream:
         self.duplex = duplex
         self.state = duplex.state
         self.calls: dict[RequestScope, ForwardedCall] = {}
-        """By their scopes, oldest first."""
+        """Calls in flight by their scopes, oldest first."""
         self.level_is_set = False
-        """The client has said which logs it wants."""
+        """True once the client has said which logs it wants."""
         self._queue = NotificationQueue(
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), self._tell, self._failed
         )
 
     @property
     def legacy(self) -> Revision | None:
-        """The revision of its handshake; `None` where there was none."""
+        """The revision of the client's handshake; `None` where there was none."""
         return self.state.revision
 
     @property
     def revision(self) -> Revision:
-        """That of its handshake, which there was."""
+        """The revision of the client's handshake, which there must have been."""
         assert self.legacy is not None, "outside of calls, only legacy clients can be asked"
         return self.legacy
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What it declared in its handshake."""
+        """The capabilities that the client declared in its handshake."""
         return self.state.client_capabilities
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has a call in flight."""
+        """True while the client has a call in flight that is not cancelled."""
         return any(not call.scope.is_cancelled for call in self.calls.values())
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
-        """The client's answer to a question outside of any call. Raises as `DuplexChannel.request`."""
+        """Return the client's answer to a request outside of any call. Raises as `DuplexChannel.request`."""
         await self.caught_up()
         return await self.duplex.request(method, params or None, self.revision, on_progress=on_progress)
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Where what it is told is let out."""
+        """Start the task that moves queued notifications to the client, in ``nursery``."""
         self._queue.task.start_in(nursery, copy_context())
 
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[ForwardedCall]:
-        """Inside, the request of ``scope`` is with the server behind."""
+        """Inside of the block, the request of ``scope`` is with the server behind."""
         call = self.calls[scope] = ForwardedCall(scope, self)
         try:
             yield call
@@ -140,18 +140,18 @@ class Downstream:
             call.end()
 
     def told(self, event: NotificationReceived, *, named: bool) -> None:
-        """The server behind says something, which may be for this client. ``named``: of a resource that some client
-        has subscribed to by this very name."""
+        """Take a notification of the server behind, which may be for this client. ``named`` is true when some client
+        has subscribed to its resource by this very name."""
         if not self._is_for_us(event, named):
             return
         try:
             size = len(encode_value(event.params))
         except NotSerializable:
-            return  # it came as JSON but cannot go on as such: a lone surrogate
+            return  # it came as JSON but cannot be sent as such: a lone surrogate
         self._queue.put(event, size)
 
     async def caught_up(self) -> None:
-        """Wait until all that was said so far is in the outbox."""
+        """Wait until all notifications that have come so far are in the outbox."""
         await self._queue.caught_up(self._queue.received)
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
@@ -159,18 +159,21 @@ class Downstream:
         if name == "notifications/message":
             level = event.params.get("level")
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
-        # In modern revisions changes are told on streams, which their requests look after.
+        # In modern revisions changes are reported on streams, which their requests serve.
         if legacy is None or not self.state.initialized or name not in legacy.methods:
             return False
         if name != "notifications/resources/updated":
             return True
         subscriptions = self.state.subscriptions
-        # Else it is a part of what was subscribed to, and its name need not show of what.
+        # Otherwise it is a part of a subscribed resource, whose name need not show of which.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
-        """A log names no request. In modern revisions it belongs to one all the same: said in one, it is for who
-        waits for an answer; told in one, for who asked for such logs with the request that is waited for."""
+        """Return whether the client wants a log of ``rank``, which names no request.
+
+        In modern revisions a log belongs to a request all the same. One that a modern server sends is for clients that
+        wait for an answer; a modern client gets logs only at the level of a request that it waits for.
+        """
         waiting = [call.scope.request for call in self.calls.values() if not call.scope.finished]
         modern = [request for request in waiting if not request.revision.server_requests]
         is_for_legacy = len(waiting) > len(modern) or (not waiting and said.log_level == "connection")
@@ -186,7 +189,7 @@ class Downstream:
         outbox = self.duplex.outbox
         await outbox.room()
         if event.method.name == "notifications/message" and not self._is_for_us(event, named=True):
-            return  # the call that it belongs to was cancelled while it waited
+            return  # the call that the log belongs to was cancelled while the log waited
         outbox.put(frame_notification(event.method.name, params or None) + b"\n")
 
     def _failed(self, error: Exception) -> None:
@@ -194,5 +197,5 @@ class Downstream:
 
 
 def _passes(rank: int, minimum: str) -> bool:
-    """A level that RFC 5424 does not know passes every minimum."""
+    """Return whether a log passes. A level that RFC 5424 does not know passes every minimum."""
     return not 0 <= rank < log_level_rank(minimum)

@@ -1,4 +1,4 @@
-"""Handing one request of a client on to the server behind, and its result back."""
+"""Handing of a client's request on to the server behind, and of the result back."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 
 
 async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """The result of the server behind, as the client's revision says it. What the server tells before it is on its
-    way to the client then. Raises `CodedError` for an error reply."""
+    """Return the result of the server behind, in the terms of the client's revision. The notifications that came before
+    it are on their way to the client by then. Raises `CodedError` for an error reply."""
     request, spoken = scope.request, upstream.revision
     method = request.method.name
     if method not in spoken.methods:
@@ -47,7 +47,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
         except (PeerError, ConnectionLost, ProtocolViolation) as error:
             raise upstream_error(error) from None
         finally:
-            request = scope.request  # of the last round
+            request = scope.request  # the request of the last round
         await downstream.caught_up()
     if not isinstance(result, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
@@ -60,7 +60,8 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
 
 
 def upstream_error(error: PeerError | ConnectionLost | ProtocolViolation) -> CodedError:
-    """What a client is told of it: an error of the server behind word for word, and of all else nothing internal."""
+    """Return the error for the client: an error reply of the server behind word for word, and nothing internal
+    otherwise."""
     if isinstance(error, PeerError):
         return CodedError(error.code, error.message, error.data)
     if isinstance(error, ConnectionLost):
@@ -73,7 +74,8 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
         return None
 
     async def report(told: Progress) -> None:
-        # Each is handed on: the server behind has settled how often it tells. Too many are dropped before this.
+        # Each report is handed on: the server behind has settled how often it reports. Excess ones were dropped
+        # earlier.
         await scope.outbox.room()
         request = scope.request  # of the round that is in flight now
         if not scope.finished and request.progress_token is not None:
@@ -85,7 +87,7 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
 
 
 def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """The same parameters, with what belongs to the one connection replaced by what belongs to the other."""
+    """Return the same parameters, with the fields of the client's connection replaced by those of the server's."""
     own = {name: value for name, value in request.params.items() if name not in _OF_A_ROUND}
     try:
         params = translated(own, request.method.params, request.revision, upstream.revision)
@@ -97,7 +99,8 @@ def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream)
 
 
 def _per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """What modern requests say of the connection (2026-07-28 basic, Per-request protocol fields)."""
+    """Return the fields in which modern requests describe the connection (2026-07-28 basic, Per-request protocol
+    fields)."""
     spoken, client = upstream.revision, upstream.client
     if spoken.handshake:
         return {}

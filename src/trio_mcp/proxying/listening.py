@@ -1,4 +1,4 @@
-"""Streams of ``subscriptions/listen`` through a proxy."""
+"""listen: streams of ``subscriptions/listen`` through a proxy."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 async def listen(scope: RequestScope, upstream: Upstream) -> ListenResult:
-    """Answer ``subscriptions/listen``: tell what the server behind tells, until the client leaves, or the connection
-    on either side ends. Raises as `Client.listen`, and what ended the stream there."""
+    """Answer ``subscriptions/listen``: report what the server behind reports, until the client leaves, or the
+    connection on either side ends. Raises as `Client.listen`, and the error that ended the stream there."""
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     if asked.resource_subscriptions:
-        # They are kept as long as the stream, so they cannot be of any length and number.
+        # They are kept as long as the stream, so their length and number are limited.
         first = asked.resource_subscriptions[: scope.wiring.limits.max_subscriptions]
         uris = [uri for uri in first if len(uri) <= LONGEST_URI]
         asked = SubscriptionFilter(
@@ -45,7 +45,7 @@ async def listen(scope: RequestScope, upstream: Upstream) -> ListenResult:
 
 
 class _Stream:
-    """One stream to a client. Its lines belong to the scope of its request, so a cancel takes them back."""
+    """A stream to a client. Its lines belong to the scope of its request, so a cancel takes them back."""
 
     def __init__(self, scope: RequestScope) -> None:
         self._scope = scope
@@ -59,7 +59,7 @@ class _Stream:
         async with open_service_nursery("the stream ends") as nursery:
             with trio.CancelScope() as telling:
                 nursery.start_soon(self._until_ending, telling)
-                changes.taker = self._taken  # so that who reads fast enough misses no repetition either
+                changes.taker = self._taken  # so that a client that reads fast enough gets repetitions, too
                 async for change in changes:
                     self._tell(change)
                     await self._scope.outbox.room()
@@ -102,7 +102,7 @@ def _changes(upstream: Upstream, asked: SubscriptionFilter) -> AbstractAsyncCont
 
 @asynccontextmanager
 async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
-    """What a legacy server tells freely and on subscriptions, as a stream."""
+    """Open a stream of what a legacy server reports, unasked and on subscriptions."""
 
     async def ask(_: SubscriptionFilter, on_notification: OnNotification) -> None:
         def told(event: NotificationReceived, named: bool) -> None:
@@ -129,11 +129,11 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
 
 
 def _seen_already(_: Change) -> None:
-    """The watchers of the client were told when it was read."""
+    """Do nothing: the watchers of the client were told when the change was read."""
 
 
 async def _subscribed(upstream: Upstream, uri: str) -> list[str]:
-    """It, unless the server cannot tell of it: then it is left out of the acknowledgement."""
+    """Subscribe to ``uri`` and return it in a list; an empty list, for the acknowledgement, when the server refuses."""
     try:
         await upstream.subscribe(uri)
     except PeerError:

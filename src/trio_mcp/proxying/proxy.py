@@ -1,4 +1,4 @@
-"""proxy: a server that is another one, seen through a client."""
+"""proxy: make a server of another server, which is reached through a client."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ __all__ = ["Proxy", "RunningProxy", "proxy"]
 
 
 def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy:
-    """A server for `serve_stdio`, `serve_websocket`, `open_memory` and the like which is what is behind ``upstream``.
+    """Return a server for `serve_stdio`, `serve_websocket`, `open_memory` and the like that hands all on to
+    ``upstream``.
 
-    All is handed on, in both directions and from either era to either: requests with their progress and errors,
-    cancels with their reason, logs, changes, and what the server behind asks. Ids, progress tokens and subscription
-    ids are those of each connection; unknown members and ``_meta`` stay as they are. What the client's revision
-    cannot say is an error of that request. Methods that no revision has are not handed on, but answered -32601.
+    All is handed on, in both directions and from either era to either: requests with their progress and errors, cancels
+    with their reason, logs, changes, and the requests of the server behind. Ids, progress tokens and subscription ids
+    are those of each connection; unknown members and ``_meta`` stay as they are. A message that the client's revision
+    cannot express is an error of that request. Methods that no revision has are not handed on, but answered -32601.
 
-    With ``Command([...]).open`` or the like each client of the proxy gets a connection of its own to the server
-    behind, in the client's name, with its capabilities and, where the server has it, in its revision. It is opened
-    for its first request and closed with it; its loss ends the connection of that client.
+    With ``Command([...]).open`` or the like each client of the proxy gets a connection of its own to the server behind,
+    in the client's name, with its capabilities and, where the server has it, in its revision. That connection is opened
+    for the client's first request and closed with the client; its loss ends the connection of that client.
 
-    With an open `Client` all share its connection, those of other proxies over it, too. Questions are handed on if it
-    was opened with ``forwards=ClientCapabilities(...)``, else its own handlers answer them. A modern server asks in a
-    call, so it is known whom. A legacy server is answered by the only client there is, else by the only one with a call
-    in flight, else with an error. Its logs go to all that want them.
+    With an open `Client` all clients share its connection, also those of other proxies over it. Requests of the server
+    behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``, else its own handlers
+    answer them. A modern server asks in a call, which shows the client to ask. A legacy server is answered by the only
+    client there is, else by the only one with a call in flight, else with an error. Its logs go to all clients that
+    want them.
 
-    ``name`` is for the people who run it. ``limits`` bound each connection to it.
+    ``name`` is for the people who run the proxy. ``limits`` bound each connection to it.
     """
     return Proxy(upstream, name, limits)
 
 
 class Proxy:
-    """See `proxy`."""
+    """A server that hands all on to another server; `proxy` makes it."""
 
     def __init__(self, upstream: Client | OpenUpstream, name: str | None, limits: Limits) -> None:
         self._upstream = upstream
@@ -57,12 +59,13 @@ class Proxy:
         return f"<Proxy {self.info.name}>"
 
     def statistics(self) -> Statistics:
-        """See `Server.statistics`."""
+        """Return the load of the proxy: see `Server.statistics`."""
         return self._load.statistics()
 
     @asynccontextmanager
     async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningProxy]:
-        """See `Server.running`. Raises `ValueError` for ``stateless``: a proxy keeps what its two sides agreed on."""
+        """Run the proxy: see `Server.running`. Raises `ValueError` for ``stateless``, since a proxy keeps the state of
+        both its connections."""
         if stateless:
             raise ValueError("a proxy cannot be run stateless")
         limits = limits or self.limits
@@ -86,7 +89,7 @@ async def _tell_of_loss(shared: Upstream) -> None:
 
 
 class RunningProxy:
-    """A proxy that serves clients now."""
+    """A proxy that is serving clients."""
 
     def __init__(self, reaching: Reaching, limits: Limits, load: Load) -> None:
         self._reaching = reaching
@@ -95,5 +98,5 @@ class RunningProxy:
         self._states = RequestStates("proxy")
 
     def connect(self, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> ProxyConnection:
-        """One more client."""
+        """Return the connection to another client."""
         return ProxyConnection(self._reaching, channel, peer, limits=self.limits, load=self._load, states=self._states)

@@ -1,4 +1,4 @@
-"""How a client of a proxy comes to the server behind: over a connection that all share, or over one of its own."""
+"""Reach: the way of a proxy's client to the server behind, over a shared connection or one of its own."""
 
 from __future__ import annotations
 
@@ -33,33 +33,34 @@ class OpenUpstream(Protocol):
 
 
 class Reach(Protocol):
-    """The way of one client to the server behind."""
+    """The way of a client to the server behind."""
 
     @property
     def upstream(self) -> Upstream | None:
-        """The server, if it was reached already."""
+        """The server, once it was reached; else `None`."""
         ...
 
     async def reached(self, request: InboundRequest) -> Upstream:
-        """The server, for ``request``. Raises `CodedError` when it cannot be reached."""
+        """Return the server, for ``request``. Raises `CodedError` when it cannot be reached."""
         ...
 
 
 class SharedUpstream:
-    """It is there already."""
+    """A server behind that is connected already."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream: Upstream | None = upstream
         self._upstream = upstream
 
     async def reached(self, request: InboundRequest) -> Upstream:
-        """See `Reach.reached`."""
+        """Return the server: see `Reach.reached`."""
         return self._upstream
 
 
 class OwnUpstream:
-    """Opened for the first request of the client, with its name, its capabilities and, where the server has it, its
-    era and revision. It ends with ``nursery``; ``ended`` is told why, when it ends before or never began."""
+    """A server behind that is opened for the first request of the client, with the client's name, its capabilities and,
+    where the server has it, its era and revision. It ends with ``nursery``; ``ended`` is called with the reason when it
+    ends before that or cannot be opened."""
 
     def __init__(self, open_upstream: OpenUpstream, nursery: ServiceNursery, ended: Callable[[str], None]) -> None:
         self.upstream: Upstream | None = None
@@ -71,7 +72,7 @@ class OwnUpstream:
         self._refusal = CodedError(UPSTREAM_LOST, _UNREACHABLE)
 
     async def reached(self, request: InboundRequest) -> Upstream:
-        """See `Reach.reached`."""
+        """Return the server, which the first call opens: see `Reach.reached`."""
         if not self._asked:
             self._asked = True
             self._nursery.start_soon(
@@ -101,7 +102,7 @@ class OwnUpstream:
             why = f"the server behind is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
         except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
             why = f"{_UNREACHABLE}: {error}"
-        except Exception:  # code of somebody else's, which must not end the connections of others
+        except Exception:  # foreign code, which must not end the connections of others
             logger.exception("the server behind failed")
         finally:
             self._settled.set()
@@ -109,7 +110,8 @@ class OwnUpstream:
         self._ended(why)
 
     async def _as_legacy(self, revision: str, options: ClientOptions) -> None:
-        """A legacy client is best served in its own revision; a server that has none of its era, in another."""
+        """Serve a legacy client in its own revision, which is best; where the server has no legacy revision, in a
+        modern one."""
         try:
             await self._serve_through({**options, "era": "legacy", "revision": revision})
         except (PeerError, ProtocolViolation) as error:

@@ -1,4 +1,4 @@
-"""Saying in one revision what was said in another, without losing what neither of them knows."""
+"""Translation of messages from one revision to another, without loss of members that neither revision knows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["translated", "translated_result"]
 
 
 def translated(data: Any, kind: Any, said: Revision, wanted: Revision) -> Any:
-    """``data``, a ``kind`` as revision ``said`` says it, as revision ``wanted`` does.
+    """Return ``data``, a ``kind`` in the terms of revision ``said``, in those of revision ``wanted``.
 
-    Between two of the same it stays what it is, unchecked. Else members that ``kind`` does not have are kept as they
-    are, and those that ``wanted`` does not have are left out. Raises `ValueError` for what is no ``kind``, and
-    `NotExpressible` for what ``wanted`` has no words for.
+    For equal revisions it is returned as it is, unchecked. Otherwise members that ``kind`` does not have are kept as
+    they are, and members that ``wanted`` does not have are left out. Raises `ValueError` for data that is no ``kind``,
+    and `NotExpressible` for data that ``wanted`` cannot express.
     """
     if said is wanted:
         return data
@@ -26,7 +26,8 @@ def translated(data: Any, kind: Any, said: Revision, wanted: Revision) -> Any:
 
 
 def translated_result(data: JSONObject, kind: Any, said: Revision, wanted: Revision) -> JSONObject:
-    """`translated`, for a result: what all results of a revision carry beside their own members goes, too."""
+    """Return a result as `translated` does, without the members that all results have in ``said`` but not in
+    ``wanted``."""
     result = cast("JSONObject", translated(data, kind, said, wanted))
     if said.result_type and not wanted.result_type:
         result = {name: value for name, value in result.items() if name != "resultType"}
@@ -40,7 +41,8 @@ def translated_result(data: JSONObject, kind: Any, said: Revision, wanted: Revis
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """``wanted``, with those parts of ``data`` which ``known``, the same as far as it was understood, does not have."""
+    """Return ``wanted`` with the parts of ``data`` that are not in ``known``, which holds what was understood of
+    ``data``."""
     if isinstance(data, dict) and isinstance(known, dict) and isinstance(wanted, dict):
         came, understood = cast("JSONObject", data), cast("JSONObject", known)
         merged: JSONObject = {

@@ -1,4 +1,4 @@
-"""Turns: requests that were read together are handed on in the order in which they were read."""
+"""Turns: hands requests that were read together on in the order in which they were read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Place:
 
 
 class Turns:
-    """The order of one connection's requests. Each runs in a task of its own, and tasks start in any order."""
+    """The order of a connection's requests. Each runs in a task of its own, and tasks start in any order."""
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
@@ -32,12 +32,12 @@ class Turns:
         self._places: list[_Place] = []
 
     def note(self, request: InboundRequest) -> None:
-        """It was read now."""
+        """Note that ``request`` was read now."""
         self._numbers[request] = next(self._count)
 
     async def take(self, request: InboundRequest) -> None:
-        """Return when those of the tasks that have come here, or come in the same moment, with requests that were
-        read before, have gone on. The next one does not before the caller waits for something."""
+        """Wait for the requests that were read before ``request`` and whose tasks have come here, or come in the same
+        moment. The next request waits until the caller of this one waits for something."""
         place = _Place(self._numbers.pop(request))
         heappush(self._places, place)
         try:

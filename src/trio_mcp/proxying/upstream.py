@@ -1,4 +1,4 @@
-"""Upstream: the server behind a proxy, for the clients of the proxy."""
+"""Upstream: the server behind a proxy, as the clients of the proxy share it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _UPDATED: Final = "notifications/resources/updated"
 _LEAVE_DEADLINE: Final = 1.0
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
-"""Gets all that the server says, and whether it is of a resource that somebody has subscribed to by this very name.
-Must be quick."""
+"""Gets each notification of the server, and whether somebody has subscribed to its resource by this very name. Must be
+quick."""
 
 
 class Upstream(Relay):
-    """A server, through ``client``, and who is told and asked by it. ``shared``: it may be several."""
+    """A server, reached through ``client``, and the clients that it tells and asks; several where it is ``shared``."""
 
     def __init__(self, client: Client, *, shared: bool) -> None:
         self.client = client
@@ -46,17 +46,17 @@ class Upstream(Relay):
 
     @classmethod
     def shared_through(cls, client: Client) -> Upstream:
-        """The one for all who share ``client``, of whatever proxy."""
+        """Return the upstream for all that share ``client``, of whatever proxy."""
         relay = client.relay
         return relay if isinstance(relay, cls) else cls(client, shared=True)
 
     @property
     def revision(self) -> Revision:
-        """That it speaks."""
+        """The revision that the server speaks."""
         return self.client.revision
 
     def told(self, event: NotificationReceived) -> None:
-        """See `Relay.told`."""
+        """Hand a notification to all clients: see `Relay.told`."""
         named = event.method.name == _UPDATED and event.params.get("uri") in self._subscribed
         for downstream in self.downstreams:
             downstream.told(event, named=named)
@@ -64,20 +64,20 @@ class Upstream(Relay):
             listener(event, named)
 
     async def ask(self, method: str, params: JSONObject) -> Any:
-        """See `Relay.ask`."""
+        """Ask the client that the request is for: see `Relay.ask`."""
         return await ask_downstream(self.downstreams, method, params, self.revision)
 
     async def follow_lists(self) -> None:
-        """Have it tell of changed lists, where that takes a request. Idempotent."""
+        """Have the server report changed lists, where that takes a request. Idempotent."""
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
             await client.subscriptions.follow_lists(client.server_capabilities, client.settings.probe_timeout)
 
-    # What several want of one connection
+    # Wishes of several clients for the same connection
 
     async def subscribe(self, uri: str) -> None:
-        """Have it tell of changes of this resource, once more. Raises as `Client.subscribe`."""
+        """Subscribe to changes of this resource, once more. Raises as `Client.subscribe`."""
         async with self._subscribing:
             if uri not in self._subscribed:
                 await self.client.subscribe(uri)
@@ -92,8 +92,8 @@ class Upstream(Relay):
                 await self.client.unsubscribe(uri)
 
     async def let_go(self, uris: list[str]) -> None:
-        """`unsubscribe` of all of them, by somebody who has no time: what does not go within a second stays
-        subscribed, and costs notifications that nobody gets."""
+        """`unsubscribe` from all ``uris``, within a second altogether: the rest stays subscribed, which costs
+        notifications that nobody gets."""
         if uris and self.client.lost is None:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _LEAVE_DEADLINE):
                 for uri in uris:
@@ -103,8 +103,8 @@ class Upstream(Relay):
                         return
 
     async def set_level(self, downstream: Downstream, level: str) -> None:
-        """``downstream`` wants logs of this level and above. A legacy server is told the lowest that is wanted by
-        anybody. Raises as `Client.request`."""
+        """Note that ``downstream`` wants logs of this level and above. A legacy server is told the lowest level that
+        any client wants. Raises as `Client.request`."""
         self._levels[downstream] = level
         if self.revision.log_level == "connection":
             await self._send_level(min(self._levels.values(), key=log_level_rank))
@@ -121,6 +121,6 @@ class Upstream(Relay):
         await self.client.request("logging/setLevel", {"level": level}, EmptyResult)
 
     def forget(self, downstream: Downstream) -> None:
-        """That client is gone."""
+        """Forget a client that is gone."""
         self.downstreams.pop(downstream, None)
         self._levels.pop(downstream, None)
