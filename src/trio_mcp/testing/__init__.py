@@ -1,4 +1,4 @@
-"""The testing kit: everything to test MCP servers and hosts without a wire, without waiting, and without luck."""
+"""The testing kit: tests of MCP servers and hosts without a wire, without waiting, and without chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing a message with a pattern: JSON as it is to be, with ``...`` where anything will do."""
+"""Comparison of a message with a pattern: the JSON data that is expected, with ``...`` where any value will do."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..spec.fields import JSONObject
 __all__ = ["Pattern", "differences", "shown"]
 
 Pattern: TypeAlias = Any
-"""JSON data in which ``...`` stands for any value, and ``{"id": 1, ...: ...}`` for an object with any further
-members. Everything else is equal with its JSON type: ``1``, ``1.0``, ``"1"`` and ``True`` all differ. An object
-that is no JSON, such as `unittest.mock.ANY` or `pytest.approx`, is asked by ``==``."""
+"""JSON data in which ``...`` stands for any value, and ``{"id": 1, ...: ...}`` for an object with any further members.
+Everything else is equal with its JSON type: ``1``, ``1.0``, ``"1"`` and ``True`` all differ. An object that is no JSON,
+such as `unittest.mock.ANY` or `pytest.approx`, is compared by ``==``."""
 
 _LONGEST = 300
 
 
 def differences(expected: Pattern, got: Any, place: str = "$") -> list[str]:
-    """How ``got`` differs from ``expected``, one line for each place; empty when it fits."""
+    """Return the differences of ``got`` from ``expected``, a line for each place; empty when ``got`` fits."""
     if expected is ...:
         return []
     if isinstance(expected, dict):
@@ -61,7 +61,7 @@ def _short(value: Any) -> str:
 
 
 def shown(pattern: Pattern) -> str:
-    """The pattern or message as JSON on one line, for people."""
+    """Return the pattern or message as JSON on one line, for people."""
     if pattern is ...:
         return "..."
     if isinstance(pattern, dict):

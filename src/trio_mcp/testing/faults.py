@@ -1,4 +1,4 @@
-"""Faults: what may happen to a message on its way, and plans that say to which.
+"""Faults that may happen to a message on its way, and plans that choose the messages.
 
 A plan looks at nothing but the message and its place in its own direction. So one seed gives the same faults
 in every run, however trio happens to order the tasks.
@@ -53,14 +53,14 @@ def _is_fraction(_: Any, attribute: attrs.Attribute[float], value: float) -> Non
 
 @attrs.frozen
 class Garble:
-    """Only the part of the message before ``at`` arrives, a fraction of its bytes; the connection goes on."""
+    """The message is cut off: only the part before ``at`` arrives, a fraction of its bytes; the connection goes on."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
 
 
 @attrs.frozen
 class Cut:
-    """As `Garble`, and the connection is lost with the rest of the message."""
+    """The message is cut off as by `Garble`, and the connection is lost with its rest."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
 
@@ -75,23 +75,23 @@ Fault: TypeAlias = Delay | Drop | Duplicate | Garble | Cut | Disconnect
 
 @attrs.frozen
 class Passage:
-    """One message on its way."""
+    """A message on its way."""
 
     direction: Literal["sent", "received"]
-    """As seen by the side that holds the channel."""
+    """The direction, as seen by the side that holds the channel."""
     number: int
-    """How many messages went this way before it."""
+    """The number of messages that went this way before it."""
     message: bytes
 
     @property
     def method(self) -> str | None:
-        """Of a request or a notification; `None` for replies, batches and what is no message."""
+        """The method of a request or a notification; `None` for replies, batches and anything that is no message."""
         message = decode(self.message)
         return message.method if isinstance(message, Request | Notification) else None
 
 
 FaultPlan: TypeAlias = Callable[[Passage], Fault | None]
-"""Says what happens to a message; `None`: it passes. ``lambda p: Drop() if p.number == 2 else None``."""
+"""Returns the fault that happens to a message; `None` lets it pass. ``lambda p: Drop() if p.number == 2 else None``."""
 
 
 def _probability() -> Any:
@@ -115,7 +115,7 @@ class RandomFaults:
     max_delay: float = attrs.field(default=1.0, kw_only=True, validator=attrs.validators.ge(0))
     """Seconds; delays are drawn evenly from 0 to this."""
     after: int = attrs.field(default=0, kw_only=True)
-    """So many messages pass unharmed in each direction first, the handshake for example."""
+    """Messages that pass unharmed in each direction first, the handshake for example."""
 
     def __attrs_post_init__(self) -> None:
         total = self.delay + self.drop + self.duplicate + self.garble + self.cut + self.disconnect
@@ -123,7 +123,7 @@ class RandomFaults:
             raise ValueError(f"the probabilities add up to {total:g}; together they are at most 1")
 
     def __call__(self, passage: Passage) -> Fault | None:
-        """What happens to this one."""
+        """Return the fault that happens to this message; `None` when it passes."""
         if passage.number < self.after:
             return None
         draw = random.Random(f"{self.seed} {passage.direction} {passage.number}")  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""FaultyChannel: a channel that loses, holds up, repeats and breaks what passes through it, by plan."""
+"""FaultyChannel: a channel that loses, delays, repeats and cuts off messages, by plan."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["FaultyChannel"]
 
 
 class FaultyChannel(MessageChannel):
-    """``channel`` with the faults of ``plan``, in both directions.
+    """A channel with the faults of ``plan`` in both directions, over ``channel``.
 
-    It keeps the contract of `MessageChannel`: a cancelled `receive` loses nothing that the plan lets through,
-    and after a `Cut` or a `Disconnect` both directions raise `ConnectionLost`, those that wait included. The
-    other end sees what it would see of a real loss: the end, after what came before. A message that is cut
-    ends with a newline there, as the last line of a broken stream reads.
+    It keeps the contract of `MessageChannel`: a cancelled `receive` loses nothing that the plan lets through, and after
+    a `Cut` or a `Disconnect` both directions raise `ConnectionLost`, for tasks that wait, too. The other end sees what
+    it would see of a real loss: the end, after all that came before. A message that is cut ends with a newline there,
+    as the last line of a broken stream reads.
     """
 
     def __init__(self, channel: MessageChannel, plan: FaultPlan) -> None:
@@ -27,14 +27,15 @@ class FaultyChannel(MessageChannel):
         self._plan = plan
         self._counts: dict[Literal["sent", "received"], int] = {"sent": 0, "received": 0}
         self._arrived: deque[tuple[float, bytes]] = deque()
-        """Due time and message, oldest first, of what the plan let through and nobody took yet."""
+        """Due time and message, oldest first, of the messages that the plan let through and nobody took yet."""
         self._ends: str | None = None
-        """Why the connection is lost once what has arrived was taken."""
+        """The reason for which the connection is lost once the messages that arrived were taken; `None` while it is
+        not."""
         self._lost: str | None = None
         self._receiving = trio.CancelScope()
         self._sending = trio.CancelScope()
         self.injected: list[tuple[Passage, Fault]] = []
-        """Each fault so far, in the order in which they happened."""
+        """The faults so far, with their messages, in the order in which they happened."""
 
     def _judge(self, direction: Literal["sent", "received"], message: bytes) -> Fault | None:
         passage = Passage(direction, self._counts[direction], message)
@@ -50,7 +51,7 @@ class FaultyChannel(MessageChannel):
         return f"injected fault: {type(fault).__name__} at message {self._counts[direction] - 1} {direction}"
 
     async def _lose(self, reason: str) -> None:
-        """Both directions are gone, for us and for the other end."""
+        """Lose the connection in both directions, for us and for the other end."""
         if self._lost is None:
             self._lost = reason
             self._receiving.cancel(reason=reason)
@@ -60,7 +61,7 @@ class FaultyChannel(MessageChannel):
     # Receiving
 
     async def receive(self) -> bytes:
-        """See `MessageChannel.receive`."""
+        """Receive the next message that the plan lets through: see `MessageChannel.receive`."""
         while self._lost is None:
             with trio.CancelScope() as self._receiving:
                 if self._arrived:
@@ -74,7 +75,7 @@ class FaultyChannel(MessageChannel):
     async def _next(self) -> bytes:
         due, message = self._arrived[0]
         if due > trio.current_time():
-            await trio.sleep_until(due)  # cancelled here, it is still the first
+            await trio.sleep_until(due)  # cancelled here, the message is still the first
         self._arrived.popleft()
         return message
 
@@ -97,7 +98,7 @@ class FaultyChannel(MessageChannel):
     # Sending
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """See `MessageChannel.send`."""
+        """Send the messages with the faults of the plan: see `MessageChannel.send`."""
         for line in bytes(messages).split(b"\n"):
             if line and self._lost is None:
                 fault = self._judge("sent", line)
@@ -123,10 +124,10 @@ class FaultyChannel(MessageChannel):
                 await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
-        """Close the channel inside."""
+        """Close the inner channel."""
         await self._channel.aclose()
 
 
 def _front(message: bytes, at: float) -> bytes:
-    """The front of ``message``: at least a byte of it, and never all unless that is all there is."""
+    """Return the front of ``message``: at least a byte, and not all of it unless it is a single byte."""
     return message[: max(1, min(round(at * len(message)), len(message) - 1))]

@@ -1,4 +1,4 @@
-"""in_turn: scripted answers, one after another."""
+"""in_turn: make a handler of scripted answers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ __all__ = ["in_turn"]
 
 
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
-    """A handler that gives ``answers`` one after another, whatever it is asked; an exception is raised.
+    """Return a handler that returns ``answers`` one after another, whatever it is asked, and raises those that are
+    exceptions.
 
-    For the handlers of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) and for those
-    of a `RecordingContext`. Asked once more than there are answers, it raises `AssertionError`.
+    For the handlers of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) and for those of a
+    `RecordingContext`. Asked once more than there are answers, it raises `AssertionError`.
     """
     left = list(answers)
 

@@ -1,4 +1,4 @@
-"""Opening scripted peers: in memory, and over the standard input and output of processes."""
+"""Openers of scripted peers: in memory, and over the standard input and output of processes."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ async def open_scripted_process(
     close_grace: float = 2.0,
     patience: float = 10.0,
 ) -> AsyncGenerator[ScriptedClient]:
-    """As `open_scripted_client`, for a server of any make that ``command`` starts, over its stdio.
+    """Start a server of any make with ``command``, and be its client over stdio, as `open_scripted_client`.
 
-    The process is started and ended as by `trio_mcp.open_stdio`. Not under a virtual clock: it would not wait
-    for another process.
+    The process is started and ended as by `trio_mcp.open_stdio`. Not for a virtual clock, which would not wait for
+    another process.
     """
     child = Command(command, env=env or {}, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace)
     async with open_process(child) as channel:
@@ -89,11 +89,12 @@ async def open_scripted_process(
 async def open_scripted_server(
     script: Script, *, patience: float = 10.0, **options: Unpack[ClientOptions]
 ) -> AsyncGenerator[Client]:
-    """A client whose server does what ``script`` says, beside the block. ``options`` as in `trio_mcp.open_stdio`.
+    """Open a client whose server does what ``script`` says, beside the block. ``options`` are those of
+    `trio_mcp.open_stdio`.
 
-    When the script fails, the block is cancelled, and what the script raised leaves it, as it is. After the
-    block the client is closed, which the script sees as the end of the connection; a script that is not over
-    then has ``patience`` seconds. What comes after the end of the script is read and not answered.
+    When the script fails, the block is cancelled, and the script's exception leaves it, unchanged. After the block the
+    client is closed, which the script sees as the end of the connection; a script that still runs then has ``patience``
+    seconds. Messages that come after the end of the script are read and not answered.
     """
     ours, theirs = memory_channel_pair()
     play = _Play(script, ScriptedServer(theirs, patience=patience))
@@ -114,7 +115,7 @@ async def open_scripted_server(
 
 
 class _Play:
-    """A script while it runs beside somebody's block. Whichever of the two fails first is to blame."""
+    """A script while it runs beside the caller's block. The failure that comes first, of script or block, is raised."""
 
     def __init__(self, script: Script, server: ScriptedServer) -> None:
         self._script = script
@@ -123,7 +124,7 @@ class _Play:
         self._ended = trio.Event()
         self.beside = trio.CancelScope()
         self.failure: Exception | None = None
-        """What the script raised, unless the block had failed before."""
+        """The script's exception, unless the block had failed before."""
 
     async def run(self) -> None:
         try:
@@ -152,8 +153,8 @@ class _Play:
 
 
 async def serve_scripted_stdio(script: Script, *, patience: float = 10.0) -> None:
-    """Be a server on this process's standard input and output that does what ``script`` says, to test a host
-    that starts its servers itself. After the script its input is read to the end. Raises what the script raises."""
+    """Be a server on this process's standard input and output that does what ``script`` says, to test a host that
+    starts its servers itself. After the script its input is read to the end. Raises the exceptions of the script."""
     with own_stdio(DEFAULT_LIMITS.max_message_bytes) as channel:
         server = ScriptedServer(channel, patience=patience)
         await script(server)

@@ -37,25 +37,25 @@ __all__ = ["RecordingContext", "Said"]
 
 @attrs.frozen
 class Said:
-    """A question or a notification of a handler, as it would travel."""
+    """A request or a notification of a handler, as it would be sent."""
 
     method: str
     params: JSONObject | None
 
 
 class RecordingContext(AskingContext):
-    """Stands in for the context of a request: notes what the handler tells and asks, and answers by script.
+    """Stand in for the context of a request: record what the handler reports and asks, and answer by script.
 
-    The handlers of a client given as ``user`` answer the questions, in the asking task, and are what the client
-    is said to support; `in_turn` makes one of ready answers. Questions are checked as those of a real request.
-    Nothing is limited in its rate. For plain ``def`` handlers put it into a `WorkerContext`, in a thread.
+    The handlers of a client given as ``user`` answer the requests, in the asking task, and decide what the client is
+    said to support; `in_turn` makes such a handler of prepared answers. Requests are checked as those of a real
+    context. No rate is limited. For plain ``def`` handlers put it into a `WorkerContext`, in a thread.
 
         async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
             assert await greet(ctx) == "Hello, Ann"
         assert ctx.progress_reports == [Progress(1), Progress(2)]
 
-    As ``async with`` it has a nursery, which is the request's own: left, it waits for its tasks, and `cancel`
-    stops what runs inside. What the block raises leaves it as it is.
+    As ``async with`` it has a nursery, which is the request's own: left, it waits for its tasks, and `cancel` stops
+    what runs inside. Exceptions of the block leave it unchanged.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class RecordingContext(AskingContext):
         self._scope_alone = trio.CancelScope()
         self._running: AbstractAsyncContextManager[None] | None = None
         self.progress_reports: list[Progress] = []
-        """What `progress` was told, as it would go out: no value that does not exceed the one before, none that cannot
-        be sent, and no message where the revision has none."""
+        """The reports of `progress` that would be sent: none that does not exceed the one before, none that cannot be
+        sent, and no message where the revision has none."""
         self.logs: list[LogParams] = []
         """The log messages of ``log_level`` and above."""
         self.notifications: list[Said] = []
-        """What `send_notification` and `elicitation_complete` sent."""
+        """The notifications that `send_notification` and `elicitation_complete` sent."""
         self.questions: list[Said] = []
-        """What the client was asked. What was refused before it would be sent is not among them."""
+        """The requests to the client. Those that were refused before they would be sent are not among them."""
 
     # The request
 
@@ -179,7 +179,7 @@ class RecordingContext(AskingContext):
             raise failure
 
     def cancel(self, reason: str | None = None, *, cause: CancelCause = CancelCause.PEER) -> None:
-        """Cancel the request as the client would. From here on nothing more is noted, for nothing more would be
+        """Cancel the request as the client would. From then on nothing more is recorded, for nothing more would be
         sent. Only the first cancel counts."""
         if self._cancellation is None:
             self._cancellation = Cancellation(cause, reason, trio.current_time())
@@ -224,7 +224,7 @@ class RecordingContext(AskingContext):
         return self._log
 
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
-        frame_notification(method, params)  # what could not be sent fails here, too
+        frame_notification(method, params)  # a notification that could not be sent fails here, too
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
             self.notifications.append(Said(method, params))
@@ -234,7 +234,7 @@ class RecordingContext(AskingContext):
         params = {"elicitationId": elicitation_id}
         frame_notification(COMPLETE, params)
         await trio.lowlevel.checkpoint()
-        if told:  # also when it was cancelled: it belongs to no request
+        if told:  # also when it was cancelled: the notification belongs to no request
             self.notifications.append(Said(COMPLETE, params))
         return told
 
@@ -265,7 +265,7 @@ class _RecordedLog(RequestLog):
         self.log_nowait(level, data, logger)
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """See `RequestLog.log_nowait`."""
+        """Record a log message: see `RequestLog.log_nowait`."""
         if self._context.is_cancelled or not should_log(level, self._minimum):
             return False
         encode_value(data)

@@ -1,4 +1,4 @@
-"""ScriptedClient: a client to test servers with, that says exactly what it is told."""
+"""ScriptedClient: a client that sends exactly what a test tells it, to test servers with."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _INFO: Final = {"name": "scripted-client", "version": "1"}
 
 
 class ScriptedClient(ScriptedPeer):
-    """The client's end of a connection. Its own requests have the ids 1, 2, 3 ..., unless they are given one."""
+    """The client's end of a connection. Its own requests have the ids 1, 2, 3 ..., unless one is given."""
 
     def __init__(self, channel: MessageChannel, *, patience: float = 10.0) -> None:
         super().__init__(channel, patience=patience)
         self.revision: Revision | None = None
-        """What its requests are sent under; `None` until `open`."""
+        """The revision under which its requests are sent; `None` until `open`."""
         self.capabilities: JSONObject = {}
         self._last_id = 0
 
@@ -52,7 +52,8 @@ class ScriptedClient(ScriptedPeer):
         id: RequestId | None = None,
         meta: JSONObject | None = None,
     ) -> JSONObject:
-        """A request as the revision wants it, with ``meta`` added to its ``_meta``; not sent yet."""
+        """Return a request in the form that the revision requires, with ``meta`` added to its ``_meta``. It is not
+        sent."""
         self._last_id += 1
         meta = {**self._required_meta(), **(meta or {})}
         params = {**(params or {}), **({"_meta": meta} if meta else {})}
@@ -94,17 +95,18 @@ class ScriptedClient(ScriptedPeer):
         return await self.request("tools/call", {"name": name, "arguments": arguments or {}}, id=id, meta=meta)
 
     async def expect_result(self, request_id: RequestId, result: Pattern = ...) -> Any:
-        """The next message, which has to be the result of this request; the result."""
+        """Return the result in the next message, which has to be the reply to this request."""
         return (await self.expect({"id": request_id, "result": result}))["result"]
 
     async def expect_text(self, request_id: RequestId, text: str) -> None:
-        """As `expect_result`, for a tool that succeeds with ``text`` and no other content."""
+        """Check that the next message is the result of a tool that succeeds with ``text`` and no other content."""
         pattern = {"id": request_id, "result": {"content": [{"type": "text", "text": text}], ...: ...}}
         message = await self.expect(pattern)
         if message["result"].get("isError"):
             raise UnexpectedMessage(pattern, message, ["$.result.isError: the tool failed"], self.transcript)
 
     async def expect_error(self, request_id: RequestId | None, code: Pattern = ..., message: Pattern = ...) -> Any:
-        """The next message, which has to be an error under this id (`None`: null); the error, ``data`` included."""
+        """Return the error, ``data`` included, in the next message, which has to be an error under this id (`None` for
+        null)."""
         error = {"code": code, "message": message, ...: ...}
         return (await self.expect({"id": request_id, "error": error}))["error"]

@@ -1,4 +1,4 @@
-"""ScriptedPeer: one end of a connection in the hands of a test, message by message."""
+"""ScriptedPeer: an end of a connection that a test controls, message by message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Transcript: TypeAlias = list[tuple[Literal["sent", "received"], Any]]
 
 
 class UnexpectedMessage(AssertionError):
-    """Another message came than the one ``expected``; ``got`` is the one that came."""
+    """The message that came is not the one ``expected``; ``got`` is the one that came."""
 
     def __init__(self, expected: Pattern, got: Any, faults: list[str], transcript: Transcript) -> None:
         lines = ["another message was expected", f"  expected: {shown(expected)}", f"  got:      {shown(got)}"]
@@ -34,7 +34,8 @@ class UnexpectedMessage(AssertionError):
 
 
 class MissingMessage(AssertionError):
-    """A message was ``expected`` and none came. ``ended``: because the connection did, and not the patience."""
+    """A message was ``expected`` and none came. ``ended`` is true when the connection ended, false when the time was
+    over."""
 
     def __init__(self, expected: Pattern, reason: str, transcript: Transcript, *, ended: bool) -> None:
         lines = [f"no message came: {reason}", f"  expected: {shown(expected)}"]
@@ -50,23 +51,23 @@ def _latest(transcript: Transcript) -> list[str]:
 
 
 class ScriptedPeer:
-    """Sends exactly what it is told, and checks what it gets. `ScriptedClient` and `ScriptedServer` know more.
+    """Send exactly what it is told, and check what it gets. `ScriptedClient` and `ScriptedServer` know more.
 
-    ``patience`` in seconds is how long it waits for a message, of trio's clock: under a virtual clock they
-    cost no time. A message that is a dict gets ``"jsonrpc": "2.0"`` unless it has that member, and so does a
-    pattern; bytes and strings are sent as they are, as one line.
+    ``patience`` is the time it waits for a message, in seconds of trio's clock, which cost no time under a virtual
+    clock. A message that is a dict gets ``"jsonrpc": "2.0"`` unless it has that member, and so does a pattern; bytes
+    and strings are sent as they are, as one line.
     """
 
     def __init__(self, channel: MessageChannel, *, patience: float = 10.0) -> None:
         self._channel = channel
         self.patience = patience
         self.transcript: Transcript = []
-        """All messages so far, in the order in which they were sent and read."""
+        """Every message so far, in the order in which they were sent and read."""
 
     # Sending
 
     async def send(self, message: JSONObject | list[Any] | str | bytes) -> None:
-        """Send one message. Raises `ConnectionLost` when nobody reads any more."""
+        """Send a message. Raises `ConnectionLost` when nobody reads any more."""
         if isinstance(message, dict):
             message = _completed(message)
         if isinstance(message, str):
@@ -89,14 +90,15 @@ class ScriptedPeer:
         await self.send({"id": request["id"], "error": error})
 
     async def cancel(self, request_id: RequestId, reason: str | None = None) -> None:
-        """Tell the other side that nobody waits for this request of ours any more."""
+        """Tell the other side that this request of ours is cancelled."""
         more = {} if reason is None else {"reason": reason}
         await self.notify("notifications/cancelled", {"requestId": request_id, **more})
 
     # Receiving
 
     async def receive(self) -> Any:
-        """The next message. Raises `MissingMessage` when none comes, `UnexpectedMessage` for what is no JSON."""
+        """Return the next message. Raises `MissingMessage` when none comes, `UnexpectedMessage` for one that is no
+        JSON."""
         return await self._receive(...)
 
     async def _receive(self, expected: Pattern) -> Any:
@@ -122,7 +124,7 @@ class ScriptedPeer:
         return message
 
     async def expect(self, pattern: Pattern) -> Any:
-        """The next message, which has to fit ``pattern`` (see `Pattern`).
+        """Return the next message, which has to fit ``pattern`` (see `Pattern`).
 
         Raises `UnexpectedMessage` when it does not, and `MissingMessage` when none comes.
         """
@@ -133,14 +135,15 @@ class ScriptedPeer:
         return message
 
     async def until(self, pattern: Pattern) -> Any:
-        """The next message that fits ``pattern``; those before it are passed over, and stay in `transcript`."""
+        """Return the next message that fits ``pattern``; messages before it are skipped, and stay in `transcript`."""
         pattern = _completed(pattern)
         while differences(pattern, message := await self._receive(pattern)):
             pass
         return message
 
     async def expect_silence(self, seconds: float) -> None:
-        """Nothing comes for so long, and the connection stays. Raises `UnexpectedMessage`, `MissingMessage`."""
+        """Check that nothing comes for ``seconds`` and the connection stays. Raises `UnexpectedMessage`,
+        `MissingMessage`."""
         try:
             message = await self._receive_within(seconds, "silence")
         except MissingMessage as missing:
@@ -150,7 +153,7 @@ class ScriptedPeer:
             raise UnexpectedMessage("silence", message, [], self.transcript)
 
     async def expect_end(self) -> None:
-        """The other side closes the connection, and says nothing before. Raises as `expect_silence`."""
+        """Check that the other side closes the connection, and sends nothing before. Raises as `expect_silence`."""
         try:
             message = await self._receive("the end of the connection")
         except MissingMessage as missing:
@@ -160,7 +163,7 @@ class ScriptedPeer:
             raise UnexpectedMessage("the end of the connection", message, [], self.transcript)
 
     async def read_to_end(self) -> None:
-        """Read until the other side closes, however long that takes; what comes is in `transcript`."""
+        """Read until the other side closes, however long that takes; the messages are added to `transcript`."""
         with suppress(MissingMessage):
             while True:
                 await self._receive_within(math.inf, ...)

@@ -1,4 +1,4 @@
-"""ScriptedServer: a server to test clients and hosts with, that says exactly what it is told."""
+"""ScriptedServer: a server that sends exactly what a test tells it, to test clients and hosts with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ScriptedServer(ScriptedPeer):
     """The server's end of a connection."""
 
     async def accept(self, revision: str = LATEST_MODERN.name, capabilities: JSONObject | None = None) -> JSONObject:
-        """Let the client open the connection as a server of ``revision`` and no other does.
+        """Let the client open the connection as with a server of ``revision`` and no other.
 
         A legacy server refuses ``server/discover``, answers ``initialize`` and waits for
         ``notifications/initialized``; a modern one answers ``server/discover``. Returns the request that it
@@ -45,16 +45,16 @@ class ScriptedServer(ScriptedPeer):
                     raise UnexpectedMessage(pattern, message, [], self.transcript)
 
     async def expect_request(self, method: str, params: Pattern = ...) -> JSONObject:
-        """The next message, which has to be this request; all of it. Without ``params`` they may be absent."""
+        """Return the next message, which has to be this request. Without ``params`` they may be absent."""
         more: dict[Any, Any] = {...: ...} if params is ... else {"params": params}
         return await self.expect({"id": ..., "method": method, **more})
 
     async def expect_call(self, tool: str, arguments: Pattern = ...) -> JSONObject:
-        """The next message, which has to be a call of ``tool``; all of it, to be answered."""
+        """Return the next message, which has to be a call of ``tool``, to be answered."""
         return await self.expect_request("tools/call", {"name": tool, "arguments": arguments, ...: ...})
 
     async def expect_cancel(self, request: JSONObject, reason: Pattern = ...) -> None:
-        """The next message, which has to be the cancel of ``request``, for ``reason`` if one is given."""
+        """Check that the next message is the cancel of ``request``, for ``reason`` if one is given."""
         more: dict[Any, Any] = {...: ...} if reason is ... else {"reason": reason}
         await self.expect({"method": "notifications/cancelled", "params": {"requestId": request["id"], **more}})
 
@@ -63,12 +63,12 @@ class ScriptedServer(ScriptedPeer):
         await self.answer(call, {"content": [{"type": "text", "text": text}]})
 
     async def progress(self, request: JSONObject, progress: float, **more: Any) -> None:
-        """Send progress of ``request``, which has asked for it; ``more``: ``total``, ``message``."""
+        """Send progress of ``request``, which has asked for it; ``more`` may be ``total`` and ``message``."""
         token = request["params"]["_meta"][PROGRESS_TOKEN]
         await self.notify("notifications/progress", {"progressToken": token, "progress": progress, **more})
 
     async def log(self, level: str, data: Any, **more: Any) -> None:
-        """Send a log message; ``more``: ``logger``."""
+        """Send a log message; ``more`` may be ``logger``."""
         await self.notify("notifications/message", {"level": level, "data": data, **more})
 
     async def request(self, request_id: RequestId, method: str, params: JSONObject | None = None) -> None:

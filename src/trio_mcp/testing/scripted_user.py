@@ -1,4 +1,4 @@
-"""ScriptedUser: what stands behind a client (its model, its user, its roots), in the hands of a test."""
+"""ScriptedUser: the model, the user and the roots behind a client, controlled by a test."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class UserOptions(TypedDict, total=False):
 
 
 class ScriptedUser:
-    """Answers as a client with these handlers would, at once and in the asking task: plain handlers get no
-    threads here, for which a virtual clock would not wait."""
+    """Answer as a client with these handlers would, at once and in the asking task. Plain handlers get no threads here,
+    for which a virtual clock would not wait."""
 
     def __init__(self, **options: Unpack[UserOptions]) -> None:
         handlers: dict[str, Any] = {
             name: _in_this_task(option) if callable(option) else option for name, option in options.items()
         }
-        # What a bad client does must be possible, too.
+        # The answers that a bad client gives must be possible, too.
         self._answers = Answers(
             ClientSettings(**handlers),
             Workers(DEFAULT_LIMITS).share(alone=True),
@@ -60,11 +60,12 @@ class ScriptedUser:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What such a client declares."""
+        """The capabilities that a client with these handlers declares."""
         return self._answers.capabilities
 
     async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
-        """The result as it travels. Raises `PeerError` for what a handler refuses, and for what has none."""
+        """Return the result as it would be sent. Raises `PeerError` when a handler refuses, and where there is no
+        handler."""
         try:
             return unstructure(await self._answers.prepare(method, params, revision)(), revision)
         except CodedError as error:
