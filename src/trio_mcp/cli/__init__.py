@@ -1,4 +1,4 @@
-"""The command line: `commands` can be typed, and the modules here say what each does.
+"""The command line: `commands` holds the commands as they are typed, and the modules here do their work.
 
 It needs the extra ``trio-mcp[cli]``.
 """

@@ -1,4 +1,4 @@
-"""``python -m trio_mcp.cli`` is ``trio-mcp``."""
+"""Entry point of ``python -m trio_mcp.cli``, which is ``trio-mcp``."""
 
 from .main import main
 

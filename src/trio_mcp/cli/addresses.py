@@ -1,4 +1,4 @@
-"""Where ``trio-mcp run`` serves, when it is not on standard input and output."""
+"""Addresses on which ``trio-mcp run`` and ``bridge`` serve, other than standard input and output."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["Addresses", "BadAddress", "CannotListen", "serving_on"]
 
 
 class BadAddress(ValueError):
-    """What was typed is no address."""
+    """The options that were typed name no address."""
 
 
 class CannotListen(OSError):
-    """The address is taken, or not ours."""
+    """The address is in use, or not one of this machine."""
 
 
 @attrs.frozen
 class Addresses:
-    """What was typed; at most one of the first three."""
+    """The address options as typed; at most one of the first three may be given."""
 
     websocket: str | None = None
     tcp: str | None = None
@@ -37,9 +37,9 @@ class Addresses:
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
-    """What serves there and says so on standard error; `None` for standard input and output.
+    """Return the function that serves there and reports it on standard error; `None` for standard input and output.
 
-    Raises `BadAddress` for what cannot be meant.
+    Raises `BadAddress` for options that make no sense.
     """
     given = [value for value in (addresses.websocket, addresses.tcp, addresses.unix) if value is not None]
     if len(given) > 1:
@@ -97,7 +97,7 @@ async def _serve(serve: Any, where: str, server: Servable) -> None:
 
 
 class _Announcement:
-    """Says where the server listens, once it does."""
+    """Report where the server listens, once it does."""
 
     def __init__(self, name: str, where: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""Arguments: ``key=value`` as typed, in the types that the tool's schema wants."""
+"""Conversion of ``key=value`` arguments, as typed, to the types that the tool's schema requires."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _NAMES_TOLD: Final = 20
 
 
 class BadArgument(ValueError):
-    """What was typed is no argument, or does not fit. The text is one line for the user, and names it."""
+    """The text is no argument, or does not fit. The message is one line for the user, and names the argument."""
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
-    """The arguments that ``pairs`` of ``key=value`` mean for a tool with this input schema, on top of ``given``.
+    """Return the arguments that ``pairs`` of ``key=value`` mean for a tool with this input schema, on top of ``given``.
 
-    Where the schema wants a string the value is one, as it was typed. Integers, numbers, booleans, null, arrays and
-    objects are written as JSON. Where it allows a string among others, and where it says nothing, the
-    value is what it is as JSON, if that is allowed, and else a string. Raises `BadArgument`. What is missing
-    or out of range is for the server to say.
+    Where the schema wants a string, the value is the text as typed. Integers, numbers, booleans, null, arrays and
+    objects are written as JSON. Where the schema allows a string among other types, or no type is given, the value is
+    read as JSON, if that is allowed, and is a string otherwise. Raises `BadArgument`. Missing and out-of-range
+    arguments are left for the server to report.
     """
     properties = schema.get("properties")
     fields = cast("JSONObject", properties) if isinstance(properties, dict) else {}
@@ -54,13 +54,14 @@ def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def no_such_argument(kind: str, name: str, known: Iterable[str]) -> BadArgument:
-    """Return the error for an argument that a server's tool or prompt does not have, but ``known`` ones."""
+    """Return the error for an argument that a server's tool or prompt does not have; it names some ``known`` ones."""
     told = ", ".join(name_shown(one, _LONGEST_NAME) for one in islice(known, _NAMES_TOLD))
     return BadArgument(f"the {kind} has no argument {name!r}; it has {on_one_line(told) or 'none'}")
 
 
 def object_typed(text: str) -> JSONObject:
-    """The arguments as one JSON object. Raises `BadArgument`, which says where it ends to be JSON."""
+    """Return the arguments given as one JSON object. Raises `BadArgument`, which says where the text stops being
+    JSON."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -90,7 +91,7 @@ def _value(name: str, text: str, schema: Any, root: JSONObject, reader: SchemaRe
             return converted
     if "string" in names:
         return text
-    wanted = name_shown(_words(names, reader.words(schema, root)))  # servers say what they like
+    wanted = name_shown(_words(names, reader.words(schema, root)))  # the words of the schema are the server's
     raise BadArgument(f"argument {name!r} must be {wanted}, not {text!r}")
 
 

@@ -1,4 +1,4 @@
-"""bridge: serve a server that is somewhere else."""
+"""bridge: serve a server that runs or listens elsewhere."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def run_bridge(target: Target, era: Literal["auto", "modern", "legacy"], log_lev
 
 
 class _Way:
-    """Opens ``target`` for each client, in ``era`` where that is settled."""
+    """Open ``target`` for each client, in ``era`` where one was chosen."""
 
     def __init__(self, target: Target, era: Literal["auto", "modern", "legacy"]) -> None:
         self._target = target
         self._era = era
         self.lost: ConnectionLost | None = None
-        """The latest loss."""
+        """The latest loss of a connection; `None` before any."""
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:
-        """A connection for one client."""
+        """Open a connection for a client."""
         if self._era != "auto":
             options["era"] = self._era
         try:
@@ -68,7 +68,7 @@ class _Way:
 
 
 def _name_of(target: Target) -> str:
-    """For the people who run the bridge."""
+    """Return the bridge's name for ``target``, for the people who run the bridge."""
     if isinstance(target, Command):
         return os.path.basename(cast("str", target.words[0]))
     return urlsplit(target.url).netloc or target.url if isinstance(target, Address) else "server"

@@ -1,4 +1,4 @@
-"""call: one tool of one server."""
+"""call: call a tool of a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Call"]
 
 @attrs.define(kw_only=True)
 class Call(Errand[CallToolResult]):
-    """The errand calls a tool. `prepare` raises `NotOffered` and `BadArgument`."""
+    """The errand that calls a tool. `prepare` raises `NotOffered` and `BadArgument`."""
 
     tool: str
     pairs: Sequence[str]
@@ -31,17 +31,17 @@ class Call(Errand[CallToolResult]):
     _arguments: JSONObject = attrs.field(init=False)
 
     async def prepare(self, client: Client) -> None:
-        """Find the tool, and convert the arguments as it wants them."""
+        """Find the tool, and convert the arguments as its schema requires."""
         declared = client.server_capabilities.tools is not None
         tool = await found("tool", self.tool, client.list_tools(), declared)
         self._arguments = arguments_typed(self.pairs, tool.input_schema, self.given)
 
     async def request(self, client: Client, on_progress: OnProgress) -> CallToolResult:
-        """Call it."""
+        """Call the tool."""
         return await client.call_tool(self.tool, self._arguments, on_progress=on_progress)
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
-        """Print the result, one of a failure to standard error."""
+        """Print the result; that of a tool that failed goes to standard error."""
         show_result(result, revision, raw=self.raw)
         if not result.is_error:
             return ENDED_WELL

@@ -1,4 +1,4 @@
-"""Endings: how commands that use a server end, in sentences."""
+"""Endings of the commands that use a server: the sentence for each error, and the exit status."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .terminal.plain import printable
 __all__ = ["WITH_SERVER", "say", "say_error"]
 
 WITH_SERVER: Final = (MCPError, trio.TooSlowError)
-"""What using a server raises, for `say_error`."""
+"""Exceptions of the use of a server, for `say_error`."""
 
 
 def say(line: str) -> None:
-    """One sentence for the user, on standard error."""
+    """Print a sentence for the user on standard error."""
     print(f"trio-mcp: {printable(line)}", file=sys.stderr)
 
 
 def say_error(error: Exception) -> int:
-    """Say what went wrong with the server; the exit status for it."""
+    """Print what went wrong with the server, and return the exit status for it."""
     match error:
         case trio.TooSlowError():
             say("the server did not answer in time")
@@ -36,7 +36,7 @@ def say_error(error: Exception) -> int:
         case ConnectionLost():
             say(str(error))
             return NO_CONNECTION
-        case CodedError():  # how a question of a modern server was answered
+        case CodedError():  # the answer to a request of a modern server
             say(f"the call ended: {error.message}")
             return SERVER_ERROR
         case PeerError():

@@ -1,4 +1,4 @@
-"""Errands: what a command wants of a server, with all that happens on the way: progress, logs, questions, signals."""
+"""run_errand: do what a command wants of a server, with progress, logs, questions and signals on the way."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class _Named(Protocol):
 
 
 class NotOffered(ValueError):
-    """The server has nothing of this name. The text is one line for the user."""
+    """The server offers nothing of this name. The message is one line for the user."""
 
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
-    """Return the first of ``items`` of this name; they are not asked for unless ``declared``. Raises `NotOffered`."""
+    """Return the first of ``items`` of this name; unless ``declared`` they are not asked for. Raises `NotOffered`."""
     names: list[str] = []
     if declared:
         async for item in items:
@@ -59,7 +59,7 @@ async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -
 
 
 def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
-    """Return the error for a ``name`` that is none of ``names``: with those that are like it, else with some."""
+    """Return the error for a ``name`` that is none of ``names``; it lists similar ones, or else some."""
     if not names:
         return NotOffered(f"the server has no {kind}s")
     near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
@@ -69,8 +69,8 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 @attrs.frozen(kw_only=True)
 class Connection:
-    """The user typed this about the server. ``log_level`` `None`: no log lines; ``timeout`` is in seconds, without the
-    user's time. ``overheard`` is what its standard error goes to, unless the user sees that anyway."""
+    """The options about the server, as typed. ``log_level`` is `None` for no log lines; ``timeout`` is in seconds, not
+    counting the user's time. ``overheard`` gets its standard error, unless the user sees that anyway."""
 
     target: Target
     overheard: Overheard | None
@@ -80,26 +80,26 @@ class Connection:
 
 
 class Errand(Protocol[R]):
-    """An errand is one request, in three steps. The first two raise as `Client` does, and what they raise beside that
-    leaves `run_errand`."""
+    """A single request, in three steps. The first two raise as `Client` does, and their other exceptions leave
+    `run_errand`."""
 
     async def prepare(self, client: Client) -> None:
-        """Find out whether the server has what is wanted. Ctrl-C leaves at once."""
+        """Check whether the server has what is wanted. Ctrl-C leaves at once."""
 
     async def request(self, client: Client, on_progress: OnProgress) -> R:
-        """Send it. Ctrl-C cancels it."""
+        """Send the request. Ctrl-C cancels it."""
         ...
 
     def show(self, result: R, revision: Revision) -> int:
-        """Print it to standard output; the exit status."""
+        """Print the result to standard output and return the exit status."""
         ...
 
 
 def run_errand(connection: Connection, errand: Errand[R]) -> int:
     """Connect, do ``errand`` and show its result; return the exit status.
 
-    The first Ctrl-C cancels the request and says what became of it, the next leaves. Where the server failed at it,
-    what it wrote to its standard error meanwhile is shown at last.
+    The first Ctrl-C cancels the request and reports what became of it, the next leaves. Where the server failed, the
+    text that it wrote to its standard error meanwhile is shown last.
     """
     run = _Run(connection, errand)
     try:
@@ -116,7 +116,7 @@ def run_errand(connection: Connection, errand: Errand[R]) -> int:
 
 
 class _Run:
-    """A run does one errand."""
+    """A run of one errand."""
 
     def __init__(self, connection: Connection, errand: Errand[Any]) -> None:
         self._connection = connection
@@ -124,17 +124,18 @@ class _Run:
         self._terminal = Terminal(connection.log_level)
         self._server = "the server"
         self._questions = Questions(self._terminal, lambda: self._server)
-        self._scope: trio.CancelScope | None = None  # of the request, while it runs
+        self._scope: trio.CancelScope | None = None  # the scope of the request, while that runs
         self._ended_by: int | None = None
 
     @property
     def refused(self) -> bool:
-        """The user refused what the server asked, so its failure is no surprise."""
+        """True once the user refused a request of the server, so that the server's failure is no surprise."""
         return self._questions.refused
 
     async def until_signalled(self) -> int:
         status = INTERRUPTED
-        # Whoever ends us, with the terminal for example: the server is told, and the terminal is as it was.
+        # Another signal may end the command, when the terminal is closed for example: the server is told then, too, and
+        # the terminal is restored.
         with Signals() as signals:
             async with open_service_nursery("the command is over") as nursery:
                 with trio.CancelScope() as leaving:
@@ -182,7 +183,7 @@ class _Run:
         options = ClientOptions(era=self._connection.era, on_log=self._terminal.log)
         if self._connection.timeout is not None:
             options["connect_timeout"] = self._connection.timeout
-        if self._terminal.can_ask:  # what is not declared, servers do not ask
+        if self._terminal.can_ask:  # servers do not ask for what is not declared
             options["elicitation"] = self._questions.form
             options["elicitation_url"] = self._questions.url
             options["sampling"] = self._questions.sample
@@ -190,7 +191,7 @@ class _Run:
         return options
 
     async def _want_logs(self, client: Client) -> None:
-        # A modern server sends none unless it is asked, a legacy one what it thinks fit unless it is told.
+        # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.
         if self._connection.log_level is not None and client.server_capabilities.logging is not None:
             try:
                 await client.set_log_level(self._connection.log_level)
@@ -199,14 +200,14 @@ class _Run:
 
 
 async def _tell_of_cancel(client: Client) -> None:
-    """Say that the call was cancelled, and whether the server knows: messages are read in order, so one that
-    answers what came after the cancel has read that, too."""
+    """Report that the call was cancelled, and whether the server knows. Messages are read in order, so a server that
+    answers a ping sent after the cancel has read the cancel, too."""
     started = trio.current_time()
     with trio.move_on_after(_PATIENCE) as patience:
         try:
             await client.ping()
         except PeerError:
-            pass  # that it will not be pinged is an answer
+            pass  # refusing a ping is an answer, too
         except MCPError as error:
             say(f"the call is cancelled, but the connection was lost meanwhile: {error}")
             return

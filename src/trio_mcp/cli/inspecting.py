@@ -1,4 +1,4 @@
-"""inspect: what a server offers, as tables or as JSON."""
+"""inspect: print what a server offers, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _LONGEST_URI: Final = 2000
 
 
 def inspect_server(target: Target, *, as_json: bool, era: Literal["auto", "modern", "legacy"], timeout: float) -> int:
-    """Show on standard output what ``target`` offers, within ``timeout`` seconds; return the exit status."""
+    """Print what ``target`` offers on standard output, within ``timeout`` seconds; return the exit status."""
 
     async def ask() -> str:
         async with target.open(era=era) as client:
             offers = await ask_for_offers(client)
-        return _json(offers) if as_json else _tables(offers)  # the time that this takes counts, too
+        return _json(offers) if as_json else _tables(offers)  # the time of this counts, too
 
     try:
         text = run_until_interrupted(ask, timeout)

@@ -1,4 +1,4 @@
-"""install: a server of yours, written into the configuration file of a host."""
+"""install: write a server of the user's into the configuration file of a host."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHECK_TIMEOUT: Final = 30.0
 
 @attrs.frozen(kw_only=True)
 class Installation:
-    """What was typed. ``name`` `None`: the server's own."""
+    """The arguments and options as typed. ``name`` is `None` for the server's own."""
 
     command: list[str]
     host: Host
@@ -41,7 +41,7 @@ class Installation:
 def install_server(wanted: Installation) -> int:
     """Start the server once as the host would, and write its entry; return the exit status.
 
-    What is written and where is said on standard error; with ``dry_run`` the change is on standard output, and
+    Standard error says what is written and where. With ``dry_run`` the change is printed on standard output, and
     nothing is written.
     """
     try:
@@ -75,7 +75,7 @@ def _entries(text: str, section: str) -> JSONObject:
 
 
 def _says(there: Any, entry: JSONObject) -> bool:
-    """Whether an entry says all that ours does."""
+    """Return whether the entry ``there`` already has all members of ``entry``."""
     return isinstance(there, Mapping) and entry.items() <= cast("Mapping[str, Any]", there).items()
 
 
@@ -84,13 +84,13 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
         text = "{}\n"
     if not isinstance(there, dict):
         return with_value(text, (section, name), entry)
-    for key, value in entry.items():  # keys that only the host knows stay
+    for key, value in entry.items():  # other keys of the entry, which only the host knows, stay
         text = with_value(text, (section, name, key), value)
     return text
 
 
 async def _tried(wanted: Installation) -> Offers:
-    """Start it as hosts do: with few variables, and in no directory of its own."""
+    """Start the server as hosts do, with few variables and in no directory of its own, and return its offers."""
     async with Command(wanted.command, env=wanted.env, cwd="/").open() as client:
         return await ask_for_offers(client)
 

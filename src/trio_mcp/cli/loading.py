@@ -1,4 +1,4 @@
-"""Loading: from FILE[:NAME] to the server it means."""
+"""load_server: load the server that FILE[:NAME] names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STAND_IN_NAME: Final = "__trio_mcp_main__"
 
 
 class NoServer(Exception):
-    """FILE[:NAME] means no server. The text is one line for the user."""
+    """FILE[:NAME] names no server. The message is one line for the user."""
 
 
 class LoadingFailed(Exception):
@@ -35,12 +35,12 @@ class LoadingFailed(Exception):
 
 
 def load_server(target: str) -> Server | None:
-    """The server that ``target`` means, FILE or FILE:NAME.
+    """Return the server that ``target`` names, FILE or FILE:NAME.
 
-    The file runs as ``python FILE`` would run it: its directory comes first on the path, and it is alone in
-    `sys.argv`. But its ``__name__`` is not ``"__main__"``, and standard output and input are held back for
-    messages (`wire_held_back`). `None`: the file, unguarded, has called ``serve_stdio`` itself, and that is
-    over; it got the real standard output and input for it.
+    The file runs as ``python FILE`` would run it: its directory comes first on the path, and it is alone in `sys.argv`.
+    But its ``__name__`` is not ``"__main__"``, and standard output and input are held back for messages
+    (`wire_held_back`). Returns `None` when the file, unguarded, has called ``serve_stdio`` itself and that has ended;
+    meanwhile it had the real standard output and input.
 
     Raises `NoServer`, and `LoadingFailed` when the file raises. Its `SystemExit` is let through.
     """
@@ -85,8 +85,8 @@ def _only(path: Path, servers: dict[str, Server]) -> Server:
 
 
 def _run(path: Path) -> tuple[ModuleType, list[Server]]:
-    """The module of the file, and the servers that it has served itself."""
-    # Under its own name its other modules can import it back; but it must not replace somebody else's.
+    """Return the module of the file, and the servers that it has served itself."""
+    # The file's other modules can import it under its own name; but it must not replace another module.
     taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name, file = _STAND_IN_NAME if taken else path.stem, str(path.absolute())
     spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, file))
@@ -99,13 +99,13 @@ def _run(path: Path) -> tuple[ModuleType, list[Server]]:
     with wire_held_back() as wire, _may_serve_itself(wire) as served:
         try:
             spec.loader.exec_module(module)
-        except Exception as error:  # whatever the user's code raises, they are to see it
+        except Exception as error:  # whatever the user's code raises, the user is to see it
             raise LoadingFailed(path, _from_file(error, file)) from error
     return module, served
 
 
 def _from_file(error: Exception, file: str) -> Exception:
-    """``error`` without our own frames: they would only push the user's out of sight."""
+    """Return ``error`` without our own frames, which would only push the user's out of sight."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename != file:
         frame = frame.tb_next
@@ -114,8 +114,8 @@ def _from_file(error: Exception, file: str) -> Exception:
 
 @contextmanager
 def _may_serve_itself(wire: Wire) -> Generator[list[Server]]:
-    """Gives ``serve_stdio`` the wire meanwhile, so that a file which ends in an unguarded
-    ``trio.run(serve_stdio, server)`` works here too; notes what it served."""
+    """Give ``serve_stdio`` the wire meanwhile, so that a file which ends in an unguarded ``trio.run(serve_stdio,
+    server)`` works here too. Yields the list of the servers that it served."""
     served: list[Server] = []
     real = stdio.serve_stdio
 

@@ -1,4 +1,4 @@
-"""Log lines: Python's logging on standard error."""
+"""log_to_stderr: print Python's logging on standard error."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["log_to_stderr"]
 
 
 class _Printable(logging.Formatter):
-    """What peers say gets into log lines, too."""
+    """A formatter that replaces characters a terminal would obey, since log lines contain what peers send."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
 
 
 def log_to_stderr(level: str) -> None:
-    """Log ``level`` and above, with nothing in it that a terminal would obey; nothing changes where logging was set up
-    already."""
+    """Log ``level`` and above, with nothing in the lines that a terminal would obey. Does nothing where logging is set
+    up already."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])

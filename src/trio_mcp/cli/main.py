@@ -1,4 +1,4 @@
-"""main: what ``trio-mcp`` starts, and every exit status it can end with."""
+"""main: run ``trio-mcp``; its docstring lists every exit status."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ __all__ = ["main"]
 
 
 def main() -> NoReturn:
-    """Run the command that `sys.argv` names and exit: 0 when it succeeded, 1 when it failed, 2 when it was
-    called wrongly or ``trio-mcp[cli]`` is not installed, 130 after Ctrl-C, and what `statuses` says for commands that
-    use a server. Where standard error is closed, what is said there goes nowhere."""
+    """Run the command that `sys.argv` names and exit.
+
+    The exit status is 0 when the command succeeded, 1 when it failed, 2 when it was called wrongly or ``trio-mcp[cli]``
+    is not installed, 130 after Ctrl-C, and as `statuses` says for commands that use a server. Where standard error is
+    closed, messages to it are dropped.
+    """
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - closed
         sys.stderr = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115 - as long as the process
     if any(find_spec(name) is None for name in ("click", "rich")):

@@ -1,4 +1,4 @@
-"""Offers: what a server says of itself and what it has, asked for once."""
+"""ask_for_offers: read a server's description of itself and all that it offers, once."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Offers:
 
     @property
     def era(self) -> str:
-        """``legacy`` or ``modern``."""
+        """The era of the revision: ``legacy`` or ``modern``."""
         return "legacy" if self.revision.handshake else "modern"
 
     def as_json(self) -> JSONObject:
-        """The same as plain data, each part as the server's revision says it."""
+        """Return the offers as plain data, each part in the terms of the server's revision."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, list):
@@ -79,8 +79,8 @@ async def ask_for_offers(client: Client) -> Offers:
 
 
 async def listed(items: AsyncIterator[T], declared: bool) -> list[T] | None:
-    """Return all of ``items``; `None`, with nothing asked, unless they are ``declared``, and where there is no such
-    list."""
+    """Return all of ``items``; `None` when the server has no such list, or, without asking, unless it is
+    ``declared``."""
     if not declared:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Overheard: what a server that we started wrote to standard error in the course of a request."""
+"""Overheard: keeps what a server that we started writes to standard error during a request."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Overheard"]
 
 _MOST: Final = 200
 _TRACEBACK: Final = "Traceback (most recent call last)"
-"""As Python writes it, and as servers do that decorate it."""
+"""The line with which Python begins a traceback; some servers decorate it."""
 
 
 class Overheard:
-    """A sink keeps the last 200 lines of the server's standard error since `begin`."""
+    """A sink that keeps the last 200 lines of the server's standard error since `begin`."""
 
     def __init__(self) -> None:
         self.begin()
@@ -25,7 +25,7 @@ class Overheard:
         self._kept = LastLines(most=_MOST)
 
     def write(self, text: str, /) -> None:
-        """Take ``text``. See `TextSink`."""
+        """Take ``text``: see `TextSink`."""
         self._kept.write(text)
 
     def say_crash(self) -> None:

@@ -1,4 +1,4 @@
-"""prompt: one prompt of one server, filled in."""
+"""prompt: fill in a prompt of a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Prompting"]
 
 @attrs.define(kw_only=True)
 class Prompting(Errand[GetPromptResult]):
-    """The errand fills in a prompt. `prepare` raises `NotOffered` and `BadArgument`."""
+    """The errand that fills in a prompt. `prepare` raises `NotOffered` and `BadArgument`."""
 
     prompt: str
     pairs: Sequence[str]
@@ -32,7 +32,7 @@ class Prompting(Errand[GetPromptResult]):
     _arguments: dict[str, str] = attrs.field(init=False)
 
     async def prepare(self, client: Client) -> None:
-        """Find the prompt, and whether it has these arguments."""
+        """Find the prompt, and check that it has these arguments."""
         declared = client.server_capabilities.prompts is not None
         prompt = await found("prompt", self.prompt, client.list_prompts(), declared)
         self._arguments = texts_typed(self.pairs)
@@ -41,7 +41,7 @@ class Prompting(Errand[GetPromptResult]):
             raise no_such_argument("prompt", stray, known)
 
     async def request(self, client: Client, on_progress: OnProgress) -> GetPromptResult:
-        """Get it. Its arguments are left out where there are none."""
+        """Get the prompt. Its arguments are left out where there are none."""
         return await client.get_prompt(self.prompt, self._arguments or None, on_progress=on_progress)
 
     def show(self, result: GetPromptResult, revision: Revision) -> int:

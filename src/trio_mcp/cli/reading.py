@@ -1,4 +1,4 @@
-"""read: one resource of one server."""
+"""read: read a resource of a server."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["Reading"]
 
 @attrs.frozen(kw_only=True)
 class Reading(Errand[ReadResourceResult]):
-    """The errand reads a resource."""
+    """The errand that reads a resource."""
 
     uri: str
     as_json: bool
 
     async def prepare(self, client: Client) -> None:
-        """Do nothing: servers need not list what they have."""
+        """Do nothing: servers need not list their resources."""
 
     async def request(self, client: Client, on_progress: OnProgress) -> ReadResourceResult:
-        """Read it."""
+        """Read the resource."""
         return await client.read_resource(self.uri, on_progress=on_progress)
 
     def show(self, result: ReadResourceResult, revision: Revision) -> int:

@@ -16,13 +16,13 @@ __all__ = ["run_server"]
 
 
 def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
-    """Serve what ``target``, FILE or FILE:NAME, means; return the exit status.
+    """Serve the server that ``target`` names, FILE or FILE:NAME; return the exit status.
 
-    On ``addresses``, or over standard input and output until the client is gone.
+    It is served on ``addresses``, or over standard input and output until the client is gone.
 
-    ``log_level`` is that of Python's logging on standard error; with `None` the file may set up its own.
-    What is wrong is said on standard error: in one line and with status 2 when there is no such server or
-    nothing to serve it on, with the traceback and status 1 when the file raised.
+    ``log_level`` is that of Python's logging on standard error; with `None` the file may set up its own. Errors are
+    reported on standard error: in one line and with status 2 when there is no such server or nothing to serve it on,
+    with the traceback and status 1 when the file raised.
     """
     try:
         serve = serving_on(addresses)

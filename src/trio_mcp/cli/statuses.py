@@ -18,18 +18,18 @@ __all__ = [
 
 ENDED_WELL: Final = 0
 TOOL_FAILED: Final = 1
-"""The tool ran and said that it failed (``isError``)."""
+"""The tool ran and reported that it failed (``isError``)."""
 NOT_WRITTEN: Final = 1
 """A file was left as it is: it holds something else, or cannot be written."""
 USAGE: Final = 2
-"""What was typed cannot be meant, or names nothing that there is."""
+"""The arguments make no sense, or name something that does not exist."""
 NO_CONNECTION: Final = 3
 """The server could not be reached or started, or is gone."""
 SERVER_ERROR: Final = 4
-"""The server answered with an error, or with what the specification does not allow."""
+"""The server answered with an error, or with a message that the specification does not allow."""
 OUT_OF_TIME: Final = 5
 """The time limit passed."""
 SIGNALLED: Final = 128
-"""What shells expect of a program that a signal ended: this and the signal's number."""
+"""Added to the signal's number, the exit status that shells expect of a program that a signal ended."""
 INTERRUPTED: Final = SIGNALLED + 2
-"""Ctrl-C, which is SIGINT."""
+"""The exit status after Ctrl-C, which is SIGINT."""

@@ -1,4 +1,4 @@
-"""complete: what a server suggests for an argument of a prompt or a resource template."""
+"""complete: ask a server for suggestions for an argument of a prompt or a resource template."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["Suggesting"]
 
 @attrs.define(kw_only=True)
 class Suggesting(Errand[Completion]):
-    """The errand asks for suggestions: the first of ``pairs`` is to be completed, the others are settled. `prepare`
-    raises `NotOffered` and `BadArgument`."""
+    """The errand that asks for suggestions: the first of ``pairs`` is to be completed, the others are settled.
+    `prepare` raises `NotOffered` and `BadArgument`."""
 
     name: str
     pairs: Sequence[str]
@@ -52,12 +52,12 @@ class Suggesting(Errand[Completion]):
         self._reference = ResourceTemplateReference(self.name)
 
     async def request(self, client: Client, on_progress: OnProgress) -> Completion:
-        """Ask for suggestions. There is no progress of that."""
+        """Ask for suggestions. The request has no progress."""
         (argument, beginning), *settled = self._typed.items()
         return await client.complete(self._reference, argument, beginning, settled=dict(settled) if settled else None)
 
     def show(self, result: Completion, revision: Revision) -> int:
-        """Print a suggestion a line."""
+        """Print the suggestions, one a line."""
         is_terminal = sys.stdout.isatty()
         if self.as_json:
             print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=is_terminal))

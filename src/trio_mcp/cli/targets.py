@@ -1,4 +1,4 @@
-"""Targets: what the user types for a server, as the data that opens it."""
+"""target_typed: turn what the user types for a server into the data that opens it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["NoTarget", "command_of_file", "is_address", "is_file", "target_typed
 
 
 class NoTarget(ValueError):
-    """What was typed names no server. The text is one line for the user."""
+    """The text names no server. The message is one line for the user."""
 
 
 def target_typed(typed: str | Sequence[str], config: Path | None = None, stderr: TextSink | None = None) -> Target:
-    """The server that is meant by ``typed``: the words of a command, or one string.
+    """Return the server that ``typed`` names: the words of a command, or one string.
 
-    With ``config``, a string is a name in that file. Else it is a URL, a Python file (``FILE.py`` or
-    ``FILE.py:NAME``), a name in a well-known file of a host, or a command as a shell splits it. Commands that are
-    typed get our whole environment, as in a shell, configured ones what their entry says. ``stderr`` gets a copy of
-    what they write there. Raises `NoTarget`.
+    With ``config``, a string is a name in that file. Otherwise it is a URL, a Python file (``FILE.py`` or
+    ``FILE.py:NAME``), a name in a well-known file of a host, or a command as a shell splits it. Commands that are typed
+    get our whole environment, as in a shell, configured ones what their entry says. ``stderr`` gets a copy of what a
+    command writes there. Raises `NoTarget`.
     """
     if not isinstance(typed, str):
         try:
@@ -52,19 +52,19 @@ def _named(name: str, config: Path | None, stderr: TextSink | None) -> Target | 
 
 
 def is_address(typed: str) -> bool:
-    """Whether it is meant to be a URL."""
+    """Return whether ``typed`` is meant to be a URL."""
     return "://" in typed.split(" ", 1)[0] or typed.startswith("unix:")
 
 
 def is_file(typed: str) -> bool:
-    """Whether it is a Python file that is there, or FILE:NAME with such a file."""
+    """Return whether ``typed`` is an existing Python file, or FILE:NAME with such a file."""
     file, colon, name = typed.rpartition(":")
     paths = [Path(typed)] + ([Path(file)] if colon and name.isidentifier() else [])
     return any(path.suffix == ".py" and path.is_file() for path in paths)
 
 
 def command_of_file(typed: str) -> list[str]:
-    """What serves a Python file on standard input and output, wherever it is started."""
+    """Return the command that serves a Python file on standard input and output, wherever it is started."""
     file, name = (typed, "") if Path(typed).is_file() else typed.rsplit(":", 1)
     where = str(Path(file).absolute())
     # -P: what lies in the current directory is none of the server's business.

@@ -1,4 +1,4 @@
-"""Pages that the user must have visited before a call can succeed (2025-11-25)."""
+"""say_urls: show the pages that the user must have visited before a call can succeed (2025-11-25)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def say_urls(data: Any) -> None:
     try:
         required = structure(data, URLElicitationRequiredData)
     except ValueError:
-        return  # the error itself is told all the same
+        return  # the error itself is reported all the same
     for page in required.elicitations:
         say(f"visit this page, then call again: {ascii(page.url)[1:-1]} ({page.message})")

@@ -1,4 +1,4 @@
-"""Wire: standard input and output, when they are for messages and nothing else."""
+"""Wire: standard input and output, kept for messages and nothing else."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["Wire", "wire_held_back"]
 
 @contextmanager
 def wire_held_back() -> Generator[Wire]:
-    """Meanwhile descriptor 1 is standard error and descriptor 0 is empty, for this process and for the
-    children it starts: while no server is up that owns the wire, code of others must not touch it."""
+    """Keep other code away from the wire while no server that owns it is up: descriptor 1 is standard error and
+    descriptor 0 is empty, for this process and for the children it starts."""
     wire = Wire()
     wire.hold_back()
     try:
@@ -31,7 +31,7 @@ class Wire:
         self._input, self._output = os.dup(0), os.dup(1)
 
     def hold_back(self) -> None:
-        """Put something harmless in its place."""
+        """Put harmless descriptors in the place of the wire."""
         sys.stdout.flush()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -39,14 +39,14 @@ class Wire:
         os.close(null)
 
     def give_back(self) -> None:
-        """Put it back."""
-        sys.stdout.flush()  # what was printed waits in the buffer, and would come out on the wire
+        """Put the wire back."""
+        sys.stdout.flush()  # what was printed waits in the buffer, and would be written to the wire
         os.dup2(self._input, 0)
         os.dup2(self._output, 1)
 
     @contextmanager
     def given_back(self) -> Generator[None]:
-        """`give_back`, and at the end `hold_back`."""
+        """Put the wire back, and hold it back again at the end."""
         self.give_back()
         try:
             yield
@@ -54,6 +54,6 @@ class Wire:
             self.hold_back()
 
     def close(self) -> None:
-        """Forget it; it stays as it is."""
+        """Close the copies of both descriptors, which stay as they are."""
         os.close(self._input)
         os.close(self._output)

@@ -1,4 +1,4 @@
-"""trio_mcp: all commands under one name, and what its help says."""
+"""trio_mcp: the group of all commands, and its help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completing: what a shell offers where a server and what it has are typed. No server is started for that."""
+"""Completion, in the shell, of servers and of the names they offer. No server is started for that."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["PROMPT", "REFERENCE", "TARGET", "TOOL", "URI"]
 
 _PATIENCE: Final = 2.0
-# 2025-11-25 tools, Tool Names, and what else URIs are made of. Others could not be typed unquoted, and a shell might
-# obey them.
+# Letters of names (2025-11-25 tools, Tool Names) and further ones of URIs. Others could not be typed unquoted, and a
+# shell might obey them.
 _TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+,-]*")
 
 
 class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
-    """A server: the names in configuration files, or else whatever file the shell offers."""
+    """A server: the names in configuration files, or else any file that the shell offers."""
 
     name = "target"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """See `click.ParamType.shell_complete`."""
+        """Offer names and files: see `click.ParamType.shell_complete`."""
         from ..host_files.configured import BadConfiguration, configured_names
 
         try:
@@ -40,14 +40,14 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
 
 class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
-    """TARGET has something of this name, where that is a server which listens: it is asked."""
+    """A name that TARGET offers. TARGET is asked where it is a server that listens; else nothing is offered."""
 
     def __init__(self, name: str, names: Callable[[Client], AsyncIterator[str]]) -> None:
         self.name = name
         self._names = names
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """See `click.ParamType.shell_complete`."""
+        """Offer names: see `click.ParamType.shell_complete`."""
         from ...connecting.targets import Address
         from ..targets import NoTarget, target_typed
 
@@ -73,7 +73,7 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
         try:
             return trio.run(ask)
         except WITH_SERVER:
-            return []  # the shell has no place for what is wrong
+            return []  # the shell has no place for an error message
 
 
 async def _tools(client: Client) -> AsyncIterator[str]:
@@ -96,4 +96,4 @@ TOOL: Final = _Offered("tool", _tools)
 URI: Final = _Offered("uri", _uris)
 PROMPT: Final = _Offered("prompt", _prompts)
 REFERENCE: Final = _Offered("name", _prompts)
-"""Templates have braces, which cannot be typed unquoted."""
+"""Prompts only: templates have braces, which cannot be typed unquoted."""

@@ -1,4 +1,4 @@
-"""errand_options: the options that commands which want one thing of a server share, and how they run."""
+"""errand_options: the options of the commands that make one request to a server, and how these run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "al
 def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
     """Make the function of a command from one that returns the errand, given the arguments and options of its own.
 
-    The command has an argument ``target``, and gets --log-level and the options of `connection_options` behind its own.
-    What cannot be meant of what was typed is told as click tells it.
+    The command has an argument ``target``, and gets --log-level and the options of `connection_options` after its own.
+    Arguments and options that make no sense are reported as click does.
     """
 
     @wraps(errand)
@@ -62,7 +62,7 @@ def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
 def _connection_typed(
     target: str, config: Path | None, era: Any, timeout: float | None, log_level: str, *, stderr: bool
 ) -> Connection:
-    """Return what was typed of TARGET and in all these options. Raises `NoTarget`."""
+    """Return the connection that TARGET and all these options describe. Raises `NoTarget`."""
     from ..errands import Connection
     from ..overheard import Overheard
     from ..targets import target_typed

@@ -1,4 +1,4 @@
-"""What commands that listen have in common on the command line."""
+"""listening_options: the options that commands which listen share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ __all__ = ["LEVELS", "listening_options"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-"""Of Python's logging."""
+"""Levels of Python's logging."""
 
 
 def listening_options(command: F) -> F:
-    """Where to serve: --websocket, --tcp, --unix, and whom a WebSocket lets in: --origin, --name."""
+    """Add the options for the address, --websocket, --tcp and --unix, and for admission to a WebSocket, --origin and
+    --name."""
     for option in (
         click.option(
             "--name",

@@ -1,4 +1,4 @@
-"""What commands that use a server have in common on the command line."""
+"""TargetCommand and connection_options: the parts of the command line that commands which use a server share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TargetCommand(click.Command):
     """A command whose first argument, TARGET, can be given as the words of a command after ``--`` instead."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See `click.Command.parse_args`."""
+        """Take the words after ``--`` for TARGET: see `click.Command.parse_args`."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_WORDS] = tuple(args[at + 1 :])
@@ -36,7 +36,7 @@ class TargetCommand(click.Command):
 
 
 def words_after_dashes(target: str) -> str | tuple[str, ...]:
-    """TARGET, or what was typed after ``--`` instead."""
+    """Return TARGET, or the words that were typed after ``--`` instead."""
     context = click.get_current_context()
     if _WORDS in context.meta:
         return context.meta[_WORDS]
@@ -44,7 +44,7 @@ def words_after_dashes(target: str) -> str | tuple[str, ...]:
 
 
 def config_option(command: F) -> F:
-    """The option that says where names are looked up: --config."""
+    """Add the option for the file in which names are looked up: --config."""
     return click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -53,7 +53,7 @@ def config_option(command: F) -> F:
 
 
 def connection_options(command: F) -> F:
-    """The options about the server and the connection to it: --config, --era, --timeout, --stderr."""
+    """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr."""
     for option in (
         click.option("--stderr", is_flag=True, help="Show what the server writes to standard error."),
         click.option(

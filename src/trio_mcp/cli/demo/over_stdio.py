@@ -1,4 +1,4 @@
-"""demo: a server in a child process, and what a client can do with it."""
+"""run_demo: start a server in a child process, and show what a client can do with it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PATIENCE: Final = 0.5
 
 
 class Disappointed(Exception):
-    """The demo did not show what it is there to show."""
+    """The demo did not show what it is meant to show."""
 
 
 def run_demo(tell: Callable[[Screen], Awaitable[None]] | None = None) -> int:
-    """Tell the story on standard output, that of stdio unless another is given.
+    """Run the demo on standard output: ``tell``, or the story over stdio.
 
     Return the exit status: 0, 1 when it failed, 130 after Ctrl-C.
     """
@@ -63,7 +63,7 @@ async def _story_over_stdio(screen: Screen) -> None:
 
 
 async def pack(client: Client, screen: Screen) -> str:
-    """A long call, with all that it says on the way."""
+    """Make a long call, with progress and log lines on the way, and return a line for the summary."""
     screen.headline("2. A long call, with progress and log lines on the way")
     notifications = 0
     with screen.progress() as show:
@@ -80,7 +80,7 @@ async def pack(client: Client, screen: Screen) -> str:
 
 
 async def label(client: Client, screen: Screen) -> str:
-    """A call in which the server asks."""
+    """Make a call in which the server asks the user, and return a line for the summary."""
     screen.headline("3. A call in which the server asks the user (elicitation)")
     result = _text(await client.call_tool("label"))
     screen.say(f"  {result}")
@@ -93,12 +93,12 @@ async def _give_up(client: Client, screen: Screen) -> list[str]:
 
 
 async def watch(client: Client, screen: Screen) -> list[str]:
-    """Give up on a call that never ends, and tell what happened in the server."""
+    """Give up on a call that never ends, and return lines about what happened in the server."""
     with trio.move_on_after(PATIENCE) as scope:
         await client.call_tool("watch", {"folder": "photos"})
     gave_up = time.monotonic() + scope.deadline - trio.current_time()
     end = await _last_watch(client)
-    # Both processes read the same clock: the machine's monotonic one.
+    # Both processes read the machine's monotonic clock.
     handler = (end["handler_ended"] - gave_up) * 1000
     child = (end["child_task_ended"] - gave_up) * 1000
     screen.say(f"  process {os.getpid()}, the client: its deadline passed and it left the scope")
@@ -119,7 +119,7 @@ async def _last_watch(client: Client) -> Mapping[str, Any]:
 
 
 async def pack_again(client: Client, screen: Screen, number: int = 5) -> str:
-    """The connection goes on."""
+    """Make one more call, to show that the connection goes on, and return a line for the summary."""
     screen.headline(f"{number}. The same connection, one more call")
     result = _text(await client.call_tool("pack", {"files": 2}))
     screen.say(f"  {result}")

@@ -1,4 +1,4 @@
-"""The story of the demo over WebSocket: two clients at once on one server, one cancelled and one not."""
+"""tell_story: the demo over WebSocket, with two clients at once on one server, one cancelled and one not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _END: Final = 10.0
 
 
 async def tell_story(screen: Screen) -> None:
-    """Tell it."""
+    """Run the demo over WebSocket, and show it on ``screen``."""
     screen.headline("1. A server in a child process that listens for WebSockets, and two clients")
     started = time.monotonic()
     async with _server() as (process, url):
@@ -73,7 +73,8 @@ async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
 
 @asynccontextmanager
 async def _server() -> AsyncGenerator[tuple[trio.Process, str]]:
-    """The server in a process of its own, and where it listens. It is gone afterwards."""
+    """Run the server in a process of its own, and yield that process and the server's URL. The process is killed at the
+    end."""
     spec = find_spec("trio_mcp.cli.demo.server")
     assert spec is not None
     assert spec.origin is not None
@@ -101,6 +102,6 @@ async def _server() -> AsyncGenerator[tuple[trio.Process, str]]:
 
 
 async def _copy(stderr: trio.abc.ReceiveStream) -> None:
-    """What else the server has to say is for the user."""
+    """Copy what else the server writes to our standard error, for the user."""
     async for data in stderr:
         print(data.decode(errors="replace"), end="", file=sys.stderr)

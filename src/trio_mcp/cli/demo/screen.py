@@ -1,4 +1,4 @@
-"""Screen: where the demo shows what happens. A terminal gets a bar and is asked; anything else gets lines."""
+"""Screen: shows the demo. In a terminal it draws a bar and asks the user; anywhere else it prints lines."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["Screen"]
 class Screen:
     """Standard output and, for answers, standard input.
 
-    ``is_terminal``: both are one, so there is somebody to watch and to ask. Otherwise nothing but plain
-    lines is written, without control codes.
+    ``is_terminal`` is true when both are a terminal, so that there is a user to ask. Otherwise only plain lines are
+    written, without control codes.
     """
 
     def __init__(self) -> None:
@@ -30,16 +30,16 @@ class Screen:
         self._console = Console(highlight=False, force_terminal=None if self.is_terminal else False)
 
     def headline(self, text: str) -> None:
-        """A new part of the story begins."""
+        """Print the headline of a new part."""
         self._console.print()
         self.say(text, "bold")
 
     def say(self, text: str, style: str = "") -> None:
-        """One line, however long."""
+        """Print a line, however long."""
         self._console.print(Text(text, style), soft_wrap=True)
 
     def tools(self, tools: Iterable[Tool]) -> None:
-        """What there is to call."""
+        """Print a table of the tools."""
         table = Table("tool", "arguments", "description")
         for tool in tools:
             names = ", ".join(tool.input_schema.get("properties", {}))
@@ -47,12 +47,12 @@ class Screen:
         self._console.print(table)
 
     def log(self, message: LogParams) -> None:
-        """A log line of the server; above the bar, while there is one."""
+        """Print a log line of the server, above the bar while there is one."""
         self.say(f"  log {message.level}: {message.data}", "dim")
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Shows the `Progress` it is called with, as a bar or as lines."""
+        """Show each `Progress` that the yielded function gets, as a bar or as lines."""
         if not self.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return

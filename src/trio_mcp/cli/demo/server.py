@@ -17,25 +17,26 @@ from trio_mcp import RequestContext, Server, ToolAnnotations, serve_stdio
 
 
 class Ending:
-    """The end of something: when it was, for those who wait for it."""
+    """The end of something: its time, for those who wait for it."""
 
     def __init__(self) -> None:
         self._at = 0.0
         self._reached = trio.Event()
 
     def reached(self) -> None:
-        """It is now."""
+        """Note that the end is reached now."""
         self._at = time.monotonic()
         self._reached.set()
 
     async def time(self) -> float:
-        """Wait for it; seconds of the monotonic clock, which all processes of a machine share."""
+        """Wait for the end and return its time, in seconds of the monotonic clock, which all processes of a machine
+        share."""
         await self._reached.wait()
         return self._at
 
 
 class LastWatch:
-    """What outlives a watch: how it ended."""
+    """The end of the last watch, which outlives the watch itself."""
 
     def __init__(self) -> None:
         self.handler, self.child_task = Ending(), Ending()
@@ -44,7 +45,7 @@ class LastWatch:
 
 @asynccontextmanager
 async def memory(server: Server) -> AsyncGenerator[LastWatch]:
-    """What the requests share, from the first to the last. Handlers see it as ``ctx.lifespan``."""
+    """Yield the object that all requests share, from the first to the last. Handlers see it as ``ctx.lifespan``."""
     yield LastWatch()
 
 
@@ -92,7 +93,7 @@ async def watch(folder: str, ctx: RequestContext) -> None:
 
 
 async def look_around(last: LastWatch) -> None:
-    """The child task of a watch."""
+    """Run until cancelled, as the child task of a watch."""
     try:
         while True:  # noqa: ASYNC110 - it would look at the folder here
             await trio.sleep(0.05)

@@ -1,1 +1,1 @@
-"""The files in which programs that start servers keep which ones."""
+"""The configuration files in which programs that start servers keep them."""

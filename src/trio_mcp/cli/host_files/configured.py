@@ -1,4 +1,4 @@
-"""Configured servers: those that have a name in a configuration file."""
+"""configured_target: find servers by their names in configuration files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ __all__ = ["BadConfiguration", "configured_names", "configured_target"]
 
 
 class BadConfiguration(ValueError):
-    """The files do not say which server is meant. The text is one line for the user."""
+    """The files do not say which server is meant. The message is one line for the user."""
 
 
 def configured_target(name: str, file: Path | None, stderr: TextSink | None = None) -> Target | None:
-    """The server of this name in ``file``, or in the well-known files of hosts; `None` when it is in none of those.
+    """Return the server of this name in ``file``, or in the well-known files of hosts; `None` when none of those has
+    it.
 
-    ``${NAME}`` in an entry stands for the variable of our environment. Raises `BadConfiguration`; so it does when
-    well-known files disagree.
+    ``${NAME}`` in an entry stands for the variable of our environment. Raises `BadConfiguration`, also when well-known
+    files disagree.
     """
     found: dict[Path, Target] = {}
     for path, config in _configs(file).items():
@@ -42,7 +43,7 @@ def configured_target(name: str, file: Path | None, stderr: TextSink | None = No
 
 
 def configured_names(file: Path | None) -> list[str]:
-    """All names, of ``file`` or of the well-known files. Raises `BadConfiguration`."""
+    """Return the names of all servers in ``file`` or the well-known files. Raises `BadConfiguration`."""
     return sorted({name for config in _configs(file).values() for name in config.members})
 
 
@@ -54,5 +55,5 @@ def _configs(file: Path | None) -> dict[Path, Config]:
         except ConfigError as error:
             if file is not None:
                 raise BadConfiguration(str(error)) from None
-            # A file of a host that we were not asked to read; it may hold other settings.
+            # A host's file that the user did not name; it may hold other settings.
     return configs

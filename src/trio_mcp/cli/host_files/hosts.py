@@ -1,4 +1,4 @@
-"""Hosts: programs that start servers, and the files in which they keep which ones."""
+"""Hosts: programs that start servers, and the files in which they keep them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["HOSTS", "Host", "well_known_files"]
 
 @attrs.frozen(kw_only=True)
 class Host:
-    """One host. ``~`` in ``path`` is the user's home, a relative one is of the project in the current directory."""
+    """A host. ``~`` in ``path`` is the user's home; a relative path belongs to the project in the current directory."""
 
     title: str
     path: str
     section: str = "mcpServers"
-    """The object in the file that holds the servers by name."""
+    """The name of the object in the file that holds the servers by name."""
     says_type: bool = False
-    """Entries need ``"type": "stdio"``."""
+    """True where entries need ``"type": "stdio"``."""
     source: str
-    """Where the path and the shape are documented."""
+    """The page that documents the path and the shape."""
 
     @property
     def file(self) -> Path:
-        """The file, as seen from here."""
+        """The absolute path of the file."""
         return Path(self.path).expanduser().absolute()
 
     def entry(self, command: list[str], env: dict[str, str]) -> JSONObject:
-        """What it wants to read about a command."""
+        """Return the host's entry for a command."""
         entry: JSONObject = {"type": "stdio"} if self.says_type else {}
         entry |= {"command": command[0], "args": command[1:]}
         return entry | ({"env": env} if env else {})
@@ -83,5 +83,5 @@ HOSTS: Final[dict[str, Host]] = {
 
 
 def well_known_files() -> list[Path]:
-    """The files of the hosts that are there."""
+    """Return the hosts' files that exist."""
     return [file for host in HOSTS.values() if (file := host.file).is_file()]

@@ -1,4 +1,5 @@
-"""JSON as text that people keep: one value is set, and all the rest stays as it is, to the space and the comment."""
+"""Editing of JSON text that people keep: one value is set, and all the rest stays as it is, to the space and
+comment."""
 
 from __future__ import annotations
 
@@ -30,11 +31,12 @@ _DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 
 class NotEditable(ValueError):
-    """The text is no JSON object, or something else is where an object should be. Says where."""
+    """The text is no JSON object, or something else is where an object should be. The message says where."""
 
 
 def parse_object(text: str) -> JSONObject:
-    """What the text says, which may have comments and trailing commas. Raises `NotEditable`, with line and column."""
+    """Return the data of the text, which may have comments and trailing commas. Raises `NotEditable`, with line and
+    column."""
     try:
         value = _DECODER.decode(without_trailing_commas(without_comments(text)))
     except json.JSONDecodeError as error:
@@ -47,10 +49,10 @@ def parse_object(text: str) -> JSONObject:
 
 
 def with_value(text: str, path: Sequence[str], value: Any) -> str:
-    """``text`` with ``value`` at ``path``: in place of what was there, or as the last member of its object.
+    """Return ``text`` with ``value`` at ``path``: in place of the old value, or as the last member of its object.
 
-    Objects on the way are made where they are missing. Indentation and line ends are those of the text. Comments stay
-    where they are, but for those inside of a value that is replaced. Raises `NotEditable`.
+    Objects on the path are made where they are missing. Indentation and line ends are those of the text. Comments stay
+    where they are, except inside of a value that is replaced. Raises `NotEditable`.
     """
     parse_object(text)
     plain = without_trailing_commas(without_comments(text))
@@ -73,7 +75,8 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 
 @attrs.frozen
 class _Member:
-    """One member of an object: where its value starts and ends; ``indent`` of its line, `None` inside of a line."""
+    """A member of an object: where its value starts and ends. ``indent`` is that of its line, `None` inside of a
+    line."""
 
     key: str
     indent: str | None
@@ -83,19 +86,19 @@ class _Member:
 
 @attrs.frozen
 class _Object:
-    """Where its braces are, and its members."""
+    """An object: the positions of its braces, and its members."""
 
     start: int
     end: int
     members: list[_Member]
 
     def member(self, key: str) -> _Member | None:
-        """The last of this name, which is the one that counts."""
+        """Return the last member of this name, which is the one that counts; `None` without any."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
 def _read_object(text: str, start: int) -> _Object:
-    """The object at ``start`` of what is known to be JSON."""
+    """Return the object at ``start`` of a text that is known to be JSON."""
     members: list[_Member] = []
     at = _skip(text, start + 1)
     while text[at] != "}":
@@ -118,7 +121,7 @@ def _skip(text: str, at: int) -> int:
 
 @attrs.frozen
 class _Style:
-    """How the text is set: ``unit`` of indentation, `None` when all is in one line."""
+    """The style of the text. ``unit`` is that of indentation, `None` when all is in one line."""
 
     unit: str | None
     line_end: str
@@ -130,14 +133,14 @@ class _Style:
         return cls(_USUAL if unit == "" else unit, "\r\n" if "\r\n" in text else "\n")
 
     def written(self, value: Any, indent: str | None) -> str:
-        """``value`` as it stands behind a key of this indentation."""
+        """Return the text of ``value`` behind a key of this indentation."""
         if indent is None or self.unit is None:
             return json.dumps(value, ensure_ascii=False)
         text = json.dumps(value, ensure_ascii=False, indent=self.unit)
         return text.replace("\n", self.line_end + indent)
 
     def added(self, text: str, place: _Object, depth: int, key: str, value: Any) -> str:
-        """``text`` with one more member at the end of ``place``."""
+        """Return ``text`` with one more member at the end of ``place``."""
         if place.members:
             return self._behind(text, place, place.members[-1], key, value)
         indent = None if self.unit is None else self.unit * (depth + 1)
@@ -159,6 +162,6 @@ class _Style:
 
 
 def _end_of_comments(text: str, start: int, end: int) -> int | None:
-    """Where the comments end that are all that is there; `None` where there are none."""
+    """Return where the comments end that are all there is; `None` where there are none."""
     comments = text[start:end].rstrip()
     return start + len(comments) if comments.strip() else None

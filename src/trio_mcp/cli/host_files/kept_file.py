@@ -1,4 +1,4 @@
-"""KeptFile: a file of somebody else's, changed without losing what is in it."""
+"""KeptFile: change a file that belongs to another program, without losing what is in it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ __all__ = ["CannotChange", "KeptFile"]
 
 _BOM: Final = "\ufeff"
 _PRIVATE: Final = 0o600
-"""Of new files: entries hold keys."""
+"""The mode of new files, since entries hold keys."""
 
 
 class CannotChange(Exception):
-    """The file stays as it is. The text is one line for the user."""
+    """The file stays as it is. The message is one line for the user."""
 
 
 @attrs.frozen
 class KeptFile:
-    """A text file as it was when it was read. ``path`` is where symbolic links lead."""
+    """A text file as it was when it was read. Symbolic links in ``path`` are resolved."""
 
     path: Path
     data: bytes | None
-    """`None`: there was none."""
+    """The bytes of the file; `None` when there was no file."""
 
     @classmethod
     def read(cls, path: Path) -> KeptFile:
-        """Read it. Raises `CannotChange` when it is there and cannot be read or is no file, and when it would be in a
-        directory behind a link to nothing: what should be there, a disk for example, is not."""
+        """Read the file. Raises `CannotChange` when it exists and cannot be read or is no regular file, and when it
+        would be in a directory behind a link to nothing: that directory, a disk for example, is missing."""
         real = Path(os.path.realpath(path))
         for place in (path := path.absolute(), *path.parents):
-            # A link to a file that is not there yet is well where its directory is.
+            # A link to a file that does not exist yet is fine where its directory exists.
             if place.is_symlink() and not (place.exists() or (place == path and real.parent.exists())):
                 raise CannotChange(f"{place} is a link to {os.readlink(place)}, which is not there")
         try:
@@ -48,17 +48,17 @@ class KeptFile:
 
     @property
     def text(self) -> str:
-        """What is in it, without a byte order mark. Raises `CannotChange` for what is no UTF-8."""
+        """The text of the file, without a byte order mark. Raises `CannotChange` for bytes that are no UTF-8."""
         try:
             return (self.data or b"").decode("utf-8").removeprefix(_BOM)
         except UnicodeDecodeError as error:
             raise CannotChange(f"{self.path} is no UTF-8 at byte {error.start}") from None
 
     def write(self, text: str) -> Path | None:
-        """Put ``text`` in its place, all at once, and return where the old file is kept; `None` when there was none.
+        """Replace the file's text, all at once, and return where the old file is kept; `None` when there was none.
 
         Permissions stay. Directories are made where they are missing. Raises `CannotChange`, also when the file was
-        changed since it was read; then nothing has happened to it.
+        changed since it was read; nothing has happened to it then.
         """
         mark = _BOM if self.data is not None and self.data.startswith(_BOM.encode()) else ""
         try:
@@ -73,7 +73,7 @@ class KeptFile:
         return backup
 
     def _backed_up(self, data: bytes, mode: int) -> Path:
-        """A copy beside it, under a name that was free."""
+        """Copy the old file beside it, under a name that was free, and return the copy's path."""
         for number in count():
             backup = self.path.with_name(f"{self.path.name}.bak{number or ''}")
             try:
@@ -95,7 +95,7 @@ class KeptFile:
 
 
 def _content(path: Path) -> bytes:
-    """What is in the file. Others are not waited for: a pipe has no end as long as somebody may write to it."""
+    """Return the bytes of the file, without waiting: a pipe has no end as long as somebody may write to it."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise CannotChange(f"{path} is no regular file")

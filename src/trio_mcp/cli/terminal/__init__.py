@@ -1,1 +1,1 @@
-"""What is shown in a terminal, and what is typed there."""
+"""The terminal of the commands: what they show there, and what the user types."""

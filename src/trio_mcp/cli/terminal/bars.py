@@ -1,4 +1,4 @@
-"""Bars: the progress of a call in a terminal."""
+"""progress_bar: show the progress of a call in a terminal."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LARGEST: Final = 1e300
 
 
 class Bar:
-    """One bar, drawn when there is news: so it needs no thread of its own, and calls without progress get none."""
+    """A bar that is drawn at each report only: it needs no thread of its own, and calls without progress show none."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self._task = bars.add_task("", total=None, visible=False, count="")
 
     def show(self, news: Progress) -> None:
-        """Draw it anew. For `Client.call_tool`."""
+        """Draw the bar anew. For `Client.call_tool`."""
         self._bars.update(
             self._task,
             completed=_drawn(news.progress),
@@ -50,8 +50,8 @@ class Bar:
 
 @contextmanager
 def progress_bar(console: Console) -> Generator[Bar]:
-    """A bar at the bottom of the terminal; what is printed to ``console`` appears above it."""
-    # What servers say is no markup.
+    """Show a bar at the bottom of the terminal; what is printed to ``console`` appears above it."""
+    # What servers say is not markup.
     columns = (
         TextColumn("  {task.description}", markup=False),
         BarColumn(finished_style="green"),
@@ -62,7 +62,7 @@ def progress_bar(console: Console) -> Generator[Bar]:
 
 
 def progress_words(news: Progress) -> str:
-    """The same where there is no bar."""
+    """Return the progress in words, for where there is no bar."""
     message = f": {on_one_line(news.message)}" if news.message else ""
     return f"progress {_count(news, ' of ')}{message}"
 
@@ -73,5 +73,5 @@ def _count(news: Progress, between: str = "/") -> str:
 
 
 def _drawn(number: float) -> float:
-    """A number that can be divided and written, whatever integer the server thinks up."""
+    """Return a number that can be divided and written, whatever integer the server sends."""
     return max(-_LARGEST, min(number, _LARGEST))

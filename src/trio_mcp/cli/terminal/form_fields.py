@@ -1,4 +1,4 @@
-"""Fields of an elicitation form: what they ask, and what an answer means."""
+"""form_fields: the fields of an elicitation form, their questions, and the meaning of an answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .plain import name_shown, on_one_line
 
 __all__ = ["FormField", "form_fields"]
 
-# Of these the formats are checked, too.
+# This draft's validator checks formats, too.
 _DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 _CHECKED: Final = ("type", "minLength", "maxLength", "format", "minimum", "maximum", "minItems", "maxItems")
 _TYPES: Final = ("string", "number", "integer", "boolean", "array")
@@ -24,7 +24,7 @@ _NO: Final = ("n", "no", "false")
 
 @attrs.frozen(kw_only=True)
 class FormField:
-    """One field. ``choices`` are values and their titles; empty when anything of ``kind`` will do."""
+    """A field. ``choices`` are values and their titles; empty when any value of ``kind`` is allowed."""
 
     name: str
     kind: str
@@ -35,14 +35,15 @@ class FormField:
     rules: SchemaValidator
 
     def question(self, default: Any) -> str:
-        """What to show in front of the answer; ``default`` is what an empty one stands for."""
+        """Return the text to show before the answer; ``default`` is what an empty answer stands for."""
         hint = {"boolean": " (y/n)", "array": " (numbers, with commas)"}.get(self.kind, "")
         if default is not None:
             return f"{self.title}{hint} [{_shown(default)}]"
         return f"{self.title}{hint}{'' if self.required else ' (may be left empty)'}"
 
     def value(self, typed: str) -> Any:
-        """What the answer means. Raises `ValueError` with what is wrong with it."""
+        """Return the value that the answer stands for. Raises `ValueError`, which says what is wrong with the
+        answer."""
         value = self._converted(typed)
         faults = self.rules.faults(value)
         if faults is not None:
@@ -74,9 +75,9 @@ class FormField:
 
 
 def form_fields(schema: JSONObject) -> list[FormField]:
-    """The fields of a form, in its order. Raises `CodedError` (-32602) for what is no form that can be asked.
+    """Return the fields of a form, in its order. Raises `CodedError` (-32602) for a form that cannot be asked.
 
-    Keywords that are not known are passed over: what they mean is checked by the server, too.
+    Unknown keywords are ignored: the server checks what they mean, too.
     """
     check_form_size(schema)
     properties = schema.get("properties")
@@ -101,7 +102,7 @@ def _field(name: str, schema: Any, required: bool) -> FormField:
         raise _bad(f"field {name_shown(name)!r}: {error}") from None
     default = members.get("default")
     if rules.faults(default) is not None or not _is_chosen(default, choices):
-        default = None  # it could not be sent
+        default = None  # the user could not send it
     return FormField(
         name=name,
         kind=kind,

@@ -1,4 +1,5 @@
-"""Ctrl-C as a cancel like any other: what was opened is closed, and no code is hit in the middle of a step."""
+"""run_until_interrupted: Ctrl-C as a cancel, so that everything opened is closed and no code is interrupted in a
+step."""
 
 from __future__ import annotations
 
@@ -18,9 +19,11 @@ T = TypeVar("T")
 
 
 def run_until_interrupted(work: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
-    """`trio.run` it. Raises `KeyboardInterrupt` after Ctrl-C, when the work has cleaned up, `SystemExit` after another
-    signal that asks for the end, and `trio.TooSlowError` after ``timeout`` seconds. See `Signals` for work that is
-    stuck."""
+    """Run ``work`` by `trio.run` and return its result.
+
+    Raises `KeyboardInterrupt` after Ctrl-C, when the work has cleaned up, `SystemExit` after another signal that asks
+    for the end, and `trio.TooSlowError` after ``timeout`` seconds. See `Signals` for work that is stuck.
+    """
     results: list[T] = []
     ended_by: list[int] = []
 

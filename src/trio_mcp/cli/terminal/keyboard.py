@@ -1,4 +1,4 @@
-"""The keyboard: lines that the user types."""
+"""read_line: wait for a line that the user types."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["forget_typed", "read_line"]
 
 
 async def read_line() -> str:
-    """A line from the terminal, empty at its end (Ctrl-D). Waits without a thread, so that Ctrl-C can end it: a
+    """Return a line from the terminal, empty at its end (Ctrl-D). Waits without a thread, so that Ctrl-C can end it: a
     terminal is readable when a line is complete."""
     await trio.lowlevel.wait_readable(sys.stdin.fileno())
     return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
 
 
 def forget_typed() -> None:
-    """Drop what was typed before there was anything to answer: it was not meant as an answer."""
+    """Drop what was typed before there was a question, since it was not meant as an answer."""
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -1,4 +1,4 @@
-"""What others have written, made harmless for a terminal and for the people in front of it."""
+"""printable: make text of peers harmless for a terminal and for the people in front of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 __all__ = ["CopiedToStderr", "name_shown", "on_one_line", "printable"]
 
-# Control characters move the cursor and rename windows; the others turn the direction of text around.
+# Control characters move the cursor and rename windows; the others reverse the direction of text.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# Line ends that are none here, and what takes no room, in which words may hide.
+# Line ends that do not count as such here, and characters without width, in which words may hide.
 _HIDDEN: Final = re.compile(
     "[\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff0-\ufffb\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
 )
-# What scripts and pictures in texts are made of. In a name it only serves to look like another one.
+# Characters that scripts and pictures in texts need. In a name they only serve to imitate another name.
 _JOINING: Final = re.compile(
     "[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u200c\u200d\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"

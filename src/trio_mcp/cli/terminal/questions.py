@@ -1,4 +1,4 @@
-"""Questions: what servers ask in the course of a call, asked at the terminal."""
+"""Questions: ask at the terminal what servers ask during a call."""
 
 from __future__ import annotations
 
@@ -21,36 +21,37 @@ __all__ = ["Questions"]
 T = TypeVar("T")
 
 _REFUSED: Final = -1
-"""2025-11-25 sampling, Error Handling: the user rejected the request."""
+"""The user rejected the request (2025-11-25 sampling, Error Handling)."""
 
 
 class Questions:
-    """Handlers for a client whose user sits at ``terminal``. ``server`` gives the name of who asks."""
+    """Handlers for a client whose user sits at ``terminal``. ``server`` returns the name of the asking server."""
 
     def __init__(self, terminal: Terminal, server: Callable[[], str]) -> None:
         self._terminal = terminal
         self._server = server
         self._open: set[trio.CancelScope] = set()
         self.refused = False
-        """The user refused to answer in place of a model, which servers get as an error."""
+        """True once the user refused to answer in place of a model; the server gets an error."""
 
     def give_up(self) -> None:
-        """Answer open questions with ``cancel``: the user has left them."""
+        """Answer open questions with ``cancel``, because the user has left them."""
         for scope in self._open:
             scope.cancel(reason="the user left the question")
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
-        """Have a form filled in, field by field, and sent only after a look at the whole."""
+        """Have a form filled in, field by field; it is sent only after the user has seen the whole."""
         fields = form_fields(question.requested_schema)
         return await self._left_or(lambda: self._form(question.message, fields), ElicitResult("cancel"))
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
-        """Show where the server wants to send the user, and whether they agree. Nothing is opened or fetched."""
+        """Show the page that the server wants the user to visit, and ask whether they agree. Nothing is opened or
+        fetched."""
         check_url(question.url)
         return await self._left_or(lambda: self._url(question), ElicitResult("cancel"))
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Let the user type what a model would say. Raises `CodedError` when they refuse."""
+        """Let the user type the answer of a model. Raises `CodedError` when they refuse."""
         result = await self._left_or(lambda: self._sample(request), None)
         if result is None:
             self.refused = True
@@ -58,7 +59,7 @@ class Questions:
         return result
 
     async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T) -> T:
-        """The answer, or ``left`` if `give_up` ended it."""
+        """Return the answer, or ``left`` if `give_up` ended the question."""
         with trio.CancelScope() as scope:
             self._open.add(scope)
             try:
@@ -90,7 +91,7 @@ class Questions:
                     return ElicitResult("decline")
 
     async def _fill_in(self, field: FormField, content: dict[str, Any]) -> bool:
-        """Ask until the answer fits; whether there was one."""
+        """Ask until the answer fits, and return whether the user gave one."""
         for number, (value, title) in enumerate(field.choices, start=1):
             self._terminal.say(
                 f"  {number}) {name_shown(title)}" + (f" ({name_shown(value)})" if title != value else "")

@@ -1,4 +1,5 @@
-"""JSON Schemas in a few words, for tables. They are a peer's: whatever they refer to, reading them comes to an end."""
+"""SchemaReader: describe JSON Schemas in a few words. They are a peer's, so reading them ends, whatever they refer
+to."""
 
 from __future__ import annotations
 
@@ -12,18 +13,18 @@ __all__ = ["ENOUGH", "SchemaReader"]
 ENOUGH: Final = 500_000
 """Steps that read the schemas of some ten thousand tools, in about a second."""
 _LENGTH_A_STEP: Final = 32
-"""So many characters of a reference are one step."""
+"""Characters of a reference that cost one step."""
 _CHOICES_TOLD: Final = 6
 _LONGEST: Final = 60
-"""Characters of a choice, or of what should be the name of a type."""
+"""Characters of a choice, or of what should be the name of a type, that are shown."""
 _KEYWORDS: Final = ("anyOf", "oneOf", "allOf")
 
 
 class SchemaReader:
-    """A reader says what values schemas allow.
+    """A reader of schemas that says what values they allow.
 
-    All that one reader reads shares its ``steps``: one for each schema, choice, type and reference that it looks at,
-    more for long references. When they are used up, every schema says nothing, and its words are ``…``.
+    All schemas that a reader reads share its ``steps``: one for each schema, choice, type and reference that it looks
+    at, more for long references. Once they are used up, every schema allows no type, and its words are ``…``.
     """
 
     def __init__(self, steps: int = ENOUGH) -> None:
@@ -31,12 +32,12 @@ class SchemaReader:
 
     @property
     def exhausted(self) -> bool:
-        """The steps are used up."""
+        """True once the steps are used up."""
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
-        """Return ``schema``, or what its references into ``root`` lead to; ``{}`` for what is no schema, cannot be
-        found, or leads in a circle."""
+        """Return ``schema``, or the schema that its references into ``root`` lead to; ``{}`` for anything that is no
+        schema, cannot be found, or refers to itself in a circle."""
         seen: set[str] = set()
         while self._take(1) and isinstance(schema, dict):
             members = cast("JSONObject", schema)
@@ -50,13 +51,13 @@ class SchemaReader:
         return {}
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
-        """Return the JSON types that ``schema`` allows, as it says them itself, in its choices or by its references.
-        Empty: it does not say."""
+        """Return the JSON types that ``schema`` allows by its own members, its choices or its references; empty when it
+        gives none."""
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()
         while waiting:
-            # A schema says the same at whatever place it is met again, so the second time adds nothing.
+            # A schema gives the same types wherever it is met again, so the second time adds nothing.
             members = self.resolved(waiting.pop(), root)
             if id(members) not in seen:
                 seen.add(id(members))
@@ -81,12 +82,12 @@ class SchemaReader:
         return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
 
     def _take(self, steps: int) -> bool:
-        """Whether ``steps`` more were left."""
+        """Take ``steps`` and return whether there were that many left."""
         self._left -= steps
         return not self.exhausted
 
     def _own_names(self, members: JSONObject) -> set[str] | None:
-        """The types that it says itself; `None` when it leaves that to its branches."""
+        """Return the types that the schema gives itself; `None` when it leaves them to its branches."""
         kind = members.get("type")
         if isinstance(kind, str):
             return {kind[:_LONGEST]}
@@ -122,7 +123,7 @@ def _at(reference: str, root: JSONObject) -> Any:
 
 
 def _choice(value: Any) -> str:
-    """A choice as it would be typed, but for long ones."""
+    """Return a choice as it would be typed, cut when it is long."""
     match value:
         case str():
             return value[:_LONGEST]

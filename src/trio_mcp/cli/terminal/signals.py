@@ -1,4 +1,4 @@
-"""Signals and time limits of a command: they reach the event loop, and win over it when it is stuck."""
+"""Signals: signals and time limits of a command, which also end it when the event loop is stuck."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE: Final = 2.0
 """Seconds for the event loop to show that it runs, once the command is to end."""
 _LAST_WORDS: Final = 0.5
-"""Seconds to say them, where nobody reads them."""
+"""Seconds to print the last line, in case nobody reads it."""
 _CURSOR: Final = "\x1b[?25h"
 
 
 class Signals:
-    """Signals that ask a command to end reach it, and so does its time limit; a watch ends the process if they do not.
+    """Deliver signals that ask a command to end, and its time limit; a watch ends the process if that has no effect.
 
         with Signals() as signals:
 
     Inside, in the main thread and a trio run, the signals do nothing by themselves. ``numbers`` gives them in the order
-    of their arrival, to whoever obeys them. A thread watches over that: when a signal has come, or the limit of
-    `limited` has passed, and the event loop shows nothing for two seconds, because it computes or writes what nobody
-    reads, then the thread ends the process, with the exit status that belongs to it and the cursor shown. The
-    connection is not closed in good order then: a server that was started sees the end of its input. Not even that can
-    be done while a library in C computes without ever letting go of the interpreter.
+    of their arrival, for the command to obey. A thread watches over that: when a signal has come, or the limit of
+    `limited` has passed, and the event loop shows no activity for two seconds, because it computes or writes what
+    nobody reads, then the thread ends the process, with the matching exit status and the cursor shown. The connection
+    is not closed in good order then: a server that was started sees the end of its input. Even that is impossible while
+    a library in C computes without ever letting go of the interpreter.
     """
 
     def __init__(self) -> None:
         self._arrived, self.numbers = trio.open_memory_channel[int](math.inf)
         self._token = trio.lowlevel.current_trio_token()
         self._clock = trio.lowlevel.current_clock()
-        self._scope: trio.CancelScope | None = None  # of the limit
+        self._scope: trio.CancelScope | None = None  # the scope of the limit
         self._asked: int | None = None
-        self._runs = threading.Event()  # the event loop does
+        self._runs = threading.Event()  # set once the event loop has run
         self._over = False
         self._reads, self._writes = os.pipe()
 
@@ -63,14 +63,14 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._over = True
-        self._runs.set()  # as it does: whoever waits for a sign of that need not wait
+        self._runs.set()  # so that the thread that waits for it goes on
         os.close(self._writes)
         self._watching.join()
         os.close(self._reads)
 
     @contextmanager
     def limited(self, seconds: float | None) -> Generator[None]:
-        """Keep the limit of `fail_after_work`, with a loop that is stuck, too. `None`: no limit."""
+        """Apply the limit of `fail_after_work`, to a stuck event loop, too. `None` is no limit."""
         if seconds is None:
             yield
             return
@@ -102,7 +102,7 @@ class Signals:
                 self._leave()
 
     def _pause(self) -> float | None:
-        """Seconds until there is something to look at; `None` when nothing is foreseen."""
+        """Return the seconds until the next look; `None` when no look is due."""
         if self._asked is not None:
             return _GRACE
         scope = self._scope
@@ -129,7 +129,7 @@ class Signals:
         else:
             words = f"ended by {signal.Signals(self._asked).name} in the middle of a computation"
             status = SIGNALLED + self._asked
-        # Not by way of `sys.stderr`: whoever is stuck may hold its lock.
+        # `sys.stderr` is not used, because the stuck code may hold its lock.
         text = f"{_CURSOR if sys.stderr.isatty() else ''}\ntrio-mcp: {words}\n".encode()
         speaker = threading.Thread(target=_say, args=(text,), daemon=True)
         speaker.start()

@@ -1,4 +1,4 @@
-"""Terminal: where a call shows what happens on the way to its result, and asks."""
+"""Terminal: shows what happens during a call, and asks the user."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ __all__ = ["Terminal"]
 
 
 class Terminal:
-    """Standard error for what is shown, and standard input for answers. Standard output is for the result alone.
+    """Standard error for output about the call, and standard input for answers. Standard output is for the result
+    alone.
 
-    Without a terminal it shows plain lines and no control codes. ``can_ask``: both are one, so there is somebody.
+    Without a terminal it shows plain lines and no control codes. ``can_ask`` is true when both are a terminal, so that
+    there is a user to ask.
     """
 
     def __init__(self, log_level: str | None) -> None:
@@ -37,11 +39,11 @@ class Terminal:
         self._turn = trio.Lock()
 
     def say(self, text: str, style: str = "") -> None:
-        """A line or several, however long."""
+        """Print a line or several, however long."""
         self._console.print(Text(printable(text), style), soft_wrap=True)
 
     def log(self, message: LogParams) -> None:
-        """A log message of the server, above the bar; nothing below the level that was asked for."""
+        """Print a log message of the server, above the bar; nothing below the level that was asked for."""
         if self._log_level is None or not should_log(message.level, self._log_level):
             return
         logger = f" {name_shown(message.logger)}" if message.logger else ""
@@ -50,7 +52,7 @@ class Terminal:
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Shows the `Progress` it is called with, as a bar or as lines."""
+        """Show each `Progress` that the yielded function gets, as a bar or as lines."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return
@@ -63,14 +65,14 @@ class Terminal:
 
     @asynccontextmanager
     async def asking(self) -> AsyncGenerator[None]:
-        """Have the terminal to oneself for a question; questions of the same time wait for each other."""
+        """Reserve the terminal for a question; concurrent questions wait for each other."""
         async with self._turn:
             with self._bar.put_away() if self._bar is not None else nullcontext():
                 forget_typed()
                 yield
 
     async def read(self, prompt: str) -> str | None:
-        """What the user types, stripped; `None` at Ctrl-D. Inside of `asking`."""
+        """Return what the user types, stripped; `None` at Ctrl-D. To be called inside of `asking`."""
         self._console.print(Text(f"{printable(prompt)}: ", "bold"), end="", soft_wrap=True)
         try:
             line = await read_line()

@@ -1,4 +1,4 @@
-"""Results, for people and for programs."""
+"""show_result: print results, for people and for programs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["show_result", "words_of_block", "words_of_resource"]
 
 
 def show_result(result: CallToolResult, revision: Revision, *, raw: bool) -> None:
-    """Print it to standard output, or, what a tool that failed says, to standard error; ``raw``: all of it as JSON,
-    to standard output in any case."""
+    """Print a result to standard output; that of a tool that failed goes to standard error. With ``raw`` all of it is
+    printed as JSON, to standard output in any case."""
     out = sys.stderr if result.is_error and not raw else sys.stdout
     if raw:
         print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=out.isatty()), file=out)
@@ -43,7 +43,7 @@ def _lines(result: CallToolResult, out: TextIO) -> Iterable[str]:
 
 
 def words_of_block(block: ContentBlock) -> str:
-    """Return the text of a block, and of what is no text what it is."""
+    """Return the text of a block, or a description of a block that is no text."""
     match block:
         case TextContent():
             return block.text
@@ -56,7 +56,7 @@ def words_of_block(block: ContentBlock) -> str:
 
 
 def words_of_resource(contents: ResourceContents) -> str:
-    """Return the same of the contents of a resource."""
+    """Return the text of a resource's contents, or a description of contents that are no text."""
     if isinstance(contents, TextResourceContents):
         return contents.text
     kind = f", {contents.mime_type}" if contents.mime_type else ""
