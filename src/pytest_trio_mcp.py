@@ -1,7 +1,7 @@
-"""The pytest plugin of trio-mcp: fixtures for people who test MCP servers. See `trio_mcp.testing`.
+"""The pytest plugin of trio-mcp: fixtures for tests of MCP servers. See `trio_mcp.testing`.
 
-pytest loads it in every run, of whatever project. So it stands outside of the package and imports nothing of it
-until a fixture is used.
+pytest loads this module in every run, of whatever project. So it stands outside of the package and imports nothing of
+it until a fixture is used.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def mcp_server() -> Server:
 
 @pytest.fixture(params=["legacy", "modern"])
 def mcp_era(request: pytest.FixtureRequest) -> Literal["legacy", "modern"]:
-    """The era that client and server speak: tests that need a connection run once in each. Define your own to
-    settle it."""
+    """The era that client and server speak: tests that need a connection run once in each. Define a fixture of this
+    name to choose one."""
     return request.param
 
 
 @pytest.fixture
 def mcp_client_options() -> dict[str, Any]:
-    """What `mcp_client` is opened with besides the era: ``{"sampling": ...}``, see `trio_mcp.ClientSettings`."""
+    """The options of `mcp_client` besides the era: ``{"sampling": ...}``, see `trio_mcp.ClientSettings`."""
     return {}
 
 
@@ -82,7 +82,8 @@ def mcp_context() -> RecordingContext:
 
 @pytest.fixture
 def mcp_seed(request: pytest.FixtureRequest) -> int:
-    """A seed for `trio_mcp.testing.RandomFaults`, told when the test fails, so that ``--mcp-seed`` can repeat it."""
+    """A seed for `trio_mcp.testing.RandomFaults`, reported when the test fails, so that ``--mcp-seed`` can repeat
+    it."""
     seed: int | None = request.config.getoption("--mcp-seed")
     if seed is None:
         seed = random.randrange(2**32)  # noqa: S311 - no secret

@@ -1,8 +1,8 @@
 """trio-mcp: a trio-native runtime for the Model Context Protocol.
 
 Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_websocket`, `serve_tcp`, `serve_unix`. Clients: `Client`,
-`open_stdio`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`; many at once: `open_group`. What travels between
-them are the attrs classes of the specification, in their newest shape, listed below.
+`open_stdio`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`; many at once: `open_group`. Messages between
+them are made of the attrs classes of the specification, in their newest shape, listed below.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ _LATER: Final = {
     "UnreadableMessage": ".client.unreadable",
     "Watch": ".hosting.watching",
 }
-"""What is imported when it is first asked for: hosts start servers by the dozen, and a server on stdio needs
+"""Names that are imported when they are first asked for: hosts start servers by the dozen, and a server on stdio needs
 neither a client nor a network."""
 
 __all__ = [

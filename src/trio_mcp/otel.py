@@ -1,4 +1,4 @@
-"""Spans of calls and of handlers, for OpenTelemetry. Needs the extra ``trio-mcp[otel]``.
+"""OpenTelemetry spans of calls and of handlers. Needs the extra ``trio-mcp[otel]``.
 
     server = Server("batch", tracing=OpenTelemetry())
     async with open_stdio(command, tracing=OpenTelemetry()) as client: ...
@@ -29,21 +29,22 @@ __all__ = ["OpenTelemetry"]
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 200
-"""Characters of what the peer names: it becomes names of spans, which others keep."""
+"""Characters of a name that the peer chose: it becomes the name of a span, which other systems store."""
 _LONGEST_CARRIED: Final = 8192
 _TOOL_ERROR: Final = "tool_error"
 
 
 class OpenTelemetry:
-    """Give it to a server or to ``open_*`` as ``tracing``.
+    """Tracing of requests by OpenTelemetry: pass it to a server or to ``open_*`` as ``tracing``.
 
-    Each request that is sent gets a span of kind CLIENT, each handler that runs one of kind SERVER: in both roles,
-    so where servers send requests, a question is a call of the server's and handled by the client. Trace context
-    travels in ``_meta``, by the global propagator. What is answered without a handler, pings and the handshake, has
-    no SERVER span; a handler that waits through several rounds has one, linked to the request it answers at last.
+    Each request that is sent gets a span of kind CLIENT, each handler that runs a span of kind SERVER: in both roles,
+    so where servers send requests, a request of the server is its call and is handled by the client. Trace context
+    travels in ``_meta``, by the global propagator. A request that is answered without a handler, a ping or the
+    handshake, has no SERVER span; a handler that waits through several rounds has one, linked to the request it answers
+    at last.
 
-    ``tracer_provider``: the global one unless given. ``resource_uris``: record ``mcp.resource.uri``, too; a URI may
-    hold what is nobody else's business.
+    ``tracer_provider`` is the global one unless given. ``resource_uris`` records ``mcp.resource.uri``, too; a URI may
+    hold private data.
     """
 
     def __init__(self, tracer_provider: trace.TracerProvider | None = None, *, resource_uris: bool = False) -> None:
@@ -51,7 +52,7 @@ class OpenTelemetry:
         self._resource_uris = resource_uris
 
     def tracer(self, network: str | None) -> Tracer:
-        """See `Tracing.tracer`."""
+        """Return the tracer of a connection over ``network``: see `Tracing.tracer`."""
         return _Tracer(self._tracer, network, self._resource_uris)
 
 
@@ -72,12 +73,12 @@ class _Tracer:
         parent = context.get_current()
         carried = present_trace()
         if carried is not None and not trace.get_current_span(parent).get_span_context().is_valid:
-            parent = propagate.extract(carried.carried_by({}), parent)  # what we work for is not traced here
+            parent = propagate.extract(carried.carried_by({}), parent)  # that request is not traced here
         span = self._start(request, params, trace.SpanKind.CLIENT, parent)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span, parent))
         meta: dict[str, Any] = params.get("_meta") or {}
-        if TRACEPARENT in meta or TRACESTATE in meta:  # what the caller names wins, and the two go together
+        if TRACEPARENT in meta or TRACESTATE in meta:  # the caller's own wins, both together
             carrier.pop(TRACEPARENT, None)
             carrier.pop(TRACESTATE, None)
         return _Call(span, {**params, "_meta": {**carrier, **meta}} if carrier else params)
@@ -122,7 +123,8 @@ class _Tracer:
 
 
 def _links(parent: context.Context, ambient: context.Context | None) -> list[trace.Link]:
-    """Conventions for MCP, Context propagation: the parent is the one in ``_meta``; the ambient one is linked."""
+    """Return the links of a handler's span. Conventions for MCP, Context propagation: the parent is the context in
+    ``_meta``; the ambient one is linked."""
     if ambient is None:
         return []
     here = trace.get_current_span(ambient).get_span_context()
@@ -131,7 +133,8 @@ def _links(parent: context.Context, ambient: context.Context | None) -> list[tra
 
 
 def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
-    """What of the peer's ``_meta`` a propagator may look at: it expects headers, and no more than headers hold."""
+    """Return the part of the peer's ``_meta`` that a propagator may look at: it expects headers, and no more than
+    headers hold."""
     return {key: value for key, value in meta.items() if type(value) is str and len(value) <= _LONGEST_CARRIED}
 
 
@@ -164,7 +167,7 @@ class _Handler:
         cancellation, error = self._scope.cancellation, self._scope.request.error
         if error is not None:
             _end(self._span, str(error.code), error.message, code=error.code)
-        elif cancellation is not None:  # by its peer, and never answered then; the reason is the peer's text
+        elif cancellation is not None:  # cancelled by its peer, and never answered then; the reason is the peer's text
             _end(self._span, "cancelled", f"cancelled: {cancellation.cause}")
         else:
             failed = self._scope.request.failed or (isinstance(result, CallToolResult) and result.is_error)
