@@ -80,7 +80,7 @@ class Connection:
 
 
 class Errand(Protocol[R]):
-    """A single request, in three steps. The first two raise as `Client` does, and their other exceptions leave
+    """A single request, in three steps. The first two raise as `Client` does; other exceptions of theirs leave
     `run_errand`."""
 
     async def prepare(self, client: Client) -> None:

@@ -114,8 +114,8 @@ def _from_file(error: Exception, file: str) -> Exception:
 
 @contextmanager
 def _may_serve_itself(wire: Wire) -> Generator[list[Server]]:
-    """Give ``serve_stdio`` the wire meanwhile, so that a file which ends in an unguarded ``trio.run(serve_stdio,
-    server)`` works here too. Yields the list of the servers that it served."""
+    """Give ``serve_stdio`` the wire meanwhile, so that a file works which ends in ``trio.run(serve_stdio, server)``
+    without a guard. Yields the list of the servers that it served."""
     served: list[Server] = []
     real = stdio.serve_stdio
 

@@ -27,8 +27,8 @@ async def open_memory(
 ) -> AsyncGenerator[Client]:
     """Run ``server`` in this process and connect to it, for tests and embedding.
 
-    Everything is as over a wire, encoding included, but for the wire. ``stateless``: see `Server.running`.
-    ``options`` as in `open_stdio`.
+    Everything is as over a wire, encoding included, except that there is no wire. ``stateless``: see `Server.running`.
+    ``options`` are those of `ClientSettings`.
     """
     check_opened_under_trio("open_memory")
     ours, theirs = memory_channel_pair()

@@ -29,20 +29,21 @@ def open_stdio(
 ) -> AbstractAsyncContextManager[Client]:
     """Start the server ``command`` as a child process, connect to it over stdio, and own both.
 
-    The child gets ``env`` on top of a short list of harmless variables (PATH, HOME, LANG, …), or of all of
-    ours with ``inherit_env``. Its standard error is always read; ``stderr`` gets a copy, and its last lines
-    are part of `ConnectionLost`. ``options`` are those of `ClientSettings`.
+    The child gets ``env`` on top of a short list of harmless variables (PATH, HOME, LANG, …), or of all of ours with
+    ``inherit_env``. Its standard error is always read; ``stderr`` gets a copy, and its last lines are part of
+    `ConnectionLost`. ``options`` are those of `ClientSettings`.
 
-    Left in whatever way, the block closes the child's input and waits up to ``close_grace`` seconds for it to
-    exit, then sends SIGTERM to its whole process group and waits once more, then SIGKILL. The child is
-    reaped, and no process of its group runs on. An interrupt (Ctrl-C) while the block waits for that sends SIGKILL
-    at once. Exceptions of the body leave as they are, never as a group.
+    Left in whatever way, the block closes the child's input and waits up to ``close_grace`` seconds for it to exit,
+    then sends SIGTERM to its whole process group and waits once more, then SIGKILL. The child is reaped, and no process
+    of its group runs on. An interrupt (Ctrl-C) while the block waits for that sends SIGKILL at once. Exceptions of the
+    body leave as they are, never as a group.
 
-    A child that has exited, while a process that it has started holds its output open, is asked with a ping after 5 s
-    of silence, and lost when nothing comes for 5 s more. One that made itself a daemon and goes on talking is not.
+    When the child has exited, but a process that it has started holds its output open, a ping is sent after 5 s of
+    silence, and the connection is lost when nothing comes for 5 s more. A server that made itself a daemon and goes on
+    talking is not lost.
 
-    Raises `ConnectionLost` when the command cannot be started or the server exits, `BadTarget` for what no system could
-    start, an empty list or a word with NUL for example, and as `open_client`.
+    Raises `ConnectionLost` when the command cannot be started or the server exits, `BadTarget` for a command that no
+    system could start, an empty list or a word with NUL for example, and otherwise as `open_client`.
     """
     child = Command(command, env=env or {}, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace)
     return child.open(**options)

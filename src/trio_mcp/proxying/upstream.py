@@ -25,8 +25,8 @@ _UPDATED: Final = "notifications/resources/updated"
 _LEAVE_DEADLINE: Final = 1.0
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
-"""Gets each notification of the server, and whether somebody has subscribed to its resource by this very name. Must be
-quick."""
+"""The callback for each notification of the server, and whether somebody has subscribed to its resource by this very
+name. Must be quick."""
 
 
 class Upstream(Relay):
@@ -92,7 +92,7 @@ class Upstream(Relay):
                 await self.client.unsubscribe(uri)
 
     async def let_go(self, uris: list[str]) -> None:
-        """`unsubscribe` from all ``uris``, within a second altogether: the rest stays subscribed, which costs
+        """Unsubscribe from all ``uris``, within a second altogether. The rest stays subscribed, which costs
         notifications that nobody gets."""
         if uris and self.client.lost is None:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _LEAVE_DEADLINE):

@@ -30,7 +30,7 @@ async def serve_tcp(
 ) -> None:
     """Serve ``server`` over plain TCP, one message per line as over stdio, until it is ended.
 
-    Nothing is encrypted and nobody is asked who they are: whoever reaches the port is a client. Reports its
+    Nothing is encrypted and clients are not authenticated: anybody who reaches the port is a client. Reports its
     listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
 
@@ -51,10 +51,10 @@ async def serve_unix(
 ) -> None:
     """Serve ``server`` on the Unix socket ``path``, one message per line as over stdio, until it is ended.
 
-    Only this user may connect (mode 0600). The socket is removed at the end. One that a dead server left
-    behind is replaced; where a live one listens, or something else lies at ``path``, this raises `OSError`. While it
-    looks, it holds a lock on a file beside the socket (``path`` with ``.lock`` behind it), which it removes.
-    Reports its listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
+    Only this user may connect (mode 0600). The socket is removed at the end. A socket that a dead server left behind is
+    replaced; where a live one listens, or something else lies at ``path``, this raises `OSError`. During that check
+    this holds a lock on a file beside the socket (``path`` with ``.lock`` behind it), which it removes. Reports its
+    listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
     check_served_under_trio("serve_unix")
     with unix_listener(path) as listener:

@@ -43,18 +43,19 @@ async def serve_websocket(
 
         listeners = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
 
-    ``listeners`` of the application's own replace ``host`` and ``port``. With an ``ssl_context`` it is
-    ``wss://``. `ServingOptions` documents ``options``.
+    ``listeners`` of the application's own replace ``host`` and ``port``. With an ``ssl_context`` the URL is ``wss://``.
+    `ServingOptions` documents ``options``.
 
     ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
-    `Admission` for their form. On loopback addresses, unless given: those of this machine. On others both must
-    be given, else `ValueError`. Who sends no Origin, as all but browsers, is not checked for it.
+    `Admission` for their form. On loopback addresses, the default is those of this machine. On other addresses both
+    must be given, else this raises `ValueError`. Clients that send no Origin, as all but browsers, are not checked for
+    it.
 
-    At SIGTERM and SIGINT nothing more is accepted and no new request taken; accepted ones go on for up to
-    `Limits.drain_timeout` seconds, each connection is closed (1001) when its own are done, and this returns. A
+    At SIGTERM and SIGINT no further connection is accepted and no new request taken; accepted requests go on for up to
+    `Limits.drain_timeout` seconds, each connection is closed (1001) when its own requests are done, and this returns. A
     second signal cuts that short: if this has not returned within a second, SIGALRM ends the process. Signals are
-    handled in the main thread only, and not with ``handle_signals=False``. Cancelled, it cancels all requests at
-    once and closes the same way.
+    handled in the main thread only, and not with ``handle_signals=False``. Cancelled, it cancels all requests at once
+    and closes the same way.
     """
     check_served_under_trio("serve_websocket")
     admission = admission_for(None if listeners is not None else host, origins, hosts)

@@ -1,4 +1,4 @@
-"""Host and Origin checks for WebSocket clients: they keep foreign web pages away.
+"""Host and Origin checks of WebSocket clients, which keep foreign web pages away.
 
 A browser lets any page open a WebSocket to any address, the user's own machine included, and a name under the
 page's control may be made to point there (DNS rebinding). The browser says the page's origin and the name that

@@ -1,9 +1,9 @@
 """CoalescingStream: the stream under a trio-websocket connection, on which no writer waits for another.
 
-trio-websocket writes from whatever task has something to say, holds a lock while it does, and does not read while
-its own pong waits for that lock. Here nothing it writes waits: bytes are collected, and one task, `pump`, writes
-them, as many as there are at once. So a peer that does not read can never keep us from hearing its cancel, and no
-cancelled caller leaves half a frame behind.
+trio-websocket writes from any task that has something to send, holds a lock while it does, and does not read while its
+own pong waits for that lock. Here its writes wait only while more than 1 MiB is collected: bytes are collected, and one
+task, `pump`, writes them, as many as there are at once. So a peer that does not read can never keep us from hearing its
+cancel, and no cancelled caller leaves half a frame behind.
 """
 
 from __future__ import annotations

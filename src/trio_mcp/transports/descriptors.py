@@ -1,9 +1,10 @@
 """DescriptorStream: a byte stream over two file descriptors that other processes share.
 
-Standard input and output are shared with the process that started us, and with the terminal. Making them
-non-blocking would change them for everybody, since that flag belongs to the open file, not to our descriptor.
-So each is opened anew where the system allows it, and treated with care where not; the flags of what we were
-given stay as they were found. Pipes, sockets, terminals, regular files and ``/dev/null`` all work.
+Standard input and output are shared with the process that started us, and with the terminal. Making them non-blocking
+would change them for everybody, since that flag belongs to the open file, not to our descriptor. So each is opened anew
+where the system allows it, and used with care where not: polled before each use, or called so that it does not block.
+The flags of the given descriptors stay as they were found. Pipes, sockets, terminals, regular files and ``/dev/null``
+all work.
 """
 
 from __future__ import annotations

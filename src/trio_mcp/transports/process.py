@@ -49,8 +49,8 @@ _LONGEST: Final = 100
 class ProcessChannel(MessageChannel):
     """Messages to and from a child process; `start_process` makes it.
 
-    Whoever starts it runs `drain_stderr` in the background, calls `end` at last, with `discard_output` in the
-    background, and `kill` when that was interrupted.
+    The task that starts it runs `drain_stderr` in the background. At the end it calls `end`, with `discard_output` in
+    the background, and `kill` when `end` was interrupted.
     """
 
     network = "pipe"
@@ -65,7 +65,7 @@ class ProcessChannel(MessageChannel):
         self._tail = LastLines()
         self._drained = trio.Event()
         self._last_resort = weakref.finalize(self, _kill_group, process.pid, os.getpid())
-        """Sends SIGKILL to the group when this object is collected or our process ends, at the latest: an interrupt
+        """Sends SIGKILL to the group, at the latest when this object is collected or our process ends: an interrupt
         between two lines may have kept everybody from calling `end`."""
 
     @property

@@ -22,11 +22,11 @@ __all__ = ["own_stdio"]
 def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
     """Take standard input and output for messages, and keep everybody else away from them.
 
-    Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and for the children
-    it starts: a stray ``print``, ``os.write(1, …)`` or a child's output cannot corrupt the wire, and no child
-    eats input (2025-11-25 stdio: MUST NOT write anything to stdout that is not a message). What is printed comes
-    out line by line. Both are put back afterwards; but while nobody reads standard error, what is printed goes
-    nowhere from then on, instead of keeping the process from its end. Raises `OSError` when one of them is not open.
+    Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and for the children it starts: a
+    stray ``print``, ``os.write(1, …)`` or a child's output cannot corrupt the wire, and no child eats input (2025-11-25
+    stdio: MUST NOT write anything to stdout that is not a message). Printed text comes out line by line. Both
+    descriptors are restored afterwards; but while nobody reads standard error, text that is printed from then on is
+    dropped, instead of keeping the process from its end. Raises `OSError` when one of the two is not open.
     """
     _check_open()
     stream = DescriptorStream(0, 1)
@@ -51,7 +51,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
 
 @contextmanager
 def _printing_line_by_line() -> Generator[None]:
-    """Have each line that is printed come out at once, though what was standard output is no terminal."""
+    """Have each line that is printed come out at once, though standard output was no terminal."""
     printing = sys.stdout
     if not (isinstance(printing, io.TextIOWrapper) and _is_standard_output(sys.stdout)):
         yield
