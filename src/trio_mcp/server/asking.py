@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 
 class AskingContext(RequestContext):
-    """Gates, builds and checks the questions. Who can be asked what, and how it is, is said by whoever inherits, in
-    `_no_way_back`, `_declares` and `_deliver`."""
+    """Checks and sends the questions of a handler, and checks the answers. Subclasses say what the client can be
+    asked, and how a question is sent, in `_no_way_back`, `_declares` and `_deliver`."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class AskingContext(RequestContext):
         raise NotImplementedError
 
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
-        """The result of this question, plain data. Raises as `RequestContext.send_request`."""
+        """Send this question and return its result, plain data. Raises as `RequestContext.send_request`."""
         raise NotImplementedError
 
     def client_supports(self, capability: str) -> bool:
@@ -60,7 +60,7 @@ class AskingContext(RequestContext):
             raise self._bad_answer(f"the result of {method} makes no sense: {error}") from None
 
     def _bad_answer(self, reason: str) -> ProtocolViolation:
-        # 2026-07-28 mrtr, Error Handling: there the answers are parameters of the request that brought them.
+        # 2026-07-28 mrtr, Error Handling: in modern revisions answers are parameters of the request that brought them.
         return ProtocolViolation(reason) if self.revision.server_requests else BadAnswer(reason)
 
     def _ask_raw(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
@@ -70,7 +70,7 @@ class AskingContext(RequestContext):
         return self._deliver(method, params)
 
     async def _ask(self, method: str, params: CreateMessageParams | ElicitParams, result_type: type[T]) -> T:
-        """Ask what `_check` has let pass."""
+        """Send a question that `_check` has let pass, and return its result as a ``result_type``."""
         try:
             data = said(params, self.revision)
         except NotExpressible as error:
@@ -78,7 +78,7 @@ class AskingContext(RequestContext):
         return self._structured(method, await self._deliver(method, data), result_type)
 
     def _check(self, *capabilities: str) -> None:
-        """The gate, in its order: no way back, capability, sub-capability (DESIGN ruling 18)."""
+        """Raise for the first that is missing: a way back, a capability, a sub-capability (DESIGN ruling 18)."""
         if (no_way_back := self._no_way_back()) is not None:
             raise no_way_back
         for capability in capabilities:

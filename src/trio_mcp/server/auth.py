@@ -1,4 +1,4 @@
-"""Auth: who calls, as far as the transport knows."""
+"""Auth: the caller of a request, as far as the transport knows it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Auth"]
 
 @attrs.frozen
 class Auth:
-    """Who calls. Never ``valid`` where the transport has no authentication, as on stdio and in memory."""
+    """The caller of a request. Never ``valid`` where the transport has no authentication, as on stdio and in memory."""
 
     valid: bool = False
     subject: str | None = None
-    """Who it is, in the words of whoever vouches for it."""
+    """The caller's identity, in the words of the party that vouches for it."""
     scopes: tuple[str, ...] = ()
-    """What it may do."""
+    """Permissions of the caller."""
     extra: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
-    """What else was vouched for."""
+    """Further facts that were vouched for."""

@@ -1,4 +1,4 @@
-"""CacheHints: what modern clients are told of how long an answer stays good, and whom it may be shown to."""
+"""CacheHints: how long an answer stays good, and to whom it may be shown, as modern clients are told."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def _is_scope(_: Any, __: Any, scope: str) -> None:
 
 @attrs.frozen
 class CacheHints:
-    """How clients may cache an answer (2026-07-28 caching). Raises `ValueError` for values out of range."""
+    """Hints on how clients may cache an answer (2026-07-28 caching). Raises `ValueError` for values out of range."""
 
     ttl_ms: int = attrs.field(default=0, validator=_is_ttl)
-    """Milliseconds for which a client may take it for fresh. 0: it asks each time."""
+    """Milliseconds for which a client may take the answer for fresh. 0: the client asks each time."""
     scope: CacheScope = attrs.field(default="private", validator=_is_scope)
-    """``public``: it holds nothing of any user, and caches may show it to all of them. ``private``: only to the
-    one who asked. It tells caches what they may do and protects nothing by itself."""
+    """``public``: the answer holds nothing of any user, and caches may show it to all of them. ``private``: caches may
+    show it only to the user who asked. The scope tells caches what they may do and protects nothing by itself."""
 
     def but(self, ttl_ms: int | None, scope: CacheScope | None) -> CacheHints:
-        """The same, with what is given in place of its own."""
+        """Return the same hints, with each argument that is not `None` in place of their own."""
         return CacheHints(self.ttl_ms if ttl_ms is None else ttl_ms, self.scope if scope is None else scope)
 
 
@@ -46,7 +46,7 @@ NOT_CACHED: Final = CacheHints()
 
 
 def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> Mapping[str, CacheHints]:
-    """The hints for each method that has any. Raises `ValueError` when ``special`` names one that has none."""
+    """Return the hints for each method that has any. Raises `ValueError` for a method in ``special`` without hints."""
     if unknown := sorted(set(special) - set(_CACHEABLE)):
         raise ValueError(f"no cache hints go with {', '.join(unknown)}; they do with {', '.join(_CACHEABLE)}")
     return {method: special.get(method, default) for method in _CACHEABLE}

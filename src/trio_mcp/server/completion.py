@@ -69,7 +69,8 @@ class Completions:
 
 
 def _cut(completion: Completion) -> Completion:
-    """At most 100 values (2025-11-25 completion, Completion Results), and the truth about the rest."""
+    """Return ``completion`` with at most 100 values (2025-11-25 completion, Completion Results). Where values were left
+    out, ``total`` and ``has_more`` say so."""
     values = completion.values
     if len(values) <= MAX_COMPLETION_VALUES:
         return completion

@@ -1,4 +1,4 @@
-"""ConnectedClient: a client outside of any request, for those who hear what it tells."""
+"""ConnectedClient: a client outside of any request, for functions that are called when it tells something."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["ConnectedClient"]
 
 
 class ConnectedClient:
-    """A legacy client tells of its own accord that its roots changed: this is who, and how to ask for them.
+    """A legacy client that told of its own accord that its roots changed, and the way to ask for them.
 
-    Each connection has one of these, the same each time, which may be kept and compared.
+    Each connection has one such object, the same each time, which may be kept and compared.
     """
 
     __slots__ = ("_duplex", "_lifespan")
@@ -35,17 +35,17 @@ class ConnectedClient:
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """The headers it came with, as `RequestContext.headers` gives them."""
+        """The headers that the client came with, as `RequestContext.headers` gives them."""
         return self._duplex.wiring.peer.headers
 
     @property
     def info(self) -> Implementation | None:
-        """Its name and version. Self-reported: for display, never for decisions."""
+        """The client's name and version. Self-reported: for display, never for decisions."""
         return self._duplex.state.client_info
 
     @property
     def revision(self) -> Revision:
-        """The protocol revision of its handshake."""
+        """The protocol revision of the client's handshake."""
         return self._duplex.state.revision or LATEST_LEGACY
 
     @property
@@ -54,8 +54,9 @@ class ConnectedClient:
         return self._lifespan
 
     async def list_roots(self) -> list[Root]:
-        """Ask for its roots. Raises, with nothing sent, `NoWayBack` on a server run stateless and `CapabilityMissing`;
-        then `PeerError`, `ConnectionLost`, and `ProtocolViolation` for an answer that makes no sense."""
+        """Ask the client for its roots. Raises, with nothing sent, `NoWayBack` on a server run stateless and
+        `CapabilityMissing`; then `PeerError`, `ConnectionLost`, and `ProtocolViolation` for an answer that makes no
+        sense."""
         if self._duplex.wiring.stateless:
             raise NoWayBack("this server is run stateless, so it cannot wait for an answer of its client")
         if not self._duplex.state.client_capabilities.supports("roots"):

@@ -43,7 +43,7 @@ _DONE: Final = EmptyResult()
 
 
 class ServerConnection:
-    """Serves ``running`` over ``channel`` until that ends."""
+    """Serves ``running`` over ``channel`` until the channel ends."""
 
     def __init__(self, running: RunningServer, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> None:
         server = running.server
@@ -70,10 +70,10 @@ class ServerConnection:
         self._subscriptions = Subscriptions(server, self.duplex)
         self._client = ConnectedClient(self.duplex, running.lifespan)
         self._roots_changed = False
-        """The client has said so, and its turn to be heard has not come."""
+        """True while the client has told of changed roots and `notified` has not run for that yet."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """See `DuplexChannel.run`."""
+        """Serve the client until the connection ends. See `DuplexChannel.run`."""
         server = self._server
         server.listeners.add(self._subscriptions)
         server.load.connections += 1
@@ -83,10 +83,10 @@ class ServerConnection:
             server.load.connections -= 1
             server.listeners.discard(self._subscriptions)
 
-    # What needs no waiting
+    # Requests that are answered without waiting
 
     def answer_now(self, request: InboundRequest) -> Any:
-        """See `RequestHandler.answer_now`."""
+        """Answer a request that needs no waiting. See `RequestHandler.answer_now`."""
         answer = self._at_once.get(request.method.name)
         if answer is not None:
             return answer(self, request)
@@ -127,11 +127,12 @@ class ServerConnection:
     def _unsubscribe(self, request: InboundRequest) -> EmptyResult:
         return self._subscriptions.unsubscribe(request)
 
-    # What runs in a task of its own
+    # Requests that run in a task of their own
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        """See `RequestHandler.answer`. Like those it calls, it hands the coroutine on instead of awaiting it:
-        each frame between the runtime and the author's function would be walked at every resumption."""
+        """Answer a request in its task. See `RequestHandler.answer`. This method and those it calls hand the coroutine
+        on instead of awaiting it: each frame between the runtime and the author's function would be walked at every
+        resumption."""
         answer = self._in_tasks.get(scope.request.method.name)
         if answer is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
@@ -175,16 +176,17 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """See `RequestHandler.wants`: the state has taken from them what a server needs but for changed roots."""
+        """Return whether `notified` is to run: only for changed roots. From all other notifications the connection
+        state has taken what a server needs. See `RequestHandler.wants`."""
         if event.method.name != "notifications/roots/list_changed" or self._server.roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
-            return False  # what waits already tells as much
+            return False  # the call that already waits covers this change, too
         self._roots_changed = True
         return True
 
     async def notified(self, event: NotificationReceived) -> None:
-        """See `RequestHandler.notified`."""
+        """Call the function that was given for changed roots. See `RequestHandler.notified`."""
         self._roots_changed = False
         tell = self._server.roots_changed
         assert tell is not None, "it was there when this was wanted, and stays"
@@ -192,7 +194,7 @@ class ServerConnection:
         if inspect.isawaitable(pending):
             await pending
 
-    # Which method is whose
+    # Methods, and what answers each of them
 
     _at_once: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest], Any]]] = {
         "ping": _ping,

@@ -1,4 +1,4 @@
-"""RequestContext: what a handler sees of its request.
+"""RequestContext: a handler's view of its request.
 
 The class itself is passive: never cancelled, notifications dropped, requests refused. Test fakes override the
 one or two members they need; `trio_mcp.server.live_context` is the real one.
@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 
 class RequestContext:
-    """The request a handler works for: who asks, how to tell it something, how to learn that it gave up.
+    """The request a handler works for: who sent it, how to tell the client something, how to learn that it gave up.
 
-    Every member has a passive default. All of it belongs to this one request: two concurrent requests of
+    Every member has a passive default. All values belong to this one request: two concurrent requests of
     different revisions never see each other's values.
     """
 
@@ -55,7 +55,7 @@ class RequestContext:
 
     @property
     def session_id(self) -> str | None:
-        """Names the connection over WebSocket; `None` where there is no such name, as on stdio."""
+        """The name of the connection over WebSocket; `None` where there is no such name, as on stdio."""
         return None
 
     @property
@@ -76,17 +76,17 @@ class RequestContext:
 
     @property
     def auth(self) -> Auth | None:
-        """Who calls; `None` when no authentication is configured."""
+        """The caller; `None` when no authentication is configured."""
         return None
 
     @property
     def stateless(self) -> bool:
-        """Nothing is kept between requests: modern requests, and servers run that way."""
+        """True where nothing is kept between requests: in modern requests, and on servers run that way."""
         return False
 
     @property
     def lifespan(self) -> Any:
-        """What the server's lifespan yielded."""
+        """The value that the server's lifespan yielded."""
         return None
 
     # Cancellation
@@ -104,46 +104,46 @@ class RequestContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the request was cancelled. May be read from any thread."""
+        """True once the request was cancelled. May be read from any thread."""
         return False
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """Why it was cancelled; `None` while it is not. May be read from any thread.
+        """The reason why the request was cancelled; `None` while it is not. May be read from any thread.
 
-        It says so before the handler, or anything in its nursery, sees a `trio.Cancelled` of the request, whoever
-        cancelled it. A scope of the handler's own, inside of that of the request, is nothing that it knows of.
+        The value is there before the handler, or anything in its nursery, sees a `trio.Cancelled` of the request,
+        whoever cancelled it. A cancel of a scope of the handler's own, inside that of the request, leaves it `None`.
         """
         return None
 
     @property
     def cancelled(self) -> threading.Event:
-        """Set when the request is cancelled, for foreign code and threads that can wait for nothing else.
+        """The event that is set when the request is cancelled, for threads and foreign code that wait for nothing else.
 
-        Whoever cancels it: the client, the application, the time limit of the tool, or the handler by `cancel_scope`.
-        Ask for it while the handler runs; what is cancelled after that, while its nursery still does, need not set it.
-        A task of trio has no need of it: it is cancelled with the request.
+        The event is set whoever cancels: the client, the application, the time limit of the tool, or the handler by
+        `cancel_scope`. Ask for it while the handler runs; a cancel after that, while the nursery still runs, need not
+        set it. A trio task has no need of the event: the task is cancelled with the request.
         """
         return threading.Event()
 
     async def check_cancelled(self) -> None:
         """Raise `trio.Cancelled` if the request was cancelled; else return at once, without letting others run.
 
-        For long stretches that wait for nothing; any other checkpoint does it, too. In plain ``def`` handlers
-        it is `WorkerContext.check_cancelled`, without ``await``.
+        Use it in long stretches of code that wait for nothing; any other checkpoint does the same. In plain ``def``
+        handlers the call is `WorkerContext.check_cancelled`, without ``await``.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
 
     # Telling the client
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report how far it is; ``total`` in the same unit. Never blocks, never raises.
+        """Report how far the work is; ``total`` in the same unit. Never blocks, never raises.
 
-        True when a notification was put on its way: at most one per `Limits.progress_interval`; the latest value
-        is kept and sent when the interval is over, at the latest before the answer; so it may follow a log
-        message that was sent after it. False too when the client gave no progress token, for a value that does not
-        exceed the one before, and for what cannot be sent: numbers are finite (those of numpy do), ``message`` is text.
-        Such a report changes nothing.
+        True when a notification was put on its way: at most one per `Limits.progress_interval`. False while the
+        interval is not over: the latest value is kept and sent when it is, at the latest before the answer; so it may
+        follow a log message that was sent after it. False too when the client gave no progress token, for a value that
+        does not exceed the one before, and for what cannot be sent: numbers are finite (those of numpy do), ``message``
+        is text. Such a report changes nothing.
         """
         return False
 
@@ -153,15 +153,15 @@ class RequestContext:
         return SilentLog()
 
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
-        """Send a notification that belongs to this request. Dropped once the request has ended."""
+        """Send a notification that belongs to this request. It is dropped once the request has ended."""
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
         """Tell the client that its user is done at the URL of this elicitation: one of `elicit_url`, or of an error
-        -32042. Also when the request has ended, for as long as its connection lives: keep the context.
+        -32042. The call also works when the request has ended, for as long as its connection lives: keep the context.
 
-        Waits for room in the outbox; cancelled before that, it tells nothing. True when it is on its way. False, with
-        nothing sent, where the revision does not have it (all but 2025-11-25), the client did not declare
+        Waits for room in the outbox; cancelled before that, it sends nothing. True when the notification is on its way.
+        False, with nothing sent, where the revision does not have it (all but 2025-11-25), the client did not declare
         ``elicitation.url``, or the connection is over. Raises `ValueError` for an empty id.
         """
         return False
@@ -181,11 +181,11 @@ class RequestContext:
 
     @property
     def is_resubmit(self) -> bool:
-        """Whether the client came back with answers."""
+        """True when the client came back with answers."""
         return bool(self.input_responses)
 
     def has_input_response(self, key: str) -> bool:
-        """Whether the client answered the question ``key``."""
+        """Return whether the client answered the question ``key``."""
         return key in self.input_responses
 
     def input_response_as(self, kind: type[T], key: str) -> T:
@@ -193,14 +193,15 @@ class RequestContext:
         attrs, a dataclass, TypedDict, NamedTuple or msgspec Struct.
 
         The members of such a class are named as its fields are. An empty object stands for an absent answer. JSON types
-        are never coerced. Raises `ValueError` when it does not fit.
+        are never coerced. Raises `ValueError` when the answer does not fit.
         """
         return typed(self.input_responses.get(key, {}), kind)
 
     def request_state_as(self, kind: type[T]) -> T:
         """Return `request_state`, a JSON text, as a ``kind``, see `input_response_as`; ``kind()`` when it is empty.
 
-        Raises `ValueError` when it is no JSON or does not fit, and when it is empty and ``kind`` needs more than that.
+        Raises `ValueError` when the state is no JSON or does not fit, and when it is empty and ``kind`` has required
+        fields.
         """
         return typed_text(self.request_state, kind)
 
@@ -209,21 +210,21 @@ class RequestContext:
     def client_supports(self, capability: str) -> bool:
         """Return whether the client supports ``capability``, ``"sampling"`` or ``"elicitation.url"`` for example.
 
-        True for what the client declared, as far as its revision has it. For what is there to be asked something, it
-        agrees with `sample`, `elicit`, `elicit_url` and `list_roots`: where they would raise `NoWayBack` or
-        `CapabilityMissing`, it is false.
+        True for what the client declared, as far as its revision has it. For a capability that is needed to ask the
+        client something, the result agrees with `sample`, `elicit`, `elicit_url` and `list_roots`: it is false where
+        they would raise `NoWayBack` or `CapabilityMissing`.
         """
         return False
 
     def no_channel(self) -> CodedError:
-        """The error of every request to the client where there is no way to it. Transports may say why."""
+        """Return the error of every request to the client where no channel leads to it. Transports may say why."""
         return CodedError(INVALID_REQUEST, "there is no server-to-client channel")
 
     async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
         """Send a request that belongs to this one and return its result as a ``result_type``.
 
-        Cancelled with this request, under the same reason. Raises `PeerError`, `ConnectionLost`,
-        `ProtocolViolation` for a result that is no ``result_type``, and `CodedError` when it may not be sent.
+        The request is cancelled with this one, for the same reason. Raises `PeerError`, `ConnectionLost`,
+        `ProtocolViolation` for a result that is no ``result_type``, and `CodedError` when the request may not be sent.
         """
         raise self.no_channel()
 
@@ -239,7 +240,7 @@ class RequestContext:
         raise self.no_channel()
 
     async def sample_raw(self, params: JSONObject) -> JSONObject:
-        """``sampling/createMessage`` without any check, plain data in and out."""
+        """Send ``sampling/createMessage`` with unchecked ``params``, plain data in and out."""
         raise self.no_channel()
 
     async def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
@@ -254,7 +255,7 @@ class RequestContext:
     async def elicit_url(
         self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
     ) -> ElicitAnswer:
-        """Send the client's user to an absolute http or https ``url``. As `elicit`, with ``elicitation.url``.
+        """Send the client's user to an absolute http or https ``url``. Raises as `elicit`, with ``elicitation.url``.
 
         A URL or an id with control characters, an id without text, and a message with control characters other than
         line breaks and tabs are `CodedError` (-32602).
@@ -262,13 +263,13 @@ class RequestContext:
         raise self.no_channel()
 
     async def elicit_raw(self, params: JSONObject) -> JSONObject:
-        """``elicitation/create`` without any check, plain data in and out."""
+        """Send ``elicitation/create`` with unchecked ``params``, plain data in and out."""
         raise self.no_channel()
 
     async def list_roots(self) -> list[Root]:
-        """The client's roots. Raises as `elicit`, with the capability ``roots``."""
+        """Return the client's roots. Raises as `elicit`, with the capability ``roots``."""
         raise self.no_channel()
 
     async def list_roots_raw(self) -> JSONObject:
-        """``roots/list`` without any check, plain data."""
+        """Send ``roots/list`` and return the unchecked result, plain data."""
         raise self.no_channel()

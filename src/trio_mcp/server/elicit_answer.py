@@ -1,4 +1,4 @@
-"""ElicitAnswer: what the user of a client did with a question; and how the client is told that they are done."""
+"""ElicitAnswer: a user's answer to a question; and how the client is told that its user is done at a URL."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 @attrs.frozen
 class ElicitAnswer:
-    """What the user did with a question. ``content`` comes with ``accept`` only, and not for URLs."""
+    """A user's answer to a question. ``content`` comes with ``accept`` only, and not for URLs."""
 
     action: Literal["accept", "decline", "cancel"]
     content: JSONObject | None = None
 
     def content_as(self, kind: type[T]) -> T | None:
-        """Return the accepted form as a ``kind``; `None` when it was not accepted.
+        """Return the accepted form as a ``kind``; `None` when the user did not accept.
 
         Fields that the user left out and that may be `None` are `None`. Raises `ValueError` when the content does
         not fit.
@@ -38,7 +38,8 @@ class ElicitAnswer:
 
 
 def tells_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
-    """Return whether such a client is told of it. Raises `ValueError` for what is no id."""
+    """Return whether such a client is told that an elicitation is complete. Raises `ValueError` for an id that is empty
+    or no text."""
     if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise ValueError(f"the id of a URL elicitation is a text that is not empty, not {elicitation_id!r}")
     return COMPLETE in revision.methods and capabilities.supports("elicitation.url")

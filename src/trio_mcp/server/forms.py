@@ -39,7 +39,7 @@ def form_schema(form: type | JSONObject) -> JSONObject:
         for name, field in cast("JSONObject", schema.get("properties", {})).items()
     }
     required = [name for name in cast("list[str]", schema.get("required", [])) if name not in optional]
-    # 2025-11-25 schema, ElicitRequestFormParams: these members, and neither a title nor a description
+    # 2025-11-25 schema, ElicitRequestFormParams: these members only, no title and no description
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
     return schema
@@ -52,7 +52,7 @@ def _hints(form: type) -> dict[str, Any]:
 
 
 def _said_beside(hint: Any, field: JSONObject) -> JSONObject:
-    """Return what the schema of a field does not say of its annotation: its words, and that it is a time."""
+    """Return what the annotation of a field says and its schema does not: the description, and that it is a time."""
     notes, kinds = list[str](), list[Any]()
     _take_apart(hint, notes, kinds)
     said: JSONObject = {"description": notes[0]} if notes and "description" not in field else {}
@@ -86,7 +86,7 @@ def _flat(field: JSONObject, definitions: JSONObject) -> JSONObject:
         field["enum"] = [choice for choice in cast("list[Any]", field["enum"]) if choice is not None]
     if isinstance(items := field.get("items"), dict):
         items = _flat(cast("JSONObject", items), definitions)
-        if "enum" in items:  # and neither the title nor the description of an Enum, which items cannot have
+        if "enum" in items:  # without the title and the description of an Enum, which items cannot have
             items = {"type": items["type"], "enum": items["enum"]}
         field = {**field, "items": items}
     if field.get("default", ...) is None:

@@ -1,4 +1,4 @@
-"""InputRequired: asking the client by returning, for handlers that are safe to run again."""
+"""InputRequired: questions to the client in a handler's return value, for handlers that are safe to run again."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _NOTHING: Final = Continuation({})
 
 @attrs.frozen
 class InputRequired:
-    """Returned by a handler: ask the client, and run the handler again, from the top, with the answers.
+    """A return value that asks the client; the handler runs again, from the top, with the answers.
 
     ``requests`` are questions under keys of the handler's own: parameters of a sampling or an elicitation, or an
-    `InputRequest` (``InputRequest("roots/list")``). They are checked as those of `RequestContext.elicit` are. Those
-    that the client did not declare, or that its revision has no words for, are left out; where that leaves none, the
-    request is answered with `CapabilityMissing`, which names all that is missing. ``state``
+    `InputRequest` (``InputRequest("roots/list")``). They are checked as those of `RequestContext.elicit` are. Questions
+    whose capability the client did not declare, or that its revision cannot express, are left out; where that leaves
+    none, the request is answered with `CapabilityMissing`, which names all that is missing. ``state``
     is the handler's own text; it travels sealed. The next run finds both in ``ctx.input_responses`` and
     ``ctx.request_state``. On legacy connections the questions are sent as requests, and the handler runs again in
     the same way.
@@ -46,7 +46,7 @@ class InputRequired:
 
 
 def without_questions(returns: Any) -> Any:
-    """A return annotation without `InputRequired`: what is left is what the handler gives in the end."""
+    """Return an annotation without `InputRequired`: the type of what the handler gives in the end."""
     if returns is InputRequired:
         return Parameter.empty
     if get_origin(returns) in (Union, UnionType) and InputRequired in get_args(returns):
@@ -55,8 +55,8 @@ def without_questions(returns: Any) -> Any:
 
 
 def replay(scope: RequestScope) -> None:
-    """What this request asks, where it is asked by answering, stops its handler, which runs again with all answers
-    so far. Nothing is kept here between the rounds (``@server.tool(replay=True)``)."""
+    """Stop the handler of this request when it asks, in revisions where questions are sent in the answer; it runs again
+    with all answers so far. Nothing is kept here between the rounds (``@server.tool(replay=True)``)."""
     request, seal = scope.request, scope.wiring.seal
     if request.revision.server_requests or seal is None:
         return
@@ -71,8 +71,9 @@ def replay(scope: RequestScope) -> None:
 
 
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
-    """Return what a handler that returned ``value`` comes to: a result that asks, in modern revisions; else what it
-    returns, run ``again`` by us. Raises `RuntimeError` when it asks more than `Limits.max_rounds` times."""
+    """Return the result of a handler that returned ``value``: in modern revisions a result that asks; else, after the
+    client was asked, what running the handler ``again`` gives. Raises `RuntimeError` when the handler asks more than
+    `Limits.max_rounds` times."""
     if not scope.request.revision.server_requests:
         return _asking(value, scope)
     result: Any = value
@@ -81,7 +82,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
-        await trio.lowlevel.checkpoint()  # where nothing is asked, a handler that never ends could not be cancelled
+        await trio.lowlevel.checkpoint()  # without questions, a handler that never ends could not be cancelled
         if scope.wiring.stateless:
             raise no_way_back_when_stateless(scope.request.method, scope.request.revision)
         responses = await _ask_all(_possible(result, scope), scope)
@@ -101,8 +102,8 @@ def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
 def _possible(value: InputRequired, scope: RequestScope) -> dict[str, InputRequest]:
     """Return the questions that this client can be asked.
 
-    Raises `CapabilityMissing` with all that misses where there are some and none can be, and `CodedError` for those
-    that nobody should be asked, see `question`.
+    Raises `CapabilityMissing` with all that is missing where there are some and none can be asked, and `CodedError`
+    for those that nobody should be asked, see `question`.
     """
     request = scope.request
     possible: dict[str, InputRequest] = {}
@@ -131,7 +132,7 @@ def _possible(value: InputRequired, scope: RequestScope) -> dict[str, InputReque
 
 
 def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
-    """Return why a client cannot be asked by a server that is run stateless, and what would help in this place."""
+    """Return the error of a server that is run stateless and cannot ask its client; its text says what would help."""
     reason = "this server is run stateless, so it cannot"
     if revision.server_requests:
         return NoWayBack(

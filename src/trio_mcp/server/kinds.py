@@ -1,4 +1,4 @@
-"""Kinds: what an annotation is made of, looked at once, where a function is declared."""
+"""Kinds: the types that an annotation is made of, looked at once, where a function is declared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEYS = (
     kinds.DecimalType,
     kinds.BytesType,
 )
-"""What the key of a JSON object, which is a string, can be read as."""
+"""Types that the key of a JSON object, which is a string, can be read as."""
 
 
 _SALTED = (
@@ -38,15 +38,15 @@ _SALTED = (
     kinds.BoolType,
     kinds.NoneType,
 )
-"""What has a hash that nobody else can foresee, or few values."""
+"""Types whose hashes nobody else can foresee, or that have few values."""
 
 _MOST_NUMBERS: Final = 100_000
 _MOST_OTHERS: Final = 5_000
 
 
 def kinds_in(annotation: Any) -> list[kinds.Type]:
-    """Return all that ``annotation`` is made of, the fields of its classes included. Raises `NameError` for what cannot
-    be resolved, and `TypeError`."""
+    """Return all types that ``annotation`` is made of, the fields of its classes included. Raises `NameError` for what
+    cannot be resolved, and `TypeError`."""
     found: dict[int, kinds.Type] = {}
     ahead = [kinds.type_info(annotation)]
     while ahead:
@@ -93,11 +93,11 @@ def classes_in(annotation: Any) -> set[Any]:
 
 
 def most_hashed(annotation: Any) -> int | None:
-    """Return how many items and members may be in a value of ``annotation`` (as `is_checkable` counts), so that its
+    """Return how many items and members a value of ``annotation`` may have (as `is_checkable` counts), so that its
     sets and dicts are made in bounded time; `None` for any number.
 
-    Python salts the hashes of text alone. Of all else a peer can send what has the same hash, so that each item is
-    compared with all before it. Integers of up to 64 bits, which hardly collide, are cheap.
+    Python salts the hashes of text alone. For all other types a peer can send values with the same hash, so that each
+    item is compared with all before it. Integers of up to 64 bits, which hardly collide, are cheap.
     """
     hashed: list[kinds.Type] = []
     keys: list[kinds.Type] = []

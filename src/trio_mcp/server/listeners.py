@@ -1,4 +1,4 @@
-"""Listeners: who is told when something of a server changes."""
+"""Listeners: the connections that are told when something of a server changes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ __all__ = ["Listener", "Listeners"]
 
 
 class Listener(Protocol):
-    """Somebody who is told of changes: a connection."""
+    """A connection that is told of changes."""
 
     def list_changed(self, method: str) -> None:
-        """A list changed, for which ``method`` is the notification."""
+        """Tell the client that a list changed, for which ``method`` is the notification."""
         ...
 
     def resource_updated(self, uri: str) -> None:
-        """A resource changed."""
+        """Tell the client that a resource changed."""
         ...
 
 
 class Listeners:
-    """All connections of one server. Each is told at once; one may come or go while they are told."""
+    """The connections of one server. Each is told at once; connections may come or go while they are told."""
 
     def __init__(self) -> None:
         self._all: set[Listener] = set()
@@ -30,15 +30,15 @@ class Listeners:
         self._all.add(listener)
 
     def discard(self, listener: Listener) -> None:
-        """Tell it no more. Idempotent."""
+        """Tell ``listener`` no more. Idempotent."""
         self._all.discard(listener)
 
     def list_changed(self, method: str) -> None:
-        """Tell them. See `Listener.list_changed`."""
+        """Tell all listeners. See `Listener.list_changed`."""
         for listener in tuple(self._all):
             listener.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell them. See `Listener.resource_updated`."""
+        """Tell all listeners. See `Listener.resource_updated`."""
         for listener in tuple(self._all):
             listener.resource_updated(uri)

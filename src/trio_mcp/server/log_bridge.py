@@ -1,4 +1,4 @@
-"""From the standard library's `logging` to the client's log."""
+"""ClientLogHandler: from the standard library's `logging` to the client's log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ClientLogHandler(logging.Handler):
 
         logging.getLogger("myapp").addHandler(ClientLogHandler())
 
-    It never blocks: what finds no room in the outbox is dropped, and ``dropped`` counts it.
+    The handler never blocks: a record that finds no room in the outbox is dropped, and ``dropped`` counts it.
     """
 
     def __init__(self, level: int = logging.NOTSET) -> None:
@@ -33,7 +33,7 @@ class ClientLogHandler(logging.Handler):
         self.dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler.emit`."""
+        """Send the record to the client of the current request. See `logging.Handler.emit`."""
         scope = current_request.get(None)
         if scope is None or record.name.partition(".")[0] == "trio_mcp":
             return

@@ -63,7 +63,7 @@ def _classes_in(hint: Any) -> list[type[Any]]:
 def _hints_of(kind: type[Any]) -> dict[str, Any]:
     try:
         return get_type_hints(kind, include_extras=True)
-    except NameError:  # who makes the schema says so
+    except NameError:  # `schema_of` reports it
         return {}
 
 

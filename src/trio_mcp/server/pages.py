@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 class Listing(Generic[T]):
-    """Named things of one ``kind`` in a stable order. A cursor stays good while things come and go: it names
-    the last thing seen by its serial number, so nothing is listed twice and nothing is passed over."""
+    """Named things of one ``kind`` in a stable order. A cursor stays good while things come and go: it holds the serial
+    number of the last thing seen, so nothing is listed twice and nothing is passed over."""
 
     def __init__(self, kind: str, page_size: int | None) -> None:
         self.kind = kind
@@ -43,14 +43,14 @@ class Listing(Generic[T]):
         del self._items[name]
 
     def get(self, name: str) -> T | None:
-        """The thing called ``name``."""
+        """Return the thing called ``name``, or `None`."""
         entry = self._items.get(name)
         return None if entry is None else entry[1]
 
     def page(self, cursor: str | None) -> tuple[list[T], str | None]:
-        """The things after ``cursor`` and the cursor of the next page, `None` on the last.
+        """Return the things after ``cursor`` and the cursor of the next page, `None` on the last.
 
-        Raises `CodedError` -32602 for a cursor that is not ours (2025-11-25 pagination, Error Handling).
+        Raises `CodedError` -32602 for a cursor not given by this listing (2025-11-25 pagination, Error Handling).
         """
         after = 0 if cursor is None else self._read_cursor(cursor)
         rest = [entry for entry in self._items.values() if entry[0] > after]

@@ -29,10 +29,10 @@ _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
 def to_plain(value: Any) -> Any:
     """Return a handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
 
-    All fields of a dataclass are in it, those that no argument of its constructor sets, too, also where it is in a
-    msgspec Struct. Text and numbers of classes of others (numpy's, for example) are text and numbers. Content blocks
-    inside of data are as the specification writes them. Raises `TypeError` for what has no JSON form, and for a
-    `CallToolResult` or `InputRequired` inside of data, since it is a result of its own; `NotSerializable` for what is
+    All fields of a dataclass are included, also those that its constructor does not set, and also inside a
+    msgspec Struct. Text and numbers of foreign classes (numpy's, for example) become plain text and numbers. Content
+    blocks inside of data are as the specification writes them. Raises `TypeError` for what has no JSON form, and for a
+    `CallToolResult` or `InputRequired` inside of data, since each is a whole result; `NotSerializable` for data that is
     nested too deep.
     """
     try:
@@ -42,7 +42,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return ``value`` with all in it that msgspec would write otherwise than we do put in plain words."""
+    """Return ``value`` with everything in it that msgspec would write differently replaced by plain data."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):
@@ -70,8 +70,8 @@ def _fields(value: Any, names: list[str]) -> dict[str, Any]:
 
 
 def _struct(value: msgspec.Struct) -> msgspec.Struct:
-    """Return ``value`` with its members spelled out. It stays one: names, tags and defaults that go unsaid are for
-    msgspec to write."""
+    """Return ``value`` with its members spelled out. It stays a Struct: names, tags and the omission of defaults are
+    left to msgspec."""
     spelled = copy.copy(value)
     for field in msgspec.structs.fields(value):
         member = getattr(value, field.name)

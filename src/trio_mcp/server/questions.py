@@ -1,4 +1,4 @@
-"""Questions: what a handler asks its client, by a call of its context or by returning it, checked in one place."""
+"""Questions: what a handler asks its client, by a call of its context or in its return value, checked in one place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | In
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
-    """Return what a client must have declared to be asked this, in the order in which it is looked for."""
+    """Return the capabilities that a client must have declared to be asked this, in the order of their check."""
     match asked:
         case InputRequest():
             return capability_for(asked)
@@ -36,8 +36,8 @@ def needed_for(asked: Asked) -> tuple[str, ...]:
 def question(asked: Asked, revision: Revision) -> InputRequest:
     """Return the request that asks this in ``revision``.
 
-    Raises `CodedError` (-32602) for what is no flat form and for a URL that nobody should be sent to, `ValueError` for
-    keys of ``_meta`` that are none, `NotExpressible` for what the revision has no words for, and `NotSerializable`.
+    Raises `CodedError` (-32602) for a form that is not flat and for a URL that nobody should be sent to, `ValueError`
+    for invalid keys of ``_meta``, `NotExpressible` for what the revision cannot express, and `NotSerializable`.
     The parameters of an `InputRequest` are checked alike, and stay as they are.
     """
     if isinstance(asked, InputRequest):
@@ -51,7 +51,7 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 
 def said(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
-    """Return the parameters of a question as ``revision`` says them. Raises as `question`."""
+    """Return the parameters of a question as ``revision`` writes them. Raises as `question`."""
     check_meta_keys(params.meta)
     if isinstance(params, ElicitFormParams):
         check_form_schema(params.requested_schema)

@@ -1,4 +1,4 @@
-"""RequestStates: what a server gives its client to bring back, sealed so that nobody can read or change it."""
+"""RequestStates: data that a client keeps for its server and brings back, sealed: nobody can read or change it."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ __all__ = ["BadRequestState", "RequestStates", "SealedState", "fingerprint"]
 
 _LEAST_SECRET: Final = 32
 _LONGEST: Final = 4 * 1024 * 1024
-"""Characters. What comes back longer than this was never ours, and costs nothing more than looking at its length."""
+"""Limit in characters. A longer text was never sealed here, and is refused at the cost of looking at its length."""
 _NONCE: Final = 12
 _PURPOSE: Final = b"trio-mcp requestState 1 "
 
 
 class BadRequestState(ValueError):
-    """What came back is not what went out, or was sealed with none of the secrets."""
+    """A ``requestState`` that differs from what was sent, or was sealed with none of the secrets."""
 
 
 class SealedState(msgspec.Struct, frozen=True, array_like=True):
-    """What a ``requestState`` holds (2026-07-28 mrtr, Server Requirements 5: principal, expiry and request)."""
+    """The contents of a ``requestState`` (2026-07-28 mrtr, Server Requirements 5: principal, expiry and request)."""
 
     fingerprint: bytes
-    """Of the request that may bring it back."""
+    """Digest of the request that may bring the state back."""
     expires: float | None
-    """Seconds since the epoch: another process may have to judge it. `None`: never."""
+    """Seconds since the epoch, since another process may have to judge the state. `None`: never."""
     principal: str | None
-    """Who may bring it back, where the transport knows who calls."""
+    """Caller who may bring the state back, where the transport knows who calls."""
     handle: bytes
-    """Of the handler that is parked; empty when none is."""
+    """Name of the handler that is parked; empty when none is."""
     asked: list[str]
-    """The keys of what was asked with it."""
+    """The keys of the questions that were asked with this state."""
     answers: dict[str, Any]
     """The answers of all rounds before."""
     state: str
-    """The handler's own."""
+    """The handler's own text."""
 
 
 class RequestStates:
-    """Seals and opens with AES-256-GCM, under keys derived from ``secrets`` for the server called ``name``.
+    """Seals and opens states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
 
-    The first one seals, and each opens, so that a new one can be put in front while what the old one sealed is
-    still out. Processes that share a secret open each other's. Raises `ValueError` for a secret of less than 32
-    bytes, and `TypeError` for text. Without any, a random one lives as long as this object.
+    The first secret seals, and each opens, so that a new secret can be put in front while states sealed by the old one
+    are still out. Processes that share a secret open each other's states. Raises `ValueError` for a secret of less than
+    32 bytes, and `TypeError` for text. Without any, a random secret lives as long as this object.
     """
 
     def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
-        # Servers that share a secret, but are not the same, take nothing from each other.
+        # Servers that share a secret, but are not the same, do not accept each other's states.
         self._purpose = _PURPOSE + name.encode(errors="surrogatepass")
         for secret in shared:
-            size = memoryview(secret).nbytes  # which no text has, from a variable of the environment for example
+            size = memoryview(secret).nbytes  # TypeError for text, from a variable of the environment for example
             if size < _LEAST_SECRET:
                 raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes, not {size}")
         self._secrets = tuple(shared) or (secrets.token_bytes(_LEAST_SECRET),)
 
     @cached_property
     def _keys(self) -> list[Any]:
-        # Imported by the first that asks: most servers never do, and it would double what starting one takes.
+        # Imported at the first use: most servers never need it, and the import would double what starting one takes.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -74,7 +74,7 @@ class RequestStates:
         return [AESGCM(HKDF(SHA256(), 32, salt=None, info=self._purpose).derive(secret)) for secret in self._secrets]
 
     def seal(self, content: SealedState) -> str:
-        """``content`` as text. Raises `CodedError` (-32603) for what is too much to carry around."""
+        """Return ``content`` sealed, as text. Raises `CodedError` (-32603) for what is too much to carry around."""
         nonce = secrets.token_bytes(_NONCE)
         sealed = nonce + self._keys[0].encrypt(nonce, msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
@@ -83,7 +83,7 @@ class RequestStates:
         return text
 
     def open(self, text: str) -> SealedState:
-        """What was sealed. Raises `BadRequestState`; whether it has expired is for the caller to see."""
+        """Return the content that was sealed. Raises `BadRequestState`; the caller checks whether it has expired."""
         from cryptography.exceptions import InvalidTag
 
         if len(text) > _LONGEST:
@@ -104,7 +104,7 @@ class RequestStates:
 
 
 def fingerprint(request: InboundRequest) -> bytes:
-    """A digest of the method and of the parameters that make the request what it is, whatever their order."""
+    """Return a digest of the method and of the parameters that identify the request, whatever their order."""
     params = request.params
     salient = [request.method.name, params.get("name"), params.get("uri"), params.get("arguments")]
     return hashlib.sha256(msgspec.json.encode(salient, order="sorted")).digest()

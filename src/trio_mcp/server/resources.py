@@ -30,8 +30,8 @@ __all__ = ["RegisteredResource", "RegisteredTemplate", "ResourceNotFound", "Reso
 
 
 class ResourceNotFound(MCPError):
-    """Raise it in a resource handler for a URI that names nothing. Answered with the code the revision has
-    for it: -32002 in legacy ones, -32602 in modern ones."""
+    """Raised by a resource handler for a URI that names nothing. The answer has the code of the request's revision:
+    -32002 in legacy ones, -32602 in modern ones."""
 
 
 @attrs.frozen(eq=False)
@@ -109,7 +109,7 @@ class Resources:
 
     def find(self, uri: str) -> tuple[RegisteredResource | RegisteredTemplate, dict[str, str]] | None:
         """Return what serves ``uri`` and the template's values; a resource goes before templates, and templates go in
-        the order they were added. A URI that is too long is not looked at."""
+        the order they were added. `None` when nothing does, and for a URI that is too long, which is not matched."""
         if len(uri) > LONGEST_URI:
             return None
         if (resource := self.listing.get(uri)) is not None:
@@ -151,12 +151,12 @@ class Resources:
 
     @staticmethod
     def not_found(scope: RequestScope, uri: str) -> CodedError:
-        """The error for ``uri`` in the words of the request's revision."""
+        """Return the error for ``uri`` as the request's revision has it."""
         return CodedError(scope.request.revision.resource_not_found, "Resource not found", {"uri": uri})
 
 
 def _is_parts(value: Any) -> bool:
-    """Several parts, and not a list that is itself the JSON data."""
+    """Return whether ``value`` is a list of parts, and not a list that is itself the JSON data."""
     parts = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(parts) and all(isinstance(part, TextResourceContents | BlobResourceContents) for part in parts)
 

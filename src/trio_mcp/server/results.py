@@ -1,4 +1,4 @@
-"""From what a tool returned to what goes on the wire."""
+"""Results: a tool's return value, turned into what goes on the wire."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def result_maker(returns: Any, output_schema: JSONObject | None) -> tuple[JSONOb
 
 
 def _without_results(returns: Any) -> Any:
-    """Return an annotation without `CallToolResult`, which says all of itself."""
+    """Return an annotation without `CallToolResult`, for which no schema or content is to be made."""
     if returns is CallToolResult:
         return Parameter.empty
     if get_origin(returns) in (Union, types.UnionType) and CallToolResult in get_args(returns):
@@ -81,8 +81,8 @@ def _names_blocks(returns: Any) -> bool:
 
 
 def _unstructured(value: Any) -> CallToolResult:
-    """Return the result of a value that nothing was said about: a list or tuple is content when it holds a block, or
-    nothing."""
+    """Return the result of a value whose annotation says nothing of its form: a list or tuple is content when it holds
+    a block or is empty."""
     if type(value) is str:
         return CallToolResult([TextContent(value)])
     if isinstance(value, list | tuple):

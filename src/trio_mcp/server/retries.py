@@ -1,4 +1,4 @@
-"""Retries: how the rounds of one modern request find each other (2026-07-28 mrtr)."""
+"""Retries: the link between the rounds of one modern request (2026-07-28 mrtr)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Retries"]
 class Retries:
     """Writes the ``requestState`` of one connection's requests, and reads what their retries bring back.
 
-    ``principal`` is who calls, where the transport knows. ``lifetime`` in seconds is how long a state is good.
+    ``principal`` is the caller, where the transport knows it. ``lifetime``: seconds for which a state is good.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class Retries:
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """See `Seal`."""
+        """Return the ``requestState`` for ``request``. See `Seal`."""
         expires = None if self._lifetime == math.inf else time.time() + self._lifetime
         return self._states.seal(
             SealedState(fingerprint(request), expires, self._principal, handle, list(asked), dict(answers or {}), state)
         )
 
     def read(self, request: InboundRequest) -> Any:
-        """What is to be done with a request that may be a retry: `Retry` when a parked handler waits for it, else
-        `NOT_NOW`, with what it brings in ``request.continuation``.
+        """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for it, else
+        `NOT_NOW`, with what the retry brings in ``request.continuation``.
 
-        Raises `CodedError` -32602 for what this server did not give to this caller for this very request. Where
+        Raises `CodedError` -32602 for a state that this server did not give to this caller for this very request. Where
         nothing was parked, an expired state is as good as none: the handler runs from the top, and asks anew.
         """
         params = request.params
@@ -63,7 +63,7 @@ class Retries:
             return NOT_NOW
         sealed = self._open(text, request)
         if sealed.handle:
-            # Whether its time is up, the parked handler knows, by a clock that nobody sets.
+            # The parked handler itself knows whether its time is up, by a clock that nobody sets.
             return Retry(sealed.handle, responses)
         if sealed.expires is None or time.time() < sealed.expires:
             answered = {key: responses[key] for key in sealed.asked if key in responses}

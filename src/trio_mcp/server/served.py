@@ -1,4 +1,4 @@
-"""What can be served over a transport: a `Server`, or what stands in for one."""
+"""Served: the things that can be served over a transport, a `Server` or a stand-in for one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["Connection", "Running", "Servable", "connection_to"]
 
 
 class Connection(Protocol):
-    """One client that is served."""
+    """The connection of one client that is served."""
 
     @property
     def duplex(self) -> DuplexChannel:
-        """The connection."""
+        """The channel of the connection."""
         ...
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """See `DuplexChannel.run`."""
+        """Serve the client until the connection ends. See `DuplexChannel.run`."""
         ...
 
 
@@ -36,31 +36,31 @@ class StandInRunning(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """Of each connection."""
+        """The limits of each connection."""
         ...
 
     def connect(self, channel: MessageChannel, peer: Peer) -> Connection:
-        """One more client."""
+        """Return the connection of one more client."""
         ...
 
 
 class StandIn(Protocol):
-    """What looks like a server to its clients. A proxy, for example."""
+    """An object that looks like a server to its clients, a proxy for example."""
 
     @property
     def info(self) -> Implementation:
-        """Its name, for the people who run it."""
+        """The stand-in's name, for the people who run it."""
         ...
 
     @property
     def limits(self) -> Limits:
-        """Of each connection, unless `running` is given others."""
+        """The limits of each connection, unless `running` is given others."""
         ...
 
     def running(
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AbstractAsyncContextManager[StandInRunning]:
-        """See `Server.running`."""
+        """Return the stand-in between its start and its end. See `Server.running`."""
         ...
 
 
@@ -69,7 +69,7 @@ Running: TypeAlias = RunningServer | StandInRunning
 
 
 def connection_to(running: Running, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> Connection:
-    """One client of what runs."""
+    """Return the connection of one client of ``running``."""
     if isinstance(running, RunningServer):
         return ServerConnection(running, channel, peer)
     return running.connect(channel, peer)

@@ -34,20 +34,20 @@ RootsChanged = Callable[[ConnectedClient], Any]
 
 
 class Server:
-    """Tools, resources and prompts under one name. It holds nothing of any connection, so it may serve many.
+    """Tools, resources and prompts under one name. A server holds nothing of any connection, so it may serve many.
 
     ``name``, ``version``, ``title``, ``description``, ``icons`` and ``website_url`` are shown to people;
     ``instructions`` to the model. ``lifespan`` takes the server and gives an async context manager, entered once
-    before the first request and left after the last; what it yields is ``ctx.lifespan``. ``limits`` bound each
+    before the first request and left after the last; the value it yields is ``ctx.lifespan``. ``limits`` bound each
     connection.
-    ``page_size`` is how many things a listing gives at once, `None` for all. ``logging=False``: no handler's
-    log ever leaves. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
-    ``tracing``: who is told of requests, `trio_mcp.otel.OpenTelemetry` for example. ``expose_errors``, for
-    development: clients are told the type and text of exceptions that no handler foresaw, and not only that there was
-    an internal error.
-    ``secrets``, of 32 bytes or more each, seal what modern clients carry from round to round: the first seals, all
-    open. Processes that serve the same clients share one; without any, a random one is made.
-    ``cache``: how modern clients may cache what is discovered, listed and read, by default not at all;
+    ``page_size`` is how many things a listing gives at once, `None` for all. ``logging=False``: the logs of handlers
+    are never sent. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
+    ``tracing``: the observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example.
+    ``expose_errors``, for development: clients are told the type and text of exceptions that no handler foresaw, and
+    not only that there was an internal error.
+    ``secrets``, of 32 bytes or more each, seal the state that modern clients carry from round to round: the first
+    seals, all open. Processes that serve the same clients share one; without any, a random one is made.
+    ``cache``: how modern clients may cache the results of discovering, listing and reading, by default not at all;
     ``cache_by_method`` says otherwise for single methods, ``{"tools/list": CacheHints(60_000, "public")}``.
     """
 
@@ -88,7 +88,7 @@ class Server:
         self.completions = Completions(self.prompts, self.resources)
         self.request_states = RequestStates(name, secrets)
         self.load = Load()
-        """What its connections count together; `statistics` reads it."""
+        """Counters that all connections share; `statistics` reads them."""
         self._lifespan = lifespan
         self.listeners = Listeners()
         self.roots_changed: RootsChanged | None = None
@@ -99,7 +99,7 @@ class Server:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What is declared to clients: the kinds of things there are at this moment."""
+        """The capabilities that are declared to clients: the kinds of things that exist at this moment."""
         has_resources = len(self.resources.listing) + len(self.resources.templates) > 0
         return ServerCapabilities(
             logging={} if self.logging else None,
@@ -118,23 +118,23 @@ class Server:
     def tool(self, function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
         """Offer a function as a tool. `ToolOptions` documents the keywords.
 
-        Its parameters, checked before it is called, give the input schema: attrs classes, dataclasses,
+        The function's parameters, checked before it is called, give the input schema: attrs classes, dataclasses,
         TypedDicts, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``; a plain
         string in ``Annotated`` describes a parameter. A parameter annotated `RequestContext` (`WorkerContext` in a
         plain ``def``) gets the context.
 
-        Its return annotation gives the output schema, and what it returns is structured content, repeated as JSON
+        The return annotation gives the output schema, and the returned value is structured content, repeated as JSON
         text. Text and content blocks, alone or in a list or tuple, are content and have no schema; `None` and an empty
-        list of them are none. Without an annotation a list or tuple is content when it holds a block.
+        list of them give empty content. Without an annotation a list or tuple is content when it holds a block.
 
-        ``replay=True``: the handler is safe to run again. What it asks a modern client then stops it, its cleanup
-        runs, and it runs from the top when the client comes back, with all answers so far at once. Nothing is kept
-        in between, so the client may come back to another process that shares a secret. Ask the same questions in
-        the same words each time. Without it, a handler that asks is parked: it waits where it is.
+        ``replay=True``: the handler is safe to run again. A question to a modern client then stops the handler, its
+        cleanup runs, and it runs from the top when the client comes back, with all answers so far at once. Nothing is
+        kept in between, so the client may come back to another process that shares a secret. Ask the same questions in
+        the same words each time. Without ``replay``, a handler that asks is parked: it waits where it is.
 
-        Raises `ValueError` when the name is taken or none that the specification has (2025-11-25 tools, Tool Names:
-        up to 128 letters, digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is none, `TypeError` for a
-        signature that cannot be used. Adding a tool at run time tells the clients.
+        Raises `ValueError` when the name is taken or not allowed (2025-11-25 tools, Tool Names: up to 128 letters,
+        digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is invalid, `TypeError` for a signature that
+        cannot be used. Clients are told of a tool that is added at run time.
         """
 
         def register(function: F) -> F:
@@ -145,19 +145,19 @@ class Server:
         return register if function is None else register(function)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Offer a function as the resource ``uri``, or as a family of resources if that is a template.
+        """Offer a function as the resource ``uri``, or as a family of resources if ``uri`` is a template.
         `ResourceOptions` documents the keywords.
 
-        ``{name}`` in a template is one path segment, ``{+name}`` may hold slashes; the function's parameters are
-        those of the template, converted from text. It may rely on this: their text is not empty, was percent-decoded
-        once, after it was matched, and holds no control characters; ``{name}`` is no ``.`` or ``..`` and holds no slash
-        or backslash; ``{+name}`` does not begin with one, and ``..`` is none of its segments. A URI that does not fit
-        is not found. Links in a file system are the handler's own business.
+        ``{name}`` in a template is one path segment, ``{+name}`` may hold slashes; the function's parameters are those
+        of the template, converted from text. The function may rely on this: their text is not empty, was
+        percent-decoded once, after it was matched, and holds no control characters; ``{name}`` is no ``.`` or ``..``
+        and holds no slash or backslash; ``{+name}`` does not begin with one, and ``..`` is none of its segments. A URI
+        that does not fit is not found. Links in a file system are the handler's own business.
 
-        It returns text, bytes, JSON data, `ResourceContents` or a list of those, or a `ReadResourceResult` of its
-        own, which may say how it is cached. Raises as `tool`, and `ValueError` for a template that is ambiguous:
+        The function returns text, bytes, JSON data, `ResourceContents` or a list of those, or a `ReadResourceResult` of
+        its own, which may say how it is cached. Raises as `tool`, and `ValueError` for a template that is ambiguous:
         between two names there must be a ``/``, ``?`` or ``#``, or, behind a ``{name}``, one of ``:@!$&'()*+,;=[]``,
-        where it ends then; and only one of them can be a ``{+name}``.
+        which then ends it; and only one of them can be a ``{+name}``.
         """
         if callable(uri):
             raise TypeError(
@@ -178,7 +178,7 @@ class Server:
     @overload
     def prompt(self, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
     def prompt(self, function: F | None = None, /, **options: Unpack[PromptOptions]) -> F | Callable[[F], F]:
-        """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; it
+        """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; the function
         returns text, a content block, `PromptMessage`, a list of those, or a `GetPromptResult`. `PromptOptions`
         documents the keywords. Raises as `tool`."""
 
@@ -192,9 +192,10 @@ class Server:
     def completion(self, *, argument: str, prompt: str | None = None, resource: str | None = None) -> Callable[[F], F]:
         """Offer a function as the completer of one ``argument`` of a ``prompt`` or of a ``resource`` template.
 
-        It takes ``value``, what was typed so far, and if it wants ``arguments``, those already settled; it
-        returns suggestions, best first, of which 100 at most are sent. Raises `TypeError` for both or neither of the
-        two and for other parameters, and `ValueError` when the argument has a completer already.
+        The function takes ``value``, the text typed so far, and if it wants ``arguments``, those already settled; it
+        returns suggestions, best first, of which 100 at most are sent. Raises `TypeError` for both or neither of
+        ``prompt`` and ``resource`` and for other parameters, and `ValueError` when the argument has a completer
+        already.
         """
 
         def register(function: F) -> F:
@@ -210,10 +211,10 @@ class Server:
             async def changed(client: ConnectedClient) -> None:
                 watch(client.session_id, await client.list_roots())
 
-        It is async, or a plain ``def`` that is quick, since it runs in trio's thread. For each client one call runs at
-        a time, beside the requests, and one more follows for all that was told meanwhile; the end of the connection
-        cancels it. Its exceptions are logged. Modern clients tell nothing: ask with `RequestContext.list_roots` each
-        time. Raises `ValueError` when there is one already.
+        The function is async, or a plain ``def`` that is quick, since that runs in trio's thread. For each client one
+        call runs at a time, beside the requests, and one more follows for all that was told meanwhile; the end of the
+        connection cancels it. Its exceptions are logged. Modern clients tell nothing: ask with
+        `RequestContext.list_roots` each time. Raises `ValueError` when there is such a function already.
         """
         if self.roots_changed is not None:
             raise ValueError("this server has a function for changed roots already: let that one call both")
@@ -236,17 +237,17 @@ class Server:
         self.listeners.list_changed("notifications/prompts/list_changed")
 
     def resource_updated(self, uri: str) -> None:
-        """Tell the clients that subscribed to ``uri``, or listen for it, that it changed. Never waits. As all that
-        changes a server, it belongs to trio's thread; from another one, `trio.from_thread.run_sync` calls it."""
+        """Tell the clients that subscribed to ``uri``, or listen for it, that it changed. Never waits. Like everything
+        that changes a server, the call belongs to trio's thread; from another one, use `trio.from_thread.run_sync`."""
         self.listeners.resource_updated(uri)
 
     # Running
 
     @asynccontextmanager
     async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningServer]:
-        """The server between the start and the end of its lifespan. Transports use it; authors call
+        """Run the server's lifespan, and give the server to be served within it. Transports use it; authors call
         ``serve_stdio`` and the like. ``limits`` replace the server's own.
-        ``stateless``: nothing is kept between requests, so handlers cannot ask their client, and there is no
+        ``stateless``: nothing is kept between requests, so handlers cannot wait for their client, and there is no
         ``resources/subscribe``. ``subscriptions/listen`` is one request, and is served."""
         limits = limits or self.limits
         workers = Workers(limits)
@@ -254,8 +255,8 @@ class Server:
             yield RunningServer(self, value, limits, workers, stateless)
 
     def statistics(self) -> Statistics:
-        """How many connections and requests there are now, and what happened to them so far, for hosts to
-        export. Over all transports."""
+        """Return how many connections and requests there are now, and what happened to them so far, over all
+        transports, for hosts to export."""
         return self.load.statistics()
 
 
@@ -265,9 +266,9 @@ class RunningServer:
 
     server: Server
     lifespan: Any
-    """What the lifespan yielded."""
+    """The value that the lifespan yielded."""
     limits: Limits
     workers: Workers
-    """The threads of all its connections together."""
+    """The worker threads that all connections share."""
     stateless: bool = False
-    """Nothing is kept between requests."""
+    """True: nothing is kept between requests."""

@@ -1,4 +1,4 @@
-"""What a handler's signature says: its arguments, their JSON Schema, and where the context goes."""
+"""Signature: the arguments of a handler, their JSON Schema, and where the context goes."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Signature:
     returns: Any
     _model: type[msgspec.Struct]
     _needs_options: bool
-    """Some argument is of a type that msgspec does not know, or has keys to be read from strings."""
+    """True when an argument is of a type that msgspec does not know, or has keys to be read from strings."""
     _most_hashed: int | None
-    """How many items and members all arguments may have; `None` for any number."""
+    """Items and members that all arguments together may have; `None` for any number."""
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Signature:
@@ -92,7 +92,7 @@ class Signature:
         )
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
+        """Return ``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
         from strings. Raises `BadArguments`."""
         if self._most_hashed is not None and not is_checkable(arguments, self._most_hashed):
             raise BadArguments(
@@ -115,7 +115,7 @@ class Signature:
         raise BadArguments(str(fault)) from None
 
     def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
-        if strict and not self._needs_options:  # each option adds to what converting takes
+        if strict and not self._needs_options:  # each option makes the conversion slower
             return msgspec.convert(arguments, self._model)
         return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=_decode_foreign)
 
@@ -156,7 +156,7 @@ def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
 
 
 def _with_descriptions(hint: Any) -> Any:
-    """Plain strings in ``Annotated`` become descriptions."""
+    """Return an annotation in which the plain strings of ``Annotated`` are descriptions."""
     if get_origin(hint) is not Annotated:
         return hint
     kind, *notes = get_args(hint)
@@ -177,7 +177,7 @@ def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObje
 
 
 def _misfit(fields: list[Any]) -> str | None:
-    """Which of the parameters has no JSON Schema, and why."""
+    """Return the parameter that has no JSON Schema, and why; `None` when all have one."""
     for name, hint, *_ in fields:
         try:
             schema_of(hint)
@@ -191,7 +191,7 @@ def _misfit(fields: list[Any]) -> str | None:
 
 
 def schema_of(kind: Any) -> JSONObject:
-    """The JSON Schema of a type, its root never a reference. Raises `TypeError` for what has none."""
+    """Return the JSON Schema of a type, its root never a reference. Raises `TypeError` for a type that has none."""
     try:
         (root,), definitions = msgspec.json.schema_components(
             [kind], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"

@@ -1,4 +1,4 @@
-"""SilentLog: a log that nobody reads."""
+"""SilentLog: a log that sends nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SilentLog"]
 
 
 class SilentLog(RequestLog):
-    """A log that nobody reads."""
+    """A log that sends nothing."""
 
     __slots__ = ()
 
@@ -23,5 +23,5 @@ class SilentLog(RequestLog):
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Nothing is sent."""
+        """Send nothing, and return `False`."""
         return False

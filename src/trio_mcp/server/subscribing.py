@@ -13,12 +13,12 @@ __all__ = ["too_many_subscriptions", "uri_to_subscribe"]
 
 
 def uri_to_subscribe(request: InboundRequest) -> str:
-    """Return the resource that is asked for. Raises `CodedError` (-32602) for none, and for a URI that is too long."""
+    """Return the URI that is asked for. Raises `CodedError` (-32602) for none, and for one that is too long."""
     uri = structure_params(request.params, SubscribeParams, request.revision).uri
     check_length(uri)
     return uri
 
 
 def too_many_subscriptions() -> CodedError:
-    """Return the error of one more than `Limits.max_subscriptions`."""
+    """Return the error for one subscription more than `Limits.max_subscriptions`."""
     return CodedError(TOO_BUSY, "Too busy: too many subscriptions on this connection")

@@ -27,8 +27,8 @@ _UPDATED: Final = "notifications/resources/updated"
 
 
 class Subscriptions:
-    """All that one connection is told of: in legacy revisions list changes and what it subscribed to, in modern
-    ones what each of its open streams asked for. Both may be in use at once."""
+    """The changes that one connection is told of: in legacy revisions list changes and the resources it subscribed to,
+    in modern ones what each of its open streams asked for. Both may be in use at once."""
 
     def __init__(self, server: Server, duplex: DuplexChannel) -> None:
         self._server = server
@@ -37,7 +37,7 @@ class Subscriptions:
         self._limits = duplex.limits
         self._streams: dict[_Stream, None] = {}
         self.declared = server.capabilities
-        """What ``initialize`` declared: legacy clients are told of no other lists."""
+        """Capabilities that ``initialize`` declared: legacy clients are told of no other lists."""
 
     # Legacy revisions
 
@@ -60,7 +60,7 @@ class Subscriptions:
         return _DONE
 
     def _room(self) -> int:
-        """How many resources may still be subscribed to."""
+        """Return how many more resources may be subscribed to."""
         taken = len(self._state.subscriptions) + sum(len(stream.uris) for stream in self._streams)
         return self._limits.max_subscriptions - taken
 
@@ -69,7 +69,7 @@ class Subscriptions:
     async def listen(self, scope: RequestScope) -> ListenResult:
         """Answer ``subscriptions/listen``: tell of changes until the client cancels it or the connection ends.
 
-        All that it keeps belongs to this request, so a server run stateless has it, too.
+        All state of the stream belongs to this request, so a server run stateless serves it, too.
         """
         asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
         known = await self._known(asked.resource_subscriptions or ())
@@ -101,7 +101,7 @@ class Subscriptions:
     # Changes
 
     def list_changed(self, method: str) -> None:
-        """Tell a legacy client, once it is there and if the list was declared, and the streams that asked."""
+        """Tell a legacy client, once it is initialized and if the list was declared, and the streams that asked."""
         kind = method.split("/")[1]
         if self._state.revision is not None and self._state.initialized and getattr(self.declared, kind) is not None:
             self._duplex.notify(method)
@@ -117,11 +117,11 @@ class Subscriptions:
 
 
 class _Stream:
-    """One ``subscriptions/listen`` from its acknowledgement to its end.
+    """A ``subscriptions/listen`` request from its acknowledgement to its end.
 
-    Its lines belong to the scope of its request, so a cancel takes back what was not written. While the outbox
-    is full, changes wait here instead, and one that waits already is not kept twice: that is no more than what
-    the client subscribed to, however slowly it reads, and nobody else waits for it.
+    Its lines belong to the scope of its request, so a cancel takes back those that were not written. While the outbox
+    is full, changes wait here instead, each no more than once: no more than what the client subscribed to, however
+    slowly it reads, and nobody else waits for it.
     """
 
     def __init__(self, scope: RequestScope, honoured: SubscriptionFilter) -> None:
@@ -141,8 +141,8 @@ class _Stream:
         self._letting_out = trio.CancelScope()
 
     async def run(self) -> ListenResult:
-        """Tell of changes until the connection starts to end. The last of them go first then, the cancel of
-        the request follows while it is open (2026-07-28 cancellation: MUST), and its result is the end."""
+        """Tell of changes until the connection starts to end. Then the last changes go first, the cancel of the request
+        follows while it is open (2026-07-28 cancellation: MUST), and its result is the end."""
         acknowledged = SubscriptionsAcknowledgedParams(self._honoured, self._meta)
         revision = self._scope.request.revision
         self._put(_line("notifications/subscriptions/acknowledged", unstructure(acknowledged, revision)))
@@ -156,12 +156,12 @@ class _Stream:
         return ListenResult(self._meta)
 
     def list_changed(self, method: str) -> None:
-        """A list changed, for which ``method`` is the notification."""
+        """Tell the client, if it asked, that a list changed, for which ``method`` is the notification."""
         if method in self._lists:
             self._tell(_line(method, self._params()))
 
     def resource_updated(self, uri: str) -> None:
-        """A resource changed."""
+        """Tell the client, if it asked, that a resource changed."""
         if uri in self.uris:
             self._tell(_line(_UPDATED, self._params(uri=uri)))
 
@@ -180,7 +180,7 @@ class _Stream:
         self._waiting[line] = None
 
     async def _let_out(self) -> None:
-        """What waits, in the order in which it came, as there is room."""
+        """Put the changes that wait into the outbox, in the order in which they came, as there is room."""
         with trio.CancelScope() as self._letting_out:
             while self._waiting:
                 await self._outbox.room()

@@ -121,7 +121,7 @@ class Tools:
     async def call(
         self, scope: RequestScope, params: CallToolParams, lifespan: Any
     ) -> CallToolResult | InputRequiredResult:
-        """Answer ``tools/call``. What the tool itself gets wrong is a result with ``isError``, here or in
+        """Answer ``tools/call``. Errors of the tool itself are a result with ``isError``, made here or in
         `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602."""
         entry = self.listing.get(params.name)
         if entry is None:
@@ -187,7 +187,7 @@ class Tools:
 
 
 class _Slots:
-    """So many calls of a tool at a time, the others in the order in which they came."""
+    """A limit of calls of a tool at a time; the others wait in the order in which they came."""
 
     def __init__(self, most: int) -> None:
         self._limiter = trio.CapacityLimiter(most)

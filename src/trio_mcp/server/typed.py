@@ -1,4 +1,4 @@
-"""Typed: what clients bring back, untrusted, as the classes that handlers want it in."""
+"""Typed: untrusted data of clients, as the classes that handlers want."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SPECIFICATION: Final = f"{spec.__name__}."
 
 
 def typed(data: Any, kind: type[T]) -> T:
-    """Return JSON data as a ``kind``, strictly: classes of the specification by the names of the wire, all others by
-    those of their fields. Raises `ValueError` when it does not fit, and `TypeError` for a ``kind`` that no JSON data
-    is."""
+    """Return JSON data as a ``kind``, strictly: members are named as on the wire in classes of the specification, and
+    as the fields in all others. Raises `ValueError` when the data does not fit, and `TypeError` for a ``kind`` that no
+    JSON data is."""
     try:
         return structure(data, kind) if _is_of_specification(kind) else convert(data, kind)
     except RecursionError:
@@ -29,14 +29,14 @@ def typed(data: Any, kind: type[T]) -> T:
 
 
 def typed_text(text: str, kind: type[T]) -> T:
-    """Return a JSON text as `typed` does; without any text what a ``kind`` is by default, else `ValueError`."""
+    """Return a JSON text as `typed` does; for an empty text the default of ``kind``, else `ValueError`."""
     if text:
         try:
             data = msgspec.json.decode(text)
         except RecursionError:
             raise ValueError("the data is nested too deeply") from None
         return typed(data, kind)
-    if is_typeddict(kind):  # which is a plain dict when it is called, whatever is required
+    if is_typeddict(kind):  # calling one gives a plain dict, whatever is required
         return typed({}, kind)
     try:
         return kind()

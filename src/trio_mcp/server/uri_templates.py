@@ -12,8 +12,8 @@ from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 __all__ = ["LONGEST_URI", "UriTemplate", "check_length"]
 
 LONGEST_URI: Final = 8192
-"""Characters. A URI is matched against each template, and kept as long as it is subscribed to, so it cannot be of any
-length."""
+"""Limit in characters. A URI is matched against each template, and kept as long as it is subscribed to, so its length
+is bounded."""
 
 _EXPRESSION: Final = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
 _DELIMITERS: Final = frozenset("/?#")
@@ -34,17 +34,18 @@ class UriTemplate:
     """A URI with names in the place of some of its parts.
 
     ``{name}`` stands for one segment, which is one or more characters other than ``/``, ``?`` and ``#``. ``{+name}``,
-    or ``{name*}``, stands for one or more characters of any kind. A URI is matched as it is written, and what stands
-    for a name is percent-decoded once, after that. It is no match where this gives
+    or ``{name*}``, stands for one or more characters of any kind. A URI is matched as it is written, and the text of a
+    name is percent-decoded once, after that. The URI does not match where this gives
 
     - anything but UTF-8, or a control character;
     - for ``{name}``: a slash or a backslash, ``.`` or ``..``;
     - for ``{+name}``: a slash or a backslash at its beginning, or ``..`` between such.
 
     Between two names stands text with ``/``, ``?`` or ``#`` in it; or, behind a ``{name}``, with another character that
-    is percent-encoded in its values, ``&`` or ``,`` for example, and then the first such ends it. One name at most is a
-    ``{+name}``. All else is ambiguous, because there would be URIs that fit in two ways. So the place where a name ends
-    is known before the rest is looked at, and matching takes time in proportion to the length of the URI.
+    is percent-encoded in its values, ``&`` or ``,`` for example, and then the first such character ends the name. One
+    name at most is a ``{+name}``. All else is ambiguous, because there would be URIs that fit in two ways. So the place
+    where a name ends is known before the rest is looked at, and matching takes time in proportion to the length of the
+    URI.
 
     Raises `ValueError` for an ambiguous template, a name that stands twice, and other expressions, naming them.
     """
