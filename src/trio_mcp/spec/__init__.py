@@ -1,4 +1,4 @@
-"""What the specification says, as data: types, methods, revisions and the converters between them.
+"""The specification as data: types, methods, revisions and the converters between them.
 
 One attrs class per concept in its newest shape, with the history beside the field; one row per method; one
 row per revision. Outside this package facts are read from those rows and dates are never compared.

@@ -12,7 +12,7 @@ __all__ = ["scope_in", "ttl_ms_in", "with_good_hints"]
 
 
 def ttl_ms_in(result: JSONObject) -> int:
-    """How many milliseconds a result is fresh; 0 where nothing sensible is said.
+    """Return the milliseconds for which a result is fresh; 0 where it says nothing sensible.
 
     TTL field: absent and negative SHOULD be 0. The schema has a number there, so fractions are no fault.
     """
@@ -23,12 +23,12 @@ def ttl_ms_in(result: JSONObject) -> int:
 
 
 def scope_in(result: JSONObject) -> CacheScope:
-    """Whom a result may be shown to; ``private``, the safe one, where nothing sensible is said."""
+    """Return whom a result may be shown to; ``private``, the safe scope, where it says nothing sensible."""
     return "public" if result.get("cacheScope") == "public" else "private"
 
 
 def with_good_hints(result: JSONObject) -> JSONObject:
-    """``result`` with what it says in its hints replaced by what that means: a bad hint spoils no result."""
+    """Return ``result`` with each hint replaced by the value it counts as: a bad hint does not spoil the result."""
     good: JSONObject = {}
     if "ttlMs" in result:
         good["ttlMs"] = ttl_ms_in(result)

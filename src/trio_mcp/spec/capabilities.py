@@ -1,4 +1,4 @@
-"""What clients and servers can say they are capable of."""
+"""The capabilities that clients and servers declare."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ClientTasks:
 
 @value
 class ClientCapabilities:
-    """What a client declares, in ``initialize`` or on every modern request."""
+    """The capabilities that a client declares, in ``initialize`` or on every modern request."""
 
     experimental: JSONObject | None = None
     roots: Roots | None = None
@@ -68,7 +68,7 @@ class ClientCapabilities:
     extensions: JSONObject | None = since("2026-07-28")
 
     def supports(self, path: str) -> bool:
-        """Whether ``path`` was declared, as in ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"``.
+        """Return whether ``path`` was declared, as in ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"``.
 
         Names are those of the wire or of the attributes. A bare ``elicitation`` object supports
         ``elicitation.form`` and nothing else.
@@ -78,7 +78,7 @@ class ClientCapabilities:
 
 @cache
 def _attributes(kind: type) -> dict[str, str]:
-    """The attributes of a capability class, by their own names and by those of the wire."""
+    """Return the attributes of a capability class, by their own names and by those of the wire."""
     names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
     return {spelling: name for name in names for spelling in (name, wire_name(name))}
 
@@ -133,7 +133,7 @@ class ServerTasks:
 
 @value
 class ServerCapabilities:
-    """What a server declares, in the results of ``initialize`` and ``server/discover``."""
+    """The capabilities that a server declares, in the results of ``initialize`` and ``server/discover``."""
 
     experimental: JSONObject | None = None
     logging: JSONObject | None = None

@@ -24,7 +24,7 @@ MAX_COMPLETION_VALUES = 100
 
 @value
 class PromptReference:
-    """The argument belongs to this prompt."""
+    """The prompt that the argument belongs to."""
 
     name: str
     type: Literal["ref/prompt"] = "ref/prompt"
@@ -33,7 +33,7 @@ class PromptReference:
 
 @value
 class ResourceTemplateReference:
-    """The argument belongs to this resource template."""
+    """The resource template that the argument belongs to."""
 
     uri: str
     type: Literal["ref/resource"] = "ref/resource"
@@ -56,7 +56,7 @@ class CompletionContext:
 
 @value
 class CompleteParams:
-    """What to complete."""
+    """Parameters of ``completion/complete``: the argument to complete."""
 
     ref: PromptReference | ResourceTemplateReference
     argument: CompletionArgument

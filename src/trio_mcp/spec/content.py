@@ -33,7 +33,7 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 @value
 class Annotations:
-    """Hints for the reader: who it is for, how much it matters (0 to 1), when it changed (ISO 8601)."""
+    """Hints for the reader: whom the content is for, how much it matters (0 to 1), when it changed (ISO 8601)."""
 
     audience: list[Role] | None = None
     priority: float | None = None
@@ -133,7 +133,7 @@ def text_in(blocks: Iterable[object]) -> str:
 
 @value
 class ToolUseContent:
-    """The model wants ``name`` called with ``input`` (sampling only)."""
+    """A call of ``name`` with ``input`` that the model wants (sampling only)."""
 
     SINCE: ClassVar = "2025-11-25"
 
@@ -146,7 +146,7 @@ class ToolUseContent:
 
 @value
 class ToolResultContent:
-    """What the call ``tool_use_id`` gave (sampling only)."""
+    """The result of the call ``tool_use_id`` (sampling only)."""
 
     SINCE: ClassVar = "2025-11-25"
 

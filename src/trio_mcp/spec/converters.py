@@ -1,6 +1,6 @@
-"""Converting between what travels and what is meant: the door to `structuring` and `unstructuring`.
+"""Converters: JSON data as objects and objects as JSON data, the entrance to `structuring` and `unstructuring`.
 
-What is paid per class is paid at its first use; per message there is one generated function.
+The costs of a class are paid at its first use; each message takes one generated function.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _CHARACTERS: Final = 1_000_000
 
 
 def structure(data: Any, kind: type[T]) -> T:
-    """Make an object of ``kind`` of JSON data. Raises `ValueError` with one line per fault, naming its place; of large
-    data only the first fault is told, without its place."""
+    """Make an object of ``kind`` of JSON data. Raises `ValueError` that tells each fault and its place; of large data
+    only the first fault is told, without its place."""
     try:
         return _hook_for(kind)(data, kind)
     except (KeyError, TypeError, ValueError) as error:
         if not is_small(data, _PARTS, _CHARACTERS, MOST_LEVELS):
             raise ValueError(_in_words(error, None)) from None
-        try:  # once more by the converter that says where; it collects all faults, with a traceback each
+        try:  # once more, by the converter that tells places; it collects all faults, with a traceback each
             return _detailed().structure(data, kind)
         except (TypeError, ValueError, cattrs.BaseValidationError) as error:
             faults = cattrs.transform_error(error, format_exception=_in_words)
@@ -44,7 +44,7 @@ def structure(data: Any, kind: type[T]) -> T:
 
 
 def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
-    """Make an object of ``kind`` of parameters from the wire. Faults raise `CodedError` -32602, but for those in
+    """Make an object of ``kind`` of parameters from the wire. Faults raise `CodedError` -32602, but for faults in
     members that ``revision`` does not have: these are ignored."""
     members: Any = {} if data is None else data
     try:
@@ -57,7 +57,7 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
 
 
 def unstructure(value: Any, revision: Revision) -> Any:
-    """An object to plain data as ``revision`` says it. Raises `NotExpressible`."""
+    """Return an object as plain data in the form of ``revision``. Raises `NotExpressible`."""
     return _unhook_for(revision, cast("Any", type(value)))(value)
 
 
@@ -66,7 +66,7 @@ def _in_words(error: BaseException, _: type | None) -> str:
 
 
 def _on_the_wire(fault: str) -> str:
-    """The same fault with its place in names of the wire: ``$.maxTokens``, not ``$.max_tokens``."""
+    """Return the same fault with its place in names of the wire: ``$.maxTokens``, not ``$.max_tokens``."""
     words, at, place = fault.rpartition(" @ ")
     return words + at + re.sub(r"\['.*?'\]|\.(\w+)", lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
 

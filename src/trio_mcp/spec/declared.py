@@ -1,4 +1,4 @@
-"""Declared: what a client has said it can do, as far as the revision it speaks has a word for that."""
+"""Declared: the capabilities that a client has declared, as far as the revision it speaks has them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ ASKED_BY: Final[Mapping[str, str]] = {
     "elicitation": "elicitation/create",
     "roots": "roots/list",
 }
-"""The capabilities that are there to be asked something, and the requests that ask."""
+"""Capabilities for which a client is asked something, and the requests that ask."""
 
 _ALWAYS: Final = frozenset(("sampling.context", "elicitation.form"))
-"""Parts that belonged to the whole before parts were declared (2025-11-25 changelog)."""
+"""Parts that belonged to the whole capability before parts were declared (2025-11-25 changelog)."""
 
 
 def has_capability(revision: Revision, path: str) -> bool:
     """Return whether a client that speaks ``revision`` can declare ``path``, ``"sampling.tools"`` for example.
 
-    What is not there to be asked something, extensions for example, can be declared in all.
+    A capability for which nothing is asked, an extension for example, can be declared in all revisions.
     """
     kind, _, part = path.partition(".")
     method = ASKED_BY.get(kind)
@@ -38,8 +38,8 @@ def has_capability(revision: Revision, path: str) -> bool:
 def declares(capabilities: ClientCapabilities, path: str, revision: Revision) -> bool:
     """Return whether a client that speaks ``revision`` and declared ``capabilities`` supports ``path``.
 
-    A member that came with a later revision says nothing. What is a part since then, and was a matter of course
-    before, is supported with the whole.
+    A member that came with a later revision is ignored. A part that ``revision`` takes for granted, because parts were
+    not declared yet, is supported with the whole.
     """
     said = _said_as(revision, path)
     return said is not None and capabilities.supports(said)
@@ -47,7 +47,7 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 
 @lru_cache(maxsize=256)
 def _said_as(revision: Revision, path: str) -> str | None:
-    """Return what a client of ``revision`` declares to support ``path``, `None` where it cannot."""
+    """Return the path that a client of ``revision`` declares to support ``path``, `None` where it cannot."""
     if not has_capability(revision, path):
         return None
     return path if revision.sub_capabilities or path not in _ALWAYS else path.partition(".")[0]

@@ -35,7 +35,7 @@ _MOST_CHARACTERS: Final = 1_000_000
 
 @value
 class ElicitFormParams:
-    """Ask for the fields of ``requested_schema``, a flat JSON Schema object. The wire says no mode."""
+    """A question for the fields of ``requested_schema``, a flat JSON Schema object. Its mode is not written."""
 
     message: str
     requested_schema: JSONObject
@@ -45,7 +45,8 @@ class ElicitFormParams:
 
 @value
 class ElicitURLParams:
-    """Send the user to ``url``. 2025-11-25 correlates the end by ``elicitation_id`` and requires it."""
+    """A question that sends the user to ``url``. 2025-11-25 requires ``elicitation_id``, by which its end is
+    notified."""
 
     SINCE: ClassVar = "2025-11-25"
 
@@ -62,7 +63,7 @@ ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
 
 @value
 class ElicitResult:
-    """What the user did.
+    """The user's answer to a question.
 
     ``content`` comes with ``accept`` only, and holds strings, numbers, booleans and lists of strings.
     """
@@ -77,7 +78,7 @@ def check_form_schema(schema: object) -> None:
 
     2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of
     enum strings; nothing nested, and no keyword that the schema of the specification does not list. The
-    error names the field. A form is for people, so what none of them could fill in is refused, too.
+    error names the field. A form is for people, so a schema that is too large for them is refused, too.
     """
     if not isinstance(schema, dict):
         raise _bad("a form schema is a JSON Schema object")
@@ -204,8 +205,8 @@ def _keywords(field: JSONObject) -> _Rules | None:
 
 
 def first_form(schema: JSONObject) -> JSONObject:
-    """The form ``schema`` as 2025-06-18 says it: titles of choices in ``enumNames``, only booleans have
-    defaults. Raises `ValueError` naming the field that it has no form for, which is a list of choices."""
+    """Return the form ``schema`` as 2025-06-18 has it: titles of choices in ``enumNames``, only booleans have
+    defaults. Raises `ValueError` naming a field that 2025-06-18 cannot express, which is a list of choices."""
     check_form_schema(schema)
     fields = {name: _first_field(name, field) for name, field in schema["properties"].items()}
     return {**schema, "properties": fields}
@@ -221,7 +222,7 @@ def _first_field(name: str, field: JSONObject) -> JSONObject:
 
 
 def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
-    """An accepted form with the defaults of ``schema`` in the fields it leaves out; other answers as they are.
+    """Return an accepted form with the defaults of ``schema`` in the fields it leaves out; other answers as they are.
 
     2025-11-25 elicitation, Requested Schema: defaults are what a form starts with. A default that no answer may
     hold is passed over.
@@ -240,8 +241,8 @@ def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
 def check_url(url: object) -> None:
     """Raise `CodedError` (-32602) unless ``url`` is absolute, http or https, with a host.
 
-    What cannot be seen (control characters, marks that turn the direction of text) is in no URL, nor is a backslash,
-    which browsers read as a slash: the user must be shown the host that is gone to.
+    Characters that cannot be seen (control characters, marks that turn the direction of text) are refused, and so is a
+    backslash, which browsers read as a slash: the user must be shown the host that is visited.
     """
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
@@ -255,7 +256,7 @@ def check_url(url: object) -> None:
 def check_url_question(question: ElicitURLParams) -> None:
     """Raise `CodedError` (-32602) unless the user can be sent to where ``question`` says.
 
-    Its URL passes `check_url`; its id, where there is one, is no empty text; neither the id nor the message holds
+    The URL passes `check_url`; the id, where there is one, is no empty text; neither the id nor the message holds
     control characters, but for the line breaks and tabs of a message.
     """
     check_url(question.url)
@@ -267,7 +268,7 @@ def check_url_question(question: ElicitURLParams) -> None:
 
 
 def _is_visible(text: str) -> bool:
-    return text.isprintable()  # which no text with characters of the categories C or Z is, but for spaces
+    return text.isprintable()  # false for characters of the categories C and Z, but for spaces
 
 
 def _bad(reason: str) -> CodedError:
@@ -275,7 +276,7 @@ def _bad(reason: str) -> CodedError:
 
 
 def content_fits(content: dict[str, Any]) -> bool:
-    """Whether every value is one that an elicitation result may hold."""
+    """Return whether every value is one that an elicitation result may hold."""
     return all(
         isinstance(value, str | bool | int | float)
         or (isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value)))

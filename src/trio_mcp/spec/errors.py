@@ -35,16 +35,16 @@ UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 URL_ELICITATION_REQUIRED: Final = -32042
 """2025-11-25 only; modern servers return ``InputRequiredResult`` instead."""
 NOT_INITIALIZED: Final = -32002
-"""What servers that insist on the handshake have always answered before it (legacy revisions)."""
+"""Code that servers which insist on the handshake have always answered to requests before it (legacy revisions)."""
 TOO_BUSY: Final = -31000
-"""Ours, outside the reserved ranges: a limit of this server is reached, or it is shutting down; try later."""
+"""A code of ours, outside the reserved ranges: a limit of this server is reached, or it is shutting down; try later."""
 UPSTREAM_LOST: Final = -31001
-"""Ours: the server behind a proxy is gone, or was never reached. Whether the request ran there is not known."""
+"""A code of ours: the server behind a proxy is gone, or was never reached. The request may have run there or not."""
 
 
 @value
 class UnsupportedVersionData:
-    """The data of `UNSUPPORTED_PROTOCOL_VERSION`: what to ask for instead."""
+    """The data of `UNSUPPORTED_PROTOCOL_VERSION`: the versions to ask for instead."""
 
     supported: list[str]
     requested: str
@@ -52,7 +52,8 @@ class UnsupportedVersionData:
 
 @value
 class MissingCapabilityData:
-    """The data of `MISSING_REQUIRED_CLIENT_CAPABILITY`: what the request needs its client to declare."""
+    """The data of `MISSING_REQUIRED_CLIENT_CAPABILITY`: the capabilities that the request needs its client to
+    declare."""
 
     required_capabilities: ClientCapabilities
 
@@ -73,9 +74,9 @@ class CapabilityMissing(CodedError):
 
     def __init__(self, missing: str | Sequence[str], revision: Revision) -> None:
         self.missing = (missing,) if isinstance(missing, str) else tuple(dict.fromkeys(missing))
-        """All that is missing, in the order in which it was looked for."""
+        """The missing capabilities, in the order in which they were looked for."""
         self.capability = self.missing[0]
-        """The first of them."""
+        """The first missing capability."""
         required: dict[str, Any] = {}
         for name, _, part in (each.partition(".") for each in self.missing):
             required.setdefault(name, {}).update({part: {}} if part else {})
@@ -104,16 +105,16 @@ class BadAnswer(ProtocolViolation, CodedError):
 
 
 class NoWayBack(CodedError):
-    """This request has no way to ask its client anything (-32603); nothing was sent."""
+    """The request has no way to ask its client anything (-32603); nothing was sent."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(INTERNAL_ERROR, reason)
 
 
 class MethodUnavailable(CodedError):
-    """We wanted to send what the revision of this connection does not have. Nothing was sent.
+    """The revision of this connection does not have the method that was to be sent. Nothing was sent.
 
-    Where a handler lets it pass, its own request is answered -32603: the method of that one is there.
+    Where a handler lets the error pass, its own request is answered -32603: the method of that request exists.
     """
 
     def __init__(self, method: str, revision: Revision) -> None:

@@ -1,4 +1,4 @@
-"""How a class of the specification is declared, and since when, and until when, a field of it exists."""
+"""Fields: how a class of the specification is declared, and the first and last revision that have a field of it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _UNTIL: Final = "trio_mcp.until"
 
 
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:
-    """A field that only ``revision`` and later ones can say, up to and including ``until``.
+    """Return a field that only ``revision`` and later ones have, up to and including ``until``.
 
-    Converters of other revisions leave it out. It always has a default, since older peers never send it.
+    Converters of other revisions leave it out. The field always has a default, since older peers never send it.
     """
     return attrs.field(default=default, metadata={_SINCE: revision, _UNTIL: until})
 
 
 def history_of(field: attrs.Attribute[Any]) -> tuple[str | None, str | None]:
-    """The first and the last revision that have ``field``; `None` where there is no such bound."""
+    """Return the first and the last revision that have ``field``; `None` where there is no such bound."""
     return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))
 
 
@@ -35,7 +35,7 @@ def is_said(field: attrs.Attribute[Any], revision: str) -> bool:
 
 
 def wire_name(name: str) -> str:
-    """The JSON member of an attribute: camelCase, and ``_meta`` for ``meta``."""
+    """Return the JSON member of an attribute: camelCase, and ``_meta`` for ``meta``."""
     if name == "meta":
         return "_meta"
     first, *rest = name.rstrip("_").split("_")

@@ -1,4 +1,4 @@
-"""``InputRequiredResult`` of the modern revisions: a server asks by returning what it wants to know."""
+"""``InputRequiredResult`` of the modern revisions: a server asks by returning its questions."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
 
 @value
 class InputRequest:
-    """One question. ``params`` are plain, as those of any request; the method's row says what they hold."""
+    """A question. ``params`` are plain, as those of any request; the method's row says what they hold."""
 
     method: Askable
     params: JSONObject | None = None
 
 
 InputResponse: TypeAlias = CreateMessageResult | ListRootsResult | ElicitResult
-"""An answer. Which of the three it is depends on the question under the same key."""
+"""An answer. The question under the same key decides which of the three it is."""
 
 
 @value
 class InputRequiredResult:
-    """Ask the client, then let it retry with the answers and with ``request_state``, exactly as it came."""
+    """A result that asks the client, which retries with the answers and with ``request_state``, exactly as it came."""
 
     input_requests: dict[str, InputRequest] | None = None
     request_state: str | None = None
@@ -50,7 +50,8 @@ class InputRequiredResult:
 
 
 def capability_for(request: InputRequest) -> tuple[str, ...]:
-    """What a client must have declared to be asked this (2026-07-28 sampling, elicitation and roots, Capabilities)."""
+    """Return the capabilities that a client must have declared to be asked this (2026-07-28 sampling, elicitation and
+    roots, Capabilities)."""
     params = request.params or {}
     match request.method:
         case "roots/list":
@@ -71,16 +72,17 @@ _FOR_SAMPLING: Final = {
 
 
 def for_elicitation(mode: Literal["form", "url"]) -> tuple[str, ...]:
-    """Return what it takes to ask the user in this ``mode``, the whole before its part."""
+    """Return the capabilities that are needed to ask the user in this ``mode``, the whole before its part."""
     return "elicitation", f"elicitation.{mode}"
 
 
 def for_sampling(*, tools: bool, context: object) -> tuple[str, ...]:
-    """Return what it takes to ask the model, with ``tools`` and with the ``context`` of ``includeContext``."""
+    """Return the capabilities that are needed to ask the model, with ``tools`` and the ``context`` of
+    ``includeContext``."""
     has_context = context in ("thisServer", "allServers")  # "none" is always allowed
     return _FOR_SAMPLING[tools, has_context]
 
 
 def asks_for_input(result: object) -> bool:
-    """Whether a plain result of a modern revision is an `InputRequiredResult`, well made or not."""
+    """Return whether a plain result of a modern revision is an `InputRequiredResult`, well made or not."""
     return isinstance(result, dict) and cast("dict[str, Any]", result).get("resultType") == "input_required"

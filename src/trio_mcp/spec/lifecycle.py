@@ -1,4 +1,4 @@
-"""Opening a connection: ``initialize``, ``server/discover``, and who is there."""
+"""Opening a connection: ``initialize``, ``server/discover``, and the software on both sides."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class InitializeResult:
 
 @value
 class DiscoverResult:
-    """What a modern server speaks and can do (2026-07-28 server/discover)."""
+    """The revisions and capabilities of a modern server (2026-07-28 server/discover)."""
 
     supported_versions: list[str]
     capabilities: ServerCapabilities

@@ -22,21 +22,21 @@ class LogLevel(StrEnum):
 
 
 DEFAULT_LOG_LEVEL: Final = LogLevel.INFO
-"""What a legacy connection gets before any ``logging/setLevel``; servers are free to choose it."""
+"""Least severe level on a legacy connection before any ``logging/setLevel``; servers are free to choose it."""
 
 _RANKS: Final[dict[str, int]] = {level.value: rank for rank, level in enumerate(LogLevel)}
 
 
 def log_level_rank(level: str) -> int:
-    """0 for debug to 7 for emergency, -1 for a level that RFC 5424 does not know."""
+    """Return 0 for debug to 7 for emergency, -1 for a level that RFC 5424 does not know."""
     return _RANKS.get(level, -1)
 
 
 def should_log(level: str, minimum: str) -> bool:
-    """Whether a message of ``level`` passes ``minimum``.
+    """Return whether a message of ``level`` passes ``minimum``.
 
     Fails open: an unknown level always passes, and an unknown minimum admits everything, so that a custom
-    level is never lost in silence. What arrives from the wire is checked strictly, elsewhere.
+    level is never lost in silence. Levels that arrive from the wire are checked strictly, elsewhere.
     """
     rank = log_level_rank(level)
     return rank < 0 or rank >= log_level_rank(minimum)

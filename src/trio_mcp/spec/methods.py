@@ -1,4 +1,4 @@
-"""One row per method: who sends it, what it carries, and since when."""
+"""Methods: one row for each, with its sender, its parameters and result, and the revisions that have it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Sender = Literal["client", "server", "both"]
 
 @attrs.frozen
 class Method:
-    """A row of what the specification allows.
+    """A row of the table of methods.
 
     ``result`` is `None` for notifications. ``since`` and ``until`` are the first and last revision that have
     the method. ``may_ask``: a modern server may return ``InputRequiredResult``. ``cacheable``: a modern
-    result carries ``ttlMs`` and ``cacheScope``. ``streams``: it stays open to be told things, and its result
-    is the end of that. ``tells_failures``: what goes wrong in its handler is a result with ``isError``, shown to the
+    result carries ``ttlMs`` and ``cacheScope``. ``streams``: the request stays open for notifications, and its result
+    ends them. ``tells_failures``: a failure of its handler is a result with ``isError``, shown to the
     model (2025-11-25 tools, Error Handling). ``of_request``: a notification that is part of some request in flight.
     """
 
@@ -50,11 +50,11 @@ class Method:
 
     @property
     def is_request(self) -> bool:
-        """Whether it is answered."""
+        """True for a request, which is answered; false for a notification."""
         return self.result is not None
 
     def sent_by(self, role: Literal["client", "server"]) -> bool:
-        """Whether ``role`` may send it."""
+        """Return whether ``role`` may send the method."""
         return self.sender == "both" or self.sender == role
 
 
@@ -156,7 +156,7 @@ ROWS: Final = (
         until=_LEGACY,
     ),
 )
-"""Every method, once more where its sender changed."""
+"""Every method, with one more row where its sender changed."""
 
 METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 """Every method of every revision, by name, in its newest row."""

@@ -23,7 +23,7 @@ __all__ = [
 
 @value
 class NotificationParams:
-    """The parameters of a notification whose name says it all."""
+    """The parameters of a notification that has none of its own."""
 
     meta: JSONObject | None = None
 
@@ -39,7 +39,7 @@ class CancelledParams:
 
 @value
 class ProgressParams:
-    """How far a request is. ``progress`` only grows; ``total`` in the same unit."""
+    """The progress of a request. ``progress`` only grows; ``total`` is in the same unit."""
 
     progress_token: int | str
     progress: int | float
@@ -67,7 +67,7 @@ class LogParams:
 
 @value
 class ResourceUpdatedParams:
-    """This resource changed."""
+    """The resource that changed."""
 
     uri: str
     meta: JSONObject | None = None

@@ -1,6 +1,6 @@
 """Plain classes: JSON data as the classes that authors write, dataclasses, TypedDicts and the like.
 
-msgspec does the work, strictly: JSON types are never coerced, but that 3.0 is an integer wherever a type asks for one.
+msgspec does the work, strictly: JSON types are never coerced, except that 3.0 is an integer where a type asks for one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def convert(data: Any, kind: type[T]) -> T:
 
 
 def optional_fields(kind: Any) -> Iterator[str]:
-    """Give the names, as they travel, of the fields of a class that may be `None` and have no default."""
+    """Yield the names, as on the wire, of the fields of a class that may be `None` and have no default."""
     for field in getattr(inspect.type_info(kind), "fields", ()):
         if field.required and _may_be_none(field.type):
             yield field.encode_name

@@ -41,7 +41,7 @@ class Prompt:
 
 @value
 class ListPromptsResult:
-    """One page of prompts."""
+    """A page of prompts."""
 
     prompts: list[Prompt]
     next_cursor: str | None = None
@@ -52,7 +52,7 @@ class ListPromptsResult:
 
 @value
 class GetPromptParams:
-    """Which prompt, with what."""
+    """The prompt to get, and its arguments."""
 
     name: str
     arguments: dict[str, str] | None = None
@@ -62,7 +62,7 @@ class GetPromptParams:
 
 @value
 class PromptMessage:
-    """One message of a prompt."""
+    """A message of a prompt."""
 
     role: Role
     content: ContentBlock

@@ -50,14 +50,14 @@ class ResourceTemplate:
 
 @value
 class PageParams:
-    """Which page: the opaque cursor of the page before, absent for the first."""
+    """The page to list: the opaque cursor that the page before gave, absent for the first."""
 
     cursor: str | None = None
 
 
 @value
 class ListResourcesResult:
-    """One page of resources."""
+    """A page of resources."""
 
     resources: list[Resource]
     next_cursor: str | None = None
@@ -68,7 +68,7 @@ class ListResourcesResult:
 
 @value
 class ListResourceTemplatesResult:
-    """One page of resource templates."""
+    """A page of resource templates."""
 
     resource_templates: list[ResourceTemplate]
     next_cursor: str | None = None
@@ -79,7 +79,7 @@ class ListResourceTemplatesResult:
 
 @value
 class ReadResourceParams:
-    """Which resource."""
+    """The resource to read."""
 
     uri: str
     input_responses: JSONObject | None = since("2026-07-28")
@@ -88,8 +88,8 @@ class ReadResourceParams:
 
 @value
 class ReadResourceResult:
-    """What is in a resource, in one or more parts. The hints are `None` where they are not said: a handler that
-    returns one leaves them to its server then, which says them in modern revisions."""
+    """The contents of a resource, in one or more parts. The hints are `None` where they are absent: if a handler
+    returns such a result, its server adds the hints in modern revisions."""
 
     contents: list[ResourceContents]
     ttl_ms: int | None = since("2026-07-28")
@@ -104,6 +104,6 @@ class ReadResourceResult:
 
 @value
 class SubscribeParams:
-    """Names a resource, for ``resources/subscribe`` and ``resources/unsubscribe``."""
+    """The resource of ``resources/subscribe`` and ``resources/unsubscribe``."""
 
     uri: str

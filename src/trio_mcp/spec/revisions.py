@@ -26,41 +26,41 @@ __all__ = [
 
 @attrs.frozen(eq=False)
 class Revision:
-    """What one revision of the specification says. Compared by identity: there is one row of each."""
+    """A revision of the specification, as facts. Compared by identity: there is one row of each."""
 
     name: str
     handshake: bool
-    """Opened by ``initialize``; otherwise each request carries its version and capabilities in ``_meta``."""
+    """True: connections open with ``initialize``. False: each request has its version and capabilities in ``_meta``."""
     server_requests: bool
-    """The server may send requests; otherwise it asks by returning ``InputRequiredResult``."""
+    """True: the server may send requests. False: it asks by returning ``InputRequiredResult``."""
     batches: bool
-    """Arrays of messages are accepted."""
+    """True: arrays of messages are accepted."""
     log_level: Literal["connection", "request"]
-    """Where the minimum log level is set: ``logging/setLevel``, or ``_meta`` of each request."""
+    """Place where the minimum log level is set: ``logging/setLevel``, or ``_meta`` of each request."""
     changes: Literal["free", "listen"]
-    """List changes and resource updates flow freely, or on ``subscriptions/listen`` only."""
+    """List changes and resource updates are sent freely, or on ``subscriptions/listen`` only."""
     result_type: bool
-    """Results carry ``resultType``."""
+    """True: results carry ``resultType``."""
     cache_hints: bool
-    """Results of cacheable methods carry ``ttlMs`` and ``cacheScope``."""
+    """True: results of cacheable methods carry ``ttlMs`` and ``cacheScope``."""
     server_info_in_meta: bool
-    """Results carry the server's name and version in ``_meta``."""
+    """True: results carry the server's name and version in ``_meta``."""
     resource_not_found: int
     """The error code for an unknown resource."""
     invalid_arguments: Literal["error", "result"]
     """A tool's bad arguments are a JSON-RPC error, or a result with ``isError`` that the model can read."""
     missing_capability: int
-    """The error code for what needs a capability that the client did not declare."""
+    """The error code for a request that needs a capability which the client did not declare."""
     renamed_errors: Mapping[int, int]
-    """Error codes of other revisions that it does not have, and what it says instead."""
+    """Error codes of other revisions that this one does not have, and the codes in their place."""
     structured_content: Literal["none", "object", "any"]
-    """What ``structuredContent`` may hold."""
+    """Values that ``structuredContent`` may hold."""
     progress_message: bool
-    """Progress notifications may carry a ``message``."""
+    """True: progress notifications may carry a ``message``."""
     sub_capabilities: bool
-    """Clients declare parts of ``sampling`` and of ``elicitation``, ``sampling.tools`` for example."""
+    """True: clients declare parts of ``sampling`` and of ``elicitation``, ``sampling.tools`` for example."""
     methods: Mapping[str, Method] = MappingProxyType({})
-    """The methods it has, by name."""
+    """The methods of the revision, by name."""
 
     def __str__(self) -> str:
         return self.name
@@ -80,7 +80,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
-        # a proxy hands on what a modern server says of its client's capabilities
+        # a proxy passes on the error of a modern server about its client's capabilities
         renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,
@@ -123,7 +123,7 @@ def _with_methods(row: Revision) -> Revision:
 
 
 REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType({row.name: _with_methods(row) for row in _chain()})
-"""All revisions, oldest first, by name."""
+"""The revisions by name, oldest first."""
 
 LEGACY_REVISIONS: Final = tuple(row for row in REVISIONS.values() if row.handshake)
 MODERN_REVISIONS: Final = tuple(row for row in REVISIONS.values() if not row.handshake)
@@ -133,18 +133,18 @@ LATEST_MODERN: Final = MODERN_REVISIONS[-1]
 
 @cache
 def requests_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
-    """The requests that ``role`` may send in ``revision``, by name."""
+    """Return the requests that ``role`` may send in ``revision``, by name."""
     return {name: row for name, row in revision.methods.items() if row.is_request and row.sent_by(role)}
 
 
 @cache
 def notifications_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
-    """The notifications that ``role`` may send in ``revision``, by name."""
+    """Return the notifications that ``role`` may send in ``revision``, by name."""
     return {name: row for name, row in revision.methods.items() if not row.is_request and row.sent_by(role)}
 
 
 def negotiate(requested: str) -> Revision:
-    """The legacy revision a server answers ``initialize`` with: the requested one, else its latest.
+    """Return the legacy revision a server answers ``initialize`` with: the requested one, else its latest.
 
     2025-11-25 lifecycle, Version Negotiation.
     """

@@ -19,7 +19,7 @@ class Root:
 
 @value
 class ListRootsResult:
-    """All roots of a client."""
+    """The roots of a client."""
 
     roots: list[Root]
     meta: JSONObject | None = since("2024-11-05", until="2025-11-25")

@@ -27,7 +27,7 @@ SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUse
 
 @value
 class SamplingMessage:
-    """One message of a conversation. Several blocks can be said since 2025-11-25."""
+    """A message of a conversation. It may hold several blocks since 2025-11-25."""
 
     role: Role
     content: SamplingContent | list[SamplingContent]
@@ -48,7 +48,7 @@ def _priority(_: Any, attribute: attrs.Attribute[float | None], value: float | N
 
 @value
 class ModelPreferences:
-    """What matters in the choice of a model; priorities from 0 to 1."""
+    """Preferences for the choice of a model; priorities from 0 to 1."""
 
     hints: list[ModelHint] | None = None
     cost_priority: float | None = attrs.field(default=None, validator=_priority)
@@ -58,14 +58,14 @@ class ModelPreferences:
 
 @value
 class ToolChoice:
-    """Whether the model may, must or must not use tools."""
+    """Rule for whether the model may, must or must not use tools."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
 
 @value
 class CreateMessageParams:
-    """What to sample. ``max_tokens`` is a limit in tokens."""
+    """Parameters of ``sampling/createMessage``. ``max_tokens`` is a limit in tokens."""
 
     messages: list[SamplingMessage]
     max_tokens: int
@@ -87,7 +87,7 @@ def _nothing() -> JSONObject:
 
 @value
 class CreateMessageResult:
-    """What the model said. ``stop_reason`` is an open set; ``extra`` holds the members not known here."""
+    """The answer of the model. ``stop_reason`` is an open set; ``extra`` holds the members not known here."""
 
     role: Role
     content: SamplingContent | list[SamplingContent]

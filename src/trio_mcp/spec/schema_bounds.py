@@ -1,9 +1,9 @@
 """Schema bounds: how large a value may be to be checked against a JSON Schema.
 
 jsonschema-rs checks a value in one go, on the only thread that may run Python meanwhile: nobody else is served, and
-nothing can stop it. What most schemas say takes less time than decoding the value has. But some keywords take a hundred
-times as long for a number, those that compare do so for numbers of many digits, and ``uniqueItems`` looks at each pair
-of these. So what a schema says with other than the cheap keywords is said of values of bounded size only.
+nothing can stop it. Most schemas are checked in less time than decoding the value took. But some keywords take a
+hundred times as long for a number, those that compare do so for numbers of many digits, and ``uniqueItems`` looks at
+each pair of these. So keywords other than the cheap ones are checked for values of bounded size only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .fields import JSONObject
 __all__ = ["SchemaBounds"]
 
 _MOST: Final = 100_000
-"""Items and members, for which the dearest keywords take less than half a second."""
+"""Items and members: with so many, the most expensive keywords take less than half a second."""
 _FEW: Final = 10
-"""So many alternatives are tried in the time that is counted for each item."""
+"""Alternatives that can be tried in the time that is counted for each item."""
 
 _SAY_NOTHING: Final = frozenset(
     ("$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description")
@@ -31,8 +31,8 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties
 
 
 class SchemaBounds:
-    """How large values may be to be checked against ``schema``, each member of an object for itself as far as the
-    schema has it so."""
+    """The bounds of values that are checked against ``schema``, each member of an object by itself as far as the schema
+    allows that."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._most = max(1, _MOST * _FEW // max(_FEW, _alternatives(schema)))
@@ -41,7 +41,7 @@ class SchemaBounds:
         self._dear = [name for name, below in properties.items() if not _is_cheap(below)]
 
     def exceeded(self, value: Any) -> str | None:
-        """Return in words that too much of ``value`` is to be checked; `None` where it can be."""
+        """Return a text that says that too much of ``value`` is to be checked; `None` where it can be checked."""
         dear: list[Any] = [value]
         if self._apart:
             members = cast("JSONObject", value if isinstance(value, dict) else {})
@@ -55,7 +55,7 @@ class SchemaBounds:
 
 
 def _is_cheap(schema: Any) -> bool:
-    """Return whether checking takes but a few steps for each part of a value, whatever it is."""
+    """Return whether checking takes only a few steps for each part of a value, whatever the value is."""
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
@@ -66,7 +66,7 @@ def _is_cheap(schema: Any) -> bool:
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
                 pending += _schemas(keyword, said)
-            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # what may be left out, in many languages
+            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # an optional value, in many languages
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
                 return False
@@ -80,7 +80,7 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 
 def _alternatives(schema: JSONObject) -> int:
-    """Return how many there are at most in one place of ``schema``."""
+    """Return the largest number of alternatives in one place of ``schema``."""
     most, pending = 0, list[Any]([schema])
     while pending:
         item = pending.pop()
@@ -94,7 +94,7 @@ def _alternatives(schema: JSONObject) -> int:
 
 
 def _tried(said: Any) -> int:
-    """Return how many of a list or object have to be tried; strings to choose from are looked up."""
+    """Return how many entries of a list or object have to be tried; strings to choose from are looked up."""
     if isinstance(said, list):
         choices = cast("list[Any]", said)
         return 0 if all(map(_is_looked_up, choices)) else len(choices)

@@ -1,9 +1,9 @@
 """Schema faults: why a value does not fit a JSON Schema, at a cost that its sender cannot raise.
 
 jsonschema-rs says in place, and at once, whether a value fits. Why not, it says only after it has collected all faults,
-each with a copy of what is wrong, and those of all alternatives in all alternatives: that was 11 GiB for 16 MiB of
-numbers where words belong, and minutes for sixteen levels of a value whose schema refers to itself. So it is asked that
-about small parts only, and which part is wrong is found by asking whether each fits.
+each with a copy of the wrong value, and the faults of all alternatives in all alternatives: that was 11 GiB for 16 MiB
+of numbers where words belong, and minutes for sixteen levels of a value whose schema refers to itself. So it is asked
+for reasons for small parts only, and the wrong part is found by asking for each part whether it fits.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ __all__ = ["SchemaFaults"]
 
 _FAULTS_TOLD: Final = 5
 _LONGEST: Final = 300
-"""Characters of one fault, which quotes what is wrong."""
+"""Longest fault in characters; a fault quotes the wrong value."""
 _PARTS: Final = 1000
 _CHARACTERS: Final = 20_000
 _LOOKED_AT: Final = 10_000
-"""Items of one list."""
+"""Items of one list that are looked at."""
 _STEPS: Final = 6
-"""Each of which may ask once more about nearly all of the value."""
+"""Steps down into a value, each of which may check nearly all of the value once more."""
 _HOPS: Final = 32
-"""References that lead to references."""
+"""References that are followed one after another."""
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _ALTERNATIVES: Final = frozenset(("allOf", "anyOf", "contains", "dependentSchemas", "if", "not", "oneOf"))
 
 
 class SchemaFaults:
-    """Tells what is wrong with values that do not fit ``schema``. ``compiled`` gives the validators of its parts, by
-    their pointers, and is called when they are needed first."""
+    """Explains why values do not fit ``schema``. ``compiled`` gives the validators of the parts of the schema, by their
+    pointers, and is called when they are needed first."""
 
     def __init__(self, schema: JSONObject, compiled: Callable[[], Any]) -> None:
         self._schema = schema
@@ -44,7 +44,7 @@ class SchemaFaults:
         self._levels = MOST_LEVELS
 
     def told(self, value: Any) -> str:
-        """Return, in one line, the first few faults of ``value``, which has some; or one, where it is large."""
+        """Return, in one line, the first few faults of ``value``, which has some; or one fault, where it is large."""
         if self._validators is None:
             self._validators = self._compiled()
             if _multiplies(self._schema):
@@ -67,7 +67,7 @@ class SchemaFaults:
         return "; ".join(faults)
 
     def _resolved(self, pointer: str) -> tuple[JSONObject, str]:
-        """The subschema at ``pointer``, or that to which it refers, with its own."""
+        """Return the subschema at ``pointer``, or the one to which it refers, and the pointer of that."""
         node = _node(self._schema, pointer)
         for _ in range(_HOPS):
             reference = node.get("$ref")
@@ -94,7 +94,8 @@ def _multiplies(schema: JSONObject) -> bool:
 
 
 def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-    """The parts of ``value`` that have a schema of their own: the step to them, its pointer, and the part."""
+    """Yield the parts of ``value`` that have a schema of their own: the step to it, the schema's pointer, and the
+    part."""
     if isinstance(value, dict):
         members = cast("JSONObject", value)
         for name in cast("JSONObject", node.get("properties") or {}):
@@ -115,7 +116,7 @@ def _node(schema: JSONObject, pointer: str) -> JSONObject:
 
 
 def _in_short(node: JSONObject, part: Any) -> str:
-    """What may be said of a large part whose own parts fit, as far as they were looked at."""
+    """Return the fault of a large part whose own parts fit, as far as they were looked at."""
     required: Any = node.get("required")
     if isinstance(part, dict) and isinstance(required, list):
         for name in cast("list[Any]", required):

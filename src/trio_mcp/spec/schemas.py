@@ -2,7 +2,7 @@
 
 The dialect is the schema's own ``$schema``, 2020-12 without one; drafts 4, 6, 7 and 2019-09 are known too.
 References to other documents are never fetched (2026-07-28 basic, $ref Resolution: MUST NOT), regular expressions run
-in linear time, and values are checked up to a size at which that is done in a moment, so that nobody can hold up the
+in linear time, and values are checked up to a size at which checking takes a moment, so that no peer can hold up the
 server.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["SchemaValidator"]
 
 
 class SchemaValidator:
-    """One schema, ready to validate. Raises `ValueError` for a schema that is none, or that needs another
+    """A schema, ready to validate. Raises `ValueError` for an invalid schema, and for one that needs another
     document."""
 
     def __init__(self, schema: JSONObject) -> None:
@@ -39,7 +39,7 @@ class SchemaValidator:
     def faults(self, value: Any) -> str | None:
         """Return what is wrong with ``value`` in one line, `None` when nothing is.
 
-        The first few faults are told, and fewer of what is large; see `SchemaFaults`. A value that is too large to be
+        The first few faults are told, and fewer of a large value; see `SchemaFaults`. A value that is too large to be
         checked is a fault; see `SchemaBounds`.
         """
         if (fault := self._bounds.exceeded(value)) is not None:

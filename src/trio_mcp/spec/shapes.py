@@ -17,7 +17,7 @@ __all__ = ["SHAPES", "Make", "NotExpressible"]
 
 
 class NotExpressible(ValueError):
-    """A value that the revision of this request has no words for, audio in 2024-11-05 for example."""
+    """A value that the revision of this request cannot express, audio in 2024-11-05 for example."""
 
 
 Make = Callable[[Any], dict[str, Any]]

@@ -1,5 +1,5 @@
-"""From plain data to objects, strict: JSON types are never coerced. It is the same for all revisions, unless one is
-given: then members that it does not have are ignored."""
+"""Structuring: plain data as objects, strictly: JSON types are never coerced. The rules are the same for all revisions,
+unless a revision is given: then members that it does not have are ignored."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _is_plain_union(kind: Any) -> bool:
-    """A union of what is kept as it came: scalars and whole objects."""
+    """Return whether ``kind`` is a union of types whose values are kept as they came: scalars and whole objects."""
     members = _members(kind)
     return bool(members) and all(member in _SCALARS or member == dict[str, Any] for member in members)
 
@@ -141,7 +141,7 @@ def _dict_factory(converter: cattrs.Converter) -> Callable[[Any], Callable[[Any,
 
 
 def _tag_of(kind: Any) -> str | None:
-    """The value of a class's ``type`` discriminator."""
+    """Return the value of a class's ``type`` discriminator, `None` where it has none."""
     if not attrs.has(kind):
         return None
     attrs.resolve_types(kind)

@@ -10,7 +10,7 @@ __all__ = ["ListenParams", "ListenResult", "SubscriptionFilter", "SubscriptionsA
 
 @value
 class SubscriptionFilter:
-    """Which changes to be told of."""
+    """The changes to be told of."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -20,7 +20,7 @@ class SubscriptionFilter:
 
 @value
 class ListenParams:
-    """What to listen for."""
+    """Parameters of ``subscriptions/listen``: the changes to be told of."""
 
     notifications: SubscriptionFilter
 
@@ -34,7 +34,7 @@ class ListenResult:
 
 @value
 class SubscriptionsAcknowledgedParams:
-    """The first message of a subscription: what the server will tell of."""
+    """The first message of a subscription: the changes that the server will tell of."""
 
     notifications: SubscriptionFilter
     meta: JSONObject | None = None

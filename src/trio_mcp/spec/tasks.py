@@ -46,7 +46,7 @@ class Task:
     created_at: str
     last_updated_at: str
     ttl: int | None
-    """Milliseconds the result is kept; null is for ever, so it is always written."""
+    """Milliseconds for which the result is kept; null is for ever, so it is always written."""
     status_message: str | None = None
     poll_interval: int | None = None
     meta: JSONObject | None = None
@@ -62,7 +62,7 @@ class CreateTaskResult:
 
 @value
 class TaskParams:
-    """Names a task, for ``tasks/get``, ``tasks/result`` and ``tasks/cancel``."""
+    """The task of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``."""
 
     task_id: str
 
@@ -74,7 +74,7 @@ GetTaskPayloadResult: TypeAlias = JSONObject
 
 @value
 class ListTasksResult:
-    """One page of tasks."""
+    """A page of tasks."""
 
     tasks: list[Task]
     next_cursor: str | None = None

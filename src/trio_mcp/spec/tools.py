@@ -28,7 +28,7 @@ __all__ = [
 class ToolAnnotations:
     """Hints about a tool. Clients never base decisions on hints from servers they do not trust.
 
-    What is not said means: not read-only, destructive, not idempotent, open world (`resolved`).
+    Absent hints mean: not read-only, destructive, not idempotent, open world (`resolved`).
     ``destructive_hint`` and ``idempotent_hint`` mean something only where the tool is not read-only.
     """
 
@@ -39,7 +39,7 @@ class ToolAnnotations:
     open_world_hint: bool | None = None
 
     def resolved(self) -> ToolAnnotations:
-        """The same hints with the specification's defaults filled in. Never written to the wire."""
+        """Return the same hints with the specification's defaults filled in. Never written to the wire."""
         return ToolAnnotations(
             self.title,
             self.read_only_hint if self.read_only_hint is not None else False,
@@ -51,7 +51,7 @@ class ToolAnnotations:
 
 @value
 class ToolExecution:
-    """How a tool may be run (2025-11-25 only)."""
+    """The ways in which a tool may be run (2025-11-25 only)."""
 
     task_support: Literal["forbidden", "optional", "required"] | None = None
 
@@ -72,16 +72,17 @@ class Tool:
 
 
 class ToolError(MCPError):
-    """Raise it in a tool to tell the model what went wrong: it becomes a result with ``isError``.
+    """Raised in a tool to tell the model what went wrong: the error becomes a result with ``isError``.
 
     The message is shown to the model and to the user. Of any other exception they are told that there was an internal
+    error in the tool, without the exception's text, since that may hold private data.
     error in the tool, without its text, since that may hold what is nobody else's business.
     """
 
 
 @value
 class ListToolsResult:
-    """One page of tools."""
+    """A page of tools."""
 
     tools: list[Tool]
     next_cursor: str | None = None
@@ -92,7 +93,7 @@ class ListToolsResult:
 
 @value
 class CallToolParams:
-    """Which tool, with what."""
+    """The tool to call, and its arguments."""
 
     name: str
     arguments: JSONObject | None = None
@@ -103,7 +104,7 @@ class CallToolParams:
 
 @value
 class CallToolResult:
-    """What a tool gave. ``is_error``: the tool failed, and ``content`` tells the model why.
+    """The result of a tool. ``is_error``: the tool failed, and ``content`` tells the model why.
 
     ``structured_content`` of `None` is left out. Legacy revisions carry objects only; anything else is left
     to ``content`` there.

@@ -1,4 +1,4 @@
-"""Trace context: to which distributed trace a request belongs (W3C Trace Context, W3C Baggage), in ``_meta``."""
+"""Trace context: the distributed trace that a request belongs to (W3C Trace Context, W3C Baggage), in ``_meta``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .meta import BAGGAGE, TRACEPARENT, TRACESTATE
 __all__ = ["TraceContext"]
 
 _LONGEST: Final = 8192
-"""Characters of each of the three: what W3C Baggage, Limits, asks to be propagated. What is longer is ignored."""
+"""Longest text of each of the three, in characters: W3C Baggage, Limits, asks for so much to be propagated. A longer
+text is ignored."""
 _MOST_STATES: Final = 32  # W3C Trace Context, tracestate Header Field Values
 
 _TRACEPARENT: Final = re.compile(
@@ -28,7 +29,7 @@ _BAGGAGE: Final = re.compile(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")
 
 @attrs.frozen
 class TraceContext:
-    """What a request says of the trace it belongs to, verbatim (2026-07-28 basic, OpenTelemetry trace context).
+    """The trace that a request says it belongs to, verbatim (2026-07-28 basic, OpenTelemetry trace context).
 
     Each member is well-formed or `None`; a ``tracestate`` never comes without its ``traceparent``.
     """
@@ -36,14 +37,14 @@ class TraceContext:
     traceparent: str | None = None
     """``00-<trace id>-<parent id>-<flags>``."""
     tracestate: str | None = None
-    """What vendors of tracing systems add to it."""
+    """Data that vendors of tracing systems add."""
     baggage: str | None = None
     """Names and values the application sends along."""
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> TraceContext | None:
-        """What ``meta`` says, `None` when that is nothing. What is malformed is as good as absent: a trace is
-        never worth an error."""
+        """Return the trace context in ``meta``, `None` when there is none. A malformed member counts as absent, and is
+        never an error."""
         if TRACEPARENT not in meta and BAGGAGE not in meta:
             return None
         traceparent = _text(meta.get(TRACEPARENT), _is_traceparent)
@@ -64,12 +65,12 @@ class TraceContext:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the caller may have recorded it."""
+        """True when the caller may have recorded the request."""
         return self.traceparent is not None and bool(int(self.traceparent[53:55], 16) & 1)
 
     def carried_by(self, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """``meta`` and this, so that a nested request belongs to the same trace. What ``meta`` itself says of a
-        trace stays: a ``tracestate`` of ours would say nothing about another ``traceparent``."""
+        """Return ``meta`` with this context added, so that a nested request belongs to the same trace. A trace in
+        ``meta`` itself stays: a ``tracestate`` of ours would say nothing about another ``traceparent``."""
         carried: dict[str, Any] = {}
         if self.traceparent is not None and TRACEPARENT not in meta and TRACESTATE not in meta:
             carried[TRACEPARENT] = self.traceparent
@@ -85,7 +86,8 @@ def _text(value: Any, is_valid: Callable[[str], bool]) -> str | None:
 
 
 def _is_traceparent(value: str) -> bool:
-    """W3C Trace Context, traceparent Header Field Values: version 00 is exactly this long, later ones may add."""
+    """Return whether ``value`` is valid (W3C Trace Context, traceparent Header Field Values): version 00 is exactly
+    this long, later ones may add."""
     match = _TRACEPARENT.fullmatch(value)
     return match is not None and (match[2] is None or match[1] != "00")
 

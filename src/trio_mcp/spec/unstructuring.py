@@ -1,4 +1,4 @@
-"""From objects to plain data, as one revision says it: derived from the history beside each field."""
+"""Unstructuring: objects as plain data in the form of one revision, derived from the history beside each field."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _overrides(kind: Any, revision: Revision) -> dict[str, Any]:
 
 
 def _words(kind: Any) -> str:
-    """Return what the peer, who may be told, calls a ``kind``."""
+    """Return the words for a ``kind`` in an error that the peer may be told."""
     fields = attrs.fields_dict(kind)
     if "mode" in fields:
         return f"an elicitation of mode {fields['mode'].default!r}"

@@ -1,7 +1,7 @@
 """Whole numbers: 3.0 is an integer to JSON Schema (2020-12 validation, 6.1.1), and no `int` to msgspec.
 
-A peer says how much is looked through here. So it is looked through once, each value by one fix alone, and only where
-that may help and the data is not too large.
+A peer decides how much data is looked through here. So it is looked through once, each value by one fix alone, and only
+where that may help and the data is not too large.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..jsonrpc.extent import MOST_LEVELS, is_small
 __all__ = ["with_whole_numbers"]
 
 _Fix: TypeAlias = Callable[[Any], Any]
-"""Gives a value with whole numbers where they belong; the same object where that changes nothing."""
+"""Returns a value with whole numbers where they belong; the same object where that changes nothing."""
 
 _MAY_BE_WHOLE: Final = "got `float`"
 _MOST_PARTS: Final = 250_000
-"""So many take about a fifth of a second."""
+"""Items and members; so many take about a fifth of a second."""
 
 
 def with_whole_numbers(data: Any, kind: Any, fault: Exception) -> Any:
     """Return ``data`` with an `int` for each float without a fraction where a ``kind`` has an integer.
 
-    ``fault`` is what msgspec says of ``data``: it stops at the first, so that one which is about no float is there
-    whatever becomes of the floats behind it. What came is left as it is, and given back itself where nothing is to be
-    changed, and where it has more than 250,000 items and members or too many levels of nesting.
+    ``fault`` is the error of msgspec for ``data``. msgspec stops at the first fault, so that a fault which is not about
+    a float remains whatever becomes of the floats behind it. ``data`` is never changed; it is returned itself where
+    nothing is to be changed, and where it has more than 250,000 items and members or too many levels of nesting.
     """
     if _MAY_BE_WHOLE not in str(fault) or not is_small(data, _MOST_PARTS, sys.maxsize, MOST_LEVELS):
         return data
@@ -52,9 +52,9 @@ def _whole(value: Any) -> Any:
 
 
 def _fix(info: Any, known: dict[int, _Fix]) -> _Fix | None:
-    """Return what to do where the type is ``info``, `None` for nothing.
+    """Return the fix for values of the type ``info``, `None` where none is needed.
 
-    ``known`` are the classes on the way here, by the ids of their infos.
+    ``known`` are the fixes of the classes on the way here, by the ids of their infos.
     """
     match info:
         case inspect.IntType():
@@ -80,8 +80,8 @@ def _fix(info: Any, known: dict[int, _Fix]) -> _Fix | None:
 
 
 def _union(types: Any, known: dict[int, _Fix]) -> _Fix | None:
-    """Return what to do with one of ``types``: at most one of them is an array and one an object, but for Structs with
-    tags. So no value is looked through twice."""
+    """Return the fix for values of one of ``types``: at most one of them is an array and one an object, but for Structs
+    with tags. So no value is looked through twice."""
     is_float = any(isinstance(each, inspect.FloatType | inspect.AnyType) for each in types)
     tagged = {each.tag: each for each in types if getattr(each, "tag", None) is not None}
     fixes = [_tagged(tagged, known)] if tagged else []
@@ -99,7 +99,7 @@ def _union(types: Any, known: dict[int, _Fix]) -> _Fix | None:
 
 
 def _tagged(infos: dict[Any, Any], known: dict[int, _Fix]) -> _Fix:
-    """Return what to do with Structs that say with a tag which of them they are."""
+    """Return the fix for Structs that say with a tag which of them they are."""
     fixes = {tag: _fields(info, known) for tag, info in infos.items()}
     name = next(iter(infos.values())).tag_field  # one for all of a union
 
