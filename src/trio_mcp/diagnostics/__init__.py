@@ -1,1 +1,1 @@
-"""Diagnostics: what this package logs itself, and how that gets out without holding anybody up."""
+"""Diagnostics: the log of this package, and how it is written without making anybody wait."""

@@ -1,7 +1,7 @@
-"""Log: where the records of our logger go, each peer's within its share.
+"""Log: the way of this package's log records to the handlers, the records of each peer within its share.
 
-Importing this is all it takes: whoever says ``logging.getLogger("trio_mcp").warning(...)`` need not know of it. Levels,
-filters, handlers and where records propagate to remain what the application makes them.
+Importing this module is enough: code that calls ``logging.getLogger("trio_mcp").warning(...)`` need not know of it.
+Levels, filters, handlers and propagation remain what the application makes them.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from .writer import Writer, hand_over
 __all__ = ["Output", "WrittenInAThread", "share_of_a_peer", "writer", "written_in_a_thread"]
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
-"""Loggers of libraries with which we serve, and what peers make those log."""
+"""Loggers of the libraries that are used for serving; peers can cause records there, too."""
 _FLUSH: Final = 0.5
-"""Seconds that the end of serving waits for what is still to be written."""
+"""Seconds that the end of serving waits for records that are still to be written."""
 
 _entering: Final = threading.Lock()
-"""Runs of trio in several threads may begin and end to serve at once."""
+"""Lock for runs of trio in several threads, which may begin and end to serve at once."""
 
 writer: Final = Writer()
 _of_process: Final = Shares(time.monotonic, writer.wake)
 _of_run: trio.lowlevel.RunVar[Shares] = trio.lowlevel.RunVar("trio_mcp.log_shares")
 _share: ContextVar[Share | None] = ContextVar("trio_mcp.log_share", default=None)
-"""That of the peer for whom this task or thread works."""
+"""Share of the peer for whom this task or thread works."""
 
 
 def _shares_here() -> Shares:
-    """Return those of this run of trio, so that one never has to do with another, such as the next test."""
+    """Return the shares of this run of trio, so that one run never has to do with another, such as the next test."""
     try:
         return _of_run.get()
     except LookupError:
@@ -53,7 +53,7 @@ def _shares_here() -> Shares:
 
 @contextmanager
 def share_of_a_peer() -> Generator[None]:
-    """Meanwhile what this task, and all that it starts, logs counts as caused by one peer, which has its own share."""
+    """Count what this task, and all that it starts, logs meanwhile as caused by one peer, which has its own share."""
     shares = _shares_here()
     share = Share(shares)
     token = _share.set(share)
@@ -67,11 +67,11 @@ def share_of_a_peer() -> Generator[None]:
 
 @asynccontextmanager
 async def written_in_a_thread() -> AsyncGenerator[None]:
-    """Have the log written in a thread meanwhile: a process that serves must not wait for whoever reads it.
+    """Have the log written in a thread meanwhile: a process that serves must not wait for whoever reads the log.
 
-    At the end it waits for what is not yet written, for half a second at most; the thread goes on with the rest. If it
-    could not, since nobody reads standard error, what is written there goes nowhere from then on: a script could not
-    even end before all that is read. Any number of these may be nested, or run beside each other.
+    At the end the block waits for records not yet written, for half a second at most; the thread goes on with the rest.
+    If some are left because nobody reads standard error, what is written there is thrown away from then on: a script
+    could not even end before all of it is read. Any number of these blocks may be nested, or run beside each other.
     """
     shares = _shares_here()
     _enter(shares)
@@ -113,13 +113,13 @@ class Output(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write what is kept."""
+        """Write what is buffered."""
 
 
 class WrittenInAThread:
-    """A text sink that has what it is given written to ``stream`` behind the records of the log, bounded as they are.
+    """A text sink whose texts are written to ``stream`` behind the records of the log, bounded as they are.
 
-    What writing raises is raised at the next `write`.
+    An error of writing is raised at the next `write`.
     """
 
     def __init__(self, stream: Output) -> None:
@@ -141,7 +141,7 @@ class WrittenInAThread:
 
 
 def _route(logger: logging.Logger) -> None:
-    """Have us called where ``logger`` would call handlers: behind its level and its filters."""
+    """Call `_take` where ``logger`` would call its handlers: behind its level and its filters."""
     logger.callHandlers = _take
 
 

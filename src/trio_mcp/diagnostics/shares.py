@@ -15,7 +15,7 @@ from .texts import message_of
 __all__ = ["BURST", "OVERALL", "WINDOW", "Share", "Shares"]
 
 WINDOW: Final = 10.0
-"""Seconds in which a share is used up."""
+"""Seconds for which records of one kind are counted together."""
 BURST: Final = 10
 """Records of one kind that one peer may cause in that time."""
 OVERALL: Final = 100
@@ -25,11 +25,12 @@ _LONGEST_EXAMPLE: Final = 200
 
 _Kind: TypeAlias = tuple[object, ...]
 _Told: TypeAlias = tuple[logging.LogRecord, int]
-"""An example of what was held back, and how many there were."""
+"""An example of the records that were held back, and their number."""
 
 _lock = threading.RLock()
-"""Of all shares there are, so that a forked child, in which nobody would ever release it, can renew it. Its thread may
-take it again: the text of an exception, or a signal handler, may log while an example is made."""
+"""Lock of all shares of the process, so that a forked child, in which nobody would ever release it, can renew it. The
+thread that holds it may take it again: the text of an exception, or a signal handler, may log while an example is
+made."""
 
 
 def _renew_lock() -> None:
@@ -41,8 +42,8 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _kind_of(record: logging.LogRecord) -> _Kind:
-    """Return what makes records alike: the line that logs, and the line that raised what is logged. So two tools that
-    fail are two kinds, and nothing that a peer says is part of one."""
+    """Return the kind of ``record``: the line that logs, and the line that raised the logged exception. So two tools
+    that fail are two kinds, and nothing that a peer says is part of one."""
     kind = record.name, record.levelno, record.pathname, record.lineno
     if not record.exc_info or record.exc_info[0] is None:
         return kind
@@ -54,7 +55,7 @@ def _kind_of(record: logging.LogRecord) -> _Kind:
 
 
 class _Count:
-    """How many records of one kind there were in a window, which begins with the first of them."""
+    """The number of records of one kind in a window, which begins with the first of them."""
 
     __slots__ = ("example", "held_back", "kind", "overall", "passed", "until")
 
@@ -62,13 +63,13 @@ class _Count:
         self.kind = kind
         self.example = example
         self.overall = overall
-        """Those of all peers together."""
+        """True for the count of all peers together."""
         self.passed = self.held_back = 0
         self.until = 0.0
 
 
 class Share:
-    """That of one peer, or of all that belongs to none."""
+    """The share of one peer, or of all records that belong to no peer."""
 
     __slots__ = ("counts", "most", "shares")
 
@@ -79,7 +80,7 @@ class Share:
 
 
 class Shares:
-    """All shares of one log. Threads may use them at once: their lock is never held while anything is written.
+    """The shares of one log. Threads may use them at once: their lock is never held while anything is written.
 
     ``clock`` gives seconds and never goes back. ``holds`` is called when `due_in` has changed.
     """
@@ -89,13 +90,13 @@ class Shares:
         self._holds = holds
         self._all = Share(self, OVERALL)
         self._holding: list[tuple[float, int, _Count]] = []
-        """A heap of what holds back, by the end of its window."""
+        """A heap of the counts that hold records back, by the end of their windows."""
         self._number = 0
         self.of_nobody = Share(self)
-        """Of what is logged outside of any connection."""
+        """Share of what is logged outside of any connection."""
 
     def admit(self, record: logging.LogRecord, share: Share) -> bool:
-        """Return whether ``record`` is to be written. If not, it is counted, and told by `due`."""
+        """Return whether ``record`` is to be written. If not, it is counted, and reported by `due`."""
         kind, now = _kind_of(record), self._clock()
         with _lock:
             count = self._count(record, kind, share, now)
@@ -132,12 +133,12 @@ class Shares:
         count.held_back += number
 
     def due_in(self) -> float | None:
-        """Return in how many seconds there is something to tell; `None`: nothing is held back."""
+        """Return the seconds until there is something to report; `None`: nothing is held back."""
         with _lock:
             return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
 
     def due(self) -> list[logging.LogRecord]:
-        """Return what is to be told now: how many more there were of each kind whose window is over."""
+        """Return the reports that are due now: how many more records there were of each kind whose window is over."""
         told = list[_Told]()
         if self._holding:  # seldom, and looking needs no lock
             now = self._clock()
@@ -147,7 +148,7 @@ class Shares:
         return [_record_of(*one) for one in told]
 
     def end(self, share: Share) -> list[logging.LogRecord]:
-        """Return what is still to be told of ``share``, whose peer is gone."""
+        """Return the reports that are still due for ``share``, whose peer is gone."""
         told, now = list[_Told](), self._clock()
         with _lock:
             for count in share.counts.values():
@@ -156,7 +157,7 @@ class Shares:
         return [_record_of(*one) for one in told]
 
     def rest(self) -> list[logging.LogRecord]:
-        """Return all that is still to be told, whatever the time."""
+        """Return all reports that are still due, whatever the time."""
         told = list[_Told]()
         with _lock:
             while self._holding:
@@ -165,10 +166,10 @@ class Shares:
 
     def _tell(self, count: _Count, now: float, told: list[_Told]) -> None:
         number, count.held_back = count.held_back, 0
-        if not number:  # told already, since its peer is gone
+        if not number:  # reported already, since its peer is gone
             return
         count.until = now
-        # Peers that come and go must not fill the log with this either.
+        # Peers that come and go must not fill the log with reports either.
         overall = count if count.overall else self._count(count.example, count.kind, self._all, now)
         if overall is not count:
             if overall.passed >= OVERALL:
@@ -192,7 +193,7 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
-    # As `logging.Logger.makeRecord`: the application's format may want what its factory sets. Not under our lock.
+    # As `logging.Logger.makeRecord` does: the application's format may need what its factory sets. Not under our lock.
     make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
     values = example.msg, f"{number:,}"
     return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)

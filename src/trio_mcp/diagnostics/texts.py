@@ -8,13 +8,13 @@ from typing import Final
 __all__ = ["LONGEST", "bound", "message_of", "resolve"]
 
 LONGEST: Final = 10_000
-"""Characters of a message, and of a traceback. Of longer ones the beginning and the end are kept."""
+"""Longest message, and longest traceback, in characters. Of longer ones the beginning and the end are kept."""
 
 _FORMATTER: Final = logging.Formatter()
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """Return the message of ``record``, or what it was to be made of if that cannot be done."""
+    """Return the message of ``record``, or the text it was to be made of if that fails."""
     try:
         return record.getMessage()
     except Exception:  # whatever the values raise; the handlers of the log report it
@@ -22,20 +22,20 @@ def message_of(record: logging.LogRecord) -> str:
 
 
 def bound(record: logging.LogRecord) -> None:
-    """Cut what is too long about ``record``."""
+    """Cut the message and the traceback of ``record`` where they are longer than `LONGEST`."""
     message = message_of(record)
     if len(message) > LONGEST:
         record.msg, record.args = _cut(message), None
     if record.exc_info and not record.exc_text:
         text = _FORMATTER.formatException(record.exc_info)
         if len(text) > LONGEST:
-            # Formatters take this for what they have made of the exception before, and use it.
+            # Formatters take this for the text that they made of the exception before, and use it.
             record.exc_text = _cut(text)
 
 
 def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
-    """Put texts in place of what ``record`` was logged with, so that it keeps nothing of that alive; return how long
-    they are. ``keep_exception``: handlers that want more than its text still get it."""
+    """Put texts in place of the objects that ``record`` was logged with, so that it keeps none of them alive; return
+    the length of the texts. ``keep_exception``: handlers that want more of the exception than its text still get it."""
     bound(record)
     record.msg, record.args = message_of(record), None
     if record.exc_info and not record.exc_text and not keep_exception:

@@ -15,16 +15,16 @@ __all__ = ["let_go_of_unread_output", "takes_more"]
 
 
 def takes_more(descriptor: int) -> bool:
-    """Return whether a write to ``descriptor`` would get on now: there is room, or an error to be told."""
+    """Return whether a write to ``descriptor`` would get on now: there is room, or an error to report."""
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
     return bool(poll.poll(0))
 
 
 def let_go_of_unread_output() -> None:
-    """Throw away what is still written to a standard output or error that takes no more, from now on.
+    """Throw away, from now on, what is written to a standard output or error that takes no more.
 
-    For a process that is to end, and whose output nobody will ever read. A thread that stands in such a write holds the
+    For a process that is to end, and whose output nobody will ever read. A thread that waits in such a write holds the
     locks of its stream and of its log handler, and the interpreter, which flushes both when a script and when the
     process ends, would wait for it for ever. Does nothing outside of the main thread.
     """
@@ -36,16 +36,16 @@ def let_go_of_unread_output() -> None:
 
 
 def _throw_away(descriptors: Sequence[int]) -> None:
-    """Have what is written to ``descriptors`` go nowhere, what threads stand in included. For the main thread."""
+    """Discard what is written to ``descriptors``, also by writes that threads wait in. For the main thread."""
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(null, descriptor)
     os.close(null)
-    # What has begun goes on in the pipe until a signal interrupts it; then Python writes the rest to where the
+    # A write that has begun waits at the pipe until a signal interrupts it; then Python writes the rest to where the
     # descriptor leads now. The signal is one that nothing else uses; without a handler it would interrupt nothing.
     signal.signal(signal.SIGURG, _go_on)
-    # Not those that `threading.enumerate` knows: it does not hear of the end of threads that others have started, and
-    # a signal to one that is gone may crash the process.
+    # `threading.enumerate` does not fit: it does not hear of the end of threads that others have started, and a signal
+    # to a thread that is gone may crash the process.
     threads = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented; of threads that are there
     for ident in threads.keys() - {threading.get_ident()}:
         with suppress(ProcessLookupError):  # it has ended meanwhile
@@ -55,12 +55,12 @@ def _throw_away(descriptors: Sequence[int]) -> None:
 
 
 def _end_printing() -> None:
-    """Close standard output, at the end of the process. This waits for who prints, and a thread that goes on to print
-    fails then. Later the interpreter would give up waiting, and abort."""
+    """Close standard output, at the end of the process. This waits for a thread that prints, and one that goes on to
+    print fails then. Later the interpreter would give up waiting, and abort."""
     if sys.__stdout__ is not None:
         with suppress(OSError, ValueError):
             sys.__stdout__.close()
 
 
 def _go_on(number: int, frame: object) -> None:
-    """Do nothing: what the signal interrupted is tried again."""
+    """Do nothing: the call that the signal interrupted is tried again."""

@@ -1,4 +1,4 @@
-"""Writer: the thread in which the log is written while something is served, so that nobody else waits for it."""
+"""Writer: the thread in which the log is written while something is served, so that nothing else waits for it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def hand_over(record: logging.LogRecord) -> None:
 
 
 class Writer:
-    """Writes in the order of `put`, in a daemon thread that is there when there is something to do.
+    """Calls jobs in the order of `put`, in a daemon thread that exists while there is something to do.
 
-    What waits is bounded; beyond it is dropped, counted, and told once the thread has caught up. `put` may be called
-    in any thread and never waits for one that writes: the lock is never held meanwhile. Where no thread can be started,
-    what waits goes on waiting, and each `put` tries again.
+    The queue is bounded; jobs beyond that are dropped, counted, and reported once the thread has caught up. `put` may
+    be called in any thread and never waits for one that writes: the lock is never held meanwhile. Where no thread can
+    be started, jobs stay in the queue, and each `put` tries again.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Writer:
         self._waiting = self._characters = self._dropped = 0
         self._thread: threading.Thread | None = None
         self._shares: dict[Shares, int] = {}
-        """Of what is served now, and how often."""
+        """Shares of what is served now, and how often each was entered."""
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._start_again)
 
@@ -58,16 +58,16 @@ class Writer:
 
     @property
     def serving(self) -> bool:
-        """Something is served: records are to be written here."""
+        """True while something is served: records are to be written here."""
         return bool(self._shares)
 
     def enter(self, shares: Shares) -> None:
-        """Something is served from now on; what ``shares`` holds back is told by the thread."""
+        """Note that something is served from now on; the thread reports what ``shares`` holds back."""
         with self._lock:
             self._shares[shares] = self._shares.get(shares, 0) + 1
 
     def leave(self, shares: Shares) -> None:
-        """It is served no more. What waits is still written."""
+        """Undo one `enter`. Jobs that wait are still done."""
         with self._lock:
             self._shares[shares] -= 1
             last = not self._shares[shares]
@@ -78,13 +78,13 @@ class Writer:
                 self.put_record(record)
 
     def put_record(self, record: logging.LogRecord) -> None:
-        """Have ``record`` written. Handlers get its exception, too, unless others wait: an exception keeps all alive
-        that its frames know."""
+        """Have ``record`` written. Handlers get its exception, too, unless other jobs wait: an exception keeps
+        everything alive that its frames refer to."""
         characters = resolve(record, keep_exception=not self._waiting)
         self.put(partial(hand_over, record), characters)
 
     def put(self, job: Callable[[], object], characters: int) -> None:
-        """Have ``job`` called, which writes so many characters."""
+        """Have ``job`` called, which writes ``characters`` characters."""
         with self._lock:
             if self._waiting >= _MOST_WAITING or self._characters + characters > _MOST_CHARACTERS:
                 self._dropped += 1
@@ -97,19 +97,19 @@ class Writer:
         self._jobs.put((job, characters))
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="trio_mcp log", daemon=True)
-            # There may be no room for one more, or the interpreter be about to end: it waits for the next, then.
+            # There may be no room for one more thread, or the interpreter is about to end: the next `put` tries again.
             with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
 
     def wake(self) -> None:
-        """Have the thread look again at when there is something to tell, and whether to go on."""
+        """Have the thread check again when something is due, and whether to go on."""
         with self._lock:
             if self._thread is not None or self._waiting:
                 self._put(_nothing, 0)
 
     def wait_until_written(self, timeout: float) -> bool:
-        """Wait until all is written that waits now, at most ``timeout`` seconds. False when it is not."""
+        """Wait until all jobs that wait now are done, at most ``timeout`` seconds. False when they are not."""
         written = threading.Event()
         with self._lock:
             if not self._waiting:
@@ -141,7 +141,7 @@ class Writer:
             return self._thread is not None
 
     def _due_in(self) -> float | None:
-        """Return how many seconds there are until something is to be told; `None`: for ever."""
+        """Return the seconds until something is to be reported; `None`: for ever."""
         with self._lock:
             times = [time for shares in self._shares if (time := shares.due_in()) is not None]
         return min(times, default=None)
@@ -150,7 +150,7 @@ class Writer:
         try:
             job()
         except BaseException:
-            # A handler that raises instead of reporting it: as any thread says it, but this one goes on.
+            # A handler raised instead of reporting it: shown as for any other thread, but this one goes on.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
     def _tell_due(self, shares: Shares) -> None:
@@ -178,4 +178,4 @@ class Writer:
 
 
 def _nothing() -> None:
-    """Do nothing but be done."""
+    """Do nothing: the job only wakes the thread."""
