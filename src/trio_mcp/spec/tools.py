@@ -76,7 +76,6 @@ class ToolError(MCPError):
 
     The message is shown to the model and to the user. Of any other exception they are told that there was an internal
     error in the tool, without the exception's text, since that may hold private data.
-    error in the tool, without its text, since that may hold what is nobody else's business.
     """
 
 
