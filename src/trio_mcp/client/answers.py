@@ -1,4 +1,4 @@
-"""Answers: what a client does with the questions of its server, in either era."""
+"""Answers: how a client answers the questions of its server, in either era."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Answer: TypeAlias = Callable[[], Awaitable[Any]]
 
 
 class Answers:
-    """The handlers a client was opened with answer, ``max_questions`` of a kind at the same time. Plain ``def`` ones
-    run in threads of ``workers``, with ``graces`` once they are cancelled; ``limits`` of calls stand still while the
-    user is asked, or a question waits for its turn."""
+    """The handlers with which a client answers, ``max_questions`` of a kind at the same time. Plain ``def`` ones
+    run in threads of ``workers``, with ``graces`` once they are cancelled; the time ``limits`` of calls stand still
+    while the user is asked, or a question waits for its turn."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class Answers:
             for kind in ("sampling/createMessage", "elicitation/create", "roots/list")
         }
         self.relay: Relay | None = None
-        """Who takes the questions that the client declared to forward."""
+        """The relay that takes the questions which the client declared to forward."""
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What to declare: exactly what there are handlers for, or what is forwarded."""
+        """The capabilities to declare: exactly those that have handlers, or those that are forwarded."""
         settings = self._settings
         if settings.forwards is not None:
             return settings.forwards
@@ -77,8 +77,8 @@ class Answers:
         return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation)
 
     def prepare(self, method: str, params: Any, revision: Revision) -> Answer:
-        """Return what answers this question; nothing has run yet. Raises `CodedError` for what was not declared
-        (-32601; an undeclared part of a kind -32602) and for parameters that make no sense (-32602)."""
+        """Return the function that answers this question; nothing has run yet. Raises `CodedError` for an undeclared
+        method (-32601; an undeclared part of a kind -32602) and for parameters that make no sense (-32602)."""
         settings = self._settings
         match method:
             case name if settings.forwards is not None:
@@ -162,8 +162,9 @@ class Answers:
 
 
 def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
-    """2025-11-25 and 2026-07-28 elicitation, Security Considerations: clients SHOULD validate all responses against
-    the schema. What is more than a flat form is no schema of the specification, and none to be trusted with that."""
+    """Raise `ValueError` for an accepted form that does not fit ``schema`` (2025-11-25 and 2026-07-28 elicitation,
+    Security Considerations: clients SHOULD validate all responses against the schema). A schema that is more than a
+    flat form is none of the specification, and is not trusted with this check."""
     if answer.action != "accept":
         return
     try:

@@ -1,6 +1,6 @@
 """ResponseCache: answers of modern servers, kept while they are fresh (2026-07-28 caching).
 
-No trio here: whoever calls says what time it is.
+This module does not use trio: its callers say what time it is.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ _OUTDATED_BY: Final = {
     "resources": ("resources/list", "resources/templates/list", "server/discover"),
     "resource": ("resources/read",),
 }
-"""What each kind of change makes stale. Capabilities may come and go with the first and the last of a list."""
+"""Methods whose answers a change of each kind makes stale. Capabilities may come and go with the first and the last
+item of a list."""
 
 
 @attrs.frozen
 class Question:
-    """What an answer is the answer to (2026-07-28 caching, Cache Key)."""
+    """The question that an answer belongs to (2026-07-28 caching, Cache Key)."""
 
     method: str
     params: bytes
-    """All parameters that affect the result, as JSON of one form."""
+    """Parameters that affect the result, all of them, as canonical JSON."""
     uri: str | None = None
     cursor: str | None = None
 
@@ -57,19 +58,20 @@ class _Entry:
 
 @attrs.define(eq=False)
 class Fetch:
-    """A question that is asked at this moment, and whose answer may be kept."""
+    """A question that is being asked, and whose answer may be kept."""
 
     partition: CachePartition
     question: Question
     outdated: bool = False
-    """The answer may be older than a change that was seen, or than an answer that came before it."""
+    """True when the answer may be older than a change that was seen, or than an answer that came before it."""
 
     def keep(self, result: Any, received: float) -> None:
-        """The answer came at ``received``. Keep it if its hints let us; it replaces what was kept, in any case."""
+        """Keep the answer, which came at ``received``, if its hints let us; it replaces what was kept, in any case but
+        that of an outdated fetch."""
         self.partition.cache.answered(self, result, received)
 
     def refused(self, code: int) -> None:
-        """An error came: what was kept is not true any more, and with a bad cursor no page of the list is."""
+        """Take note of an error reply: what was kept is not true any more; after a bad cursor, no page is."""
         question = self.question
         if question.cursor is not None and code == INVALID_PARAMS:
             # Interaction with Pagination: SHOULD discard all cached pages.
@@ -79,13 +81,13 @@ class Fetch:
 
 
 class ResponseCache:
-    """What modern servers answered, as long as they said that it stays good, for any number of clients.
+    """Answers of modern servers, kept as long as these said that they stay good, for any number of clients.
 
-    At most ``max_entries`` answers and ``max_bytes`` of them and of what they answer; the least recently used go
-    first. No answer is taken for fresh longer than ``max_ttl`` seconds, whatever its server says. It belongs to one
-    `trio.run`, whose clock it goes by. Raises `ValueError` for bounds below 0 and for a ``max_ttl`` without end.
+    At most ``max_entries`` answers are kept, and ``max_bytes`` of answers and their questions; the least recently used
+    go first. No answer is taken for fresh longer than ``max_ttl`` seconds, whatever its server says. A cache belongs to
+    one `trio.run`, whose clock it goes by. Raises `ValueError` for bounds below 0 and for a ``max_ttl`` without end.
 
-    Nothing in it can be changed through what it gave out. `partition` says who may see what.
+    Callers get copies, so they cannot change what is kept. `partition` says who may see what.
     """
 
     def __init__(
@@ -106,16 +108,17 @@ class ResponseCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all it holds."""
+        """Bytes of all answers and questions that are kept."""
         return self._bytes
 
     def partition(self, server: str | None = None, principal: str | None = None) -> CachePartition:
-        """The part of it that clients of ``server`` use who act for ``principal``; the option ``cache`` takes it.
+        """Return the part of the cache for clients of ``server`` that act for ``principal``, for their option
+        ``cache``.
 
-        Clients share what is public with all partitions of the same ``server``, and what is private with those that
-        name the same ``principal`` as well. `None` is nobody else's, be it the server or the principal. Both names
-        are yours: an endpoint and a user, for example. What a server says of itself never counts. A principal is
-        one authorization context: other rights, other name.
+        Clients share public answers with all partitions of the same ``server``, and private answers with those that
+        name the same ``principal`` as well. `None` is shared with nobody, be it the server or the principal. Both names
+        are yours: an endpoint and a user, for example. The name that a server gives itself never counts. A principal is
+        one authorization context: other rights need another name.
         """
         return CachePartition(
             self,
@@ -124,7 +127,7 @@ class ResponseCache:
         )
 
     def find(self, partition: CachePartition, question: Question, now: float) -> Any:
-        """A copy of the fresh answer that this partition may see; `None` when there is none."""
+        """Return a copy of the fresh answer that this partition may see; `None` when there is none."""
         for key in partition.keys(question):
             entry = self._entries.get(key)
             if entry is None:
@@ -135,13 +138,13 @@ class ResponseCache:
                 try:
                     return decode_value(entry.body)
                 except RecursionError:
-                    pass  # the same, the other way round
+                    pass  # it was kept with more of the stack left than there is here
             self._remove(key)
         return None
 
     @contextmanager
     def fetching(self, partition: CachePartition, question: Question) -> Generator[Fetch]:
-        """Inside, ``question`` is asked. Changes that are seen meanwhile outdate its answer."""
+        """Ask ``question`` inside. Changes that are seen meanwhile outdate its answer."""
         fetch = Fetch(partition, question)
         self._fetches[fetch] = None
         try:
@@ -150,13 +153,13 @@ class ResponseCache:
             del self._fetches[fetch]
 
     def answered(self, fetch: Fetch, result: Any, received: float) -> None:
-        """See `Fetch.keep`."""
+        """Keep the answer to a fetch. See `Fetch.keep`."""
         if fetch.outdated:
             return
         self._outdate_earlier(fetch)
         fetch.partition.forget(fetch.question)
         if not isinstance(result, dict):
-            return  # it makes no sense, and whoever reads it says so
+            return  # it makes no sense, which is reported where it is read
         hints = cast("JSONObject", result)
         ttl = min(ttl_ms_in(hints), self._max_ttl * 1000) / 1000
         if ttl == 0:
@@ -169,7 +172,7 @@ class ResponseCache:
         self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: Fetch) -> None:
-        """An answer to a later request has come first, so the earlier one may tell of an earlier state."""
+        """Outdate the fetches of the same question that began earlier: their answers may tell of an earlier state."""
         for earlier in self._fetches:
             if earlier is fetch:
                 return
@@ -177,8 +180,8 @@ class ResponseCache:
                 earlier.outdated = True
 
     def outdate(self, server: object, method: str, uri: str | None = None) -> None:
-        """Forget what ``server`` answered to ``method``, and do not keep what it is answering to it: with ``uri``
-        only what was read there, or above it, since what changed may be a part of that."""
+        """Forget what ``server`` answered to ``method``, and do not keep the answers that are still to come. With
+        ``uri`` only answers that were read there, or above it, since what changed may be a part of that."""
         for fetch in self._fetches:
             if (fetch.partition.server, fetch.question.method) == (server, method) and _holds(fetch.question, uri):
                 fetch.outdated = True
@@ -186,7 +189,7 @@ class ResponseCache:
             self._remove(key)
 
     def forget(self, key: _Key) -> None:
-        """Drop it, if it is there."""
+        """Drop the answer under ``key``, if there is one."""
         if key in self._entries:
             self._remove(key)
 
@@ -211,29 +214,29 @@ class ResponseCache:
 
 @attrs.frozen(eq=False)
 class CachePartition:
-    """What one authorization context may see of a `ResponseCache`. `ResponseCache.partition` makes it."""
+    """The part of a `ResponseCache` that one authorization context may see. `ResponseCache.partition` makes it."""
 
     cache: ResponseCache
     server: object
-    """Whose answers they are."""
+    """Server that gave the answers."""
     owner: object
-    """Who may see those that are private."""
+    """Principal who may see the private answers."""
 
     def keys(self, question: Question) -> tuple[_Key, _Key]:
-        """Where a private and where a public answer is kept."""
+        """Return the keys under which a private and a public answer is kept."""
         return _Key(self.server, self.owner, question), _Key(self.server, _PUBLIC, question)
 
     def forget(self, question: Question) -> None:
-        """Drop what is kept for it."""
+        """Drop the answers that are kept for ``question``."""
         for key in self.keys(question):
             self.cache.forget(key)
 
     def changed(self, change: Change) -> None:
-        """The server has told of a change (2026-07-28 caching, Interaction with Notifications)."""
+        """Outdate what a change of the server makes stale (2026-07-28 caching, Interaction with Notifications)."""
         for method in _OUTDATED_BY[change.kind]:
             self.cache.outdate(self.server, method, change.uri)
 
 
 def _holds(question: Question, uri: str | None) -> bool:
-    """Whether what changed at ``uri``, at any place if that is `None`, is or may be part of what was asked for."""
+    """Return whether a change at ``uri``, at any place if that is `None`, is or may be part of what was asked for."""
     return uri is None or (question.uri is not None and uri.startswith(question.uri))

@@ -1,4 +1,4 @@
-"""CachedRequests: a request is sent only where no fresh answer is kept."""
+"""CachedRequests: requests that are sent only where no fresh answer is kept."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .input_responses import InputRounds
 __all__ = ["CACHEABLE", "CachedRequests"]
 
 CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
-"""The methods whose answers may be kept: all others need not come here."""
+"""The methods whose answers may be kept; all others need not come here."""
 
 _WITHOUT_EFFECT: Final = frozenset({BAGGAGE, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
-"""Keys of ``_meta`` that say nothing of what is asked for. All others are part of the question: a server may list
+"""Keys of ``_meta`` that do not change what is asked for. All others are part of the question: a server may list
 other tools to a client that can do more."""
 
 
 class CachedRequests:
-    """Sends requests of `CACHEABLE` methods as ``rounds`` does, but for those whose answer is in ``partition``.
+    """Sends requests of `CACHEABLE` methods as ``rounds`` does, except for those whose answer is in ``partition``.
 
-    Without a partition it keeps nothing.
+    Without a partition nothing is kept.
     """
 
     def __init__(self, rounds: InputRounds, outbound: Outbound, partition: CachePartition | None) -> None:
@@ -47,9 +47,9 @@ class CachedRequests:
         *,
         refresh: bool,
     ) -> Any:
-        """The result, plain data that is the caller's own. ``refresh``: ask, whatever is kept, and keep the answer.
+        """Return the result, plain data that is the caller's own. ``refresh``: ask in any case, and keep the answer.
 
-        A kept answer is given on a living connection only, with a checkpoint before it. What took more than one
+        A kept answer is given on a living connection only, with a checkpoint before it. A result of more than one
         round is not kept: it depends on what was answered in between (2026-07-28 caching, Cache Key: MUST NOT).
         """
         question = None if self._partition is None else _question(method, params, revision)
@@ -74,7 +74,7 @@ class CachedRequests:
 
 
 def _question(method: str, params: JSONObject, revision: Revision) -> Question | None:
-    """What is asked; `None` where the answer is not to be kept."""
+    """Return the question of a request; `None` where the answer is not to be kept."""
     if not revision.cache_hints:
         return None
     if "inputResponses" in params or "requestState" in params:
@@ -83,6 +83,6 @@ def _question(method: str, params: JSONObject, revision: Revision) -> Question |
     try:
         text = canonical_value({**params, "_meta": meta})
     except NotSerializable:
-        return None  # it cannot be sent either, and whoever tries says so
+        return None  # it cannot be sent either, which sending it reports
     uri, cursor = params.get("uri"), params.get("cursor")
     return Question(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

@@ -19,8 +19,8 @@ class CallLimits:
     """The time limits of all calls in flight on one connection.
 
     ``seconds`` is the limit of a call for which its caller set none. A legacy server does not say in the course of
-    which call it asks; that is why the limits of all of them stand still while it does. A modern one answers the
-    call by asking: the handler runs inside the call, and under its limits.
+    which call it asks, so the limits of all calls stand still while it does. A modern server asks by answering the
+    call: the handler runs inside the call, and under its limits.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -28,10 +28,10 @@ class CallLimits:
         self._calls: dict[object, tuple[TimeLimit, ...]] = {}
         self._questions = 0
         self.asked_in_calls = False
-        """Whether `user_is_asked` runs inside the call it belongs to."""
+        """True when `user_is_asked` runs inside the call it belongs to."""
 
     def around_call(self) -> AbstractContextManager[Any]:
-        """Keep the limits of the call inside. Raises `trio.TooSlowError` for the one it gets from us."""
+        """Keep the limits of the call inside. Raises `trio.TooSlowError` for the limit that is set here."""
         limits = call_limits()
         if limits:
             return self._known(limits)
@@ -46,7 +46,7 @@ class CallLimits:
         except trio.TooSlowError:
             if limit is None or not limit.cancelled_caught:
                 raise  # not by this limit
-            # Who called set none, so say where it comes from.
+            # The caller set no limit, so the error says where this one comes from.
             raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout)") from None
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Callbacks: whom a client tells what its server says."""
+"""Callbacks: the functions that a client calls for what its server tells."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Callbacks:
         self._settings = settings
         self.urls = OpenURLs()
         self.relay: Relay | None = None
-        """Who is told of everything."""
+        """The relay that is told of everything."""
         self.watchers: list[Callable[[Change], None]] = []
-        """Each is called for every change that the client learns of, in either era, the moment it was read: before
-        any callback, any listener and any reply that came after it. It must be quick, and must not raise."""
+        """Functions that are called for every change that the client learns of, in either era, the moment it was read:
+        before any callback, any listener and any reply that came after it. They must be quick, and must not raise."""
 
     def seen(self, change: Change) -> None:
         """Tell the watchers."""
@@ -37,7 +37,7 @@ class Callbacks:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """See `RequestHandler.wants`."""
+        """Return whether `notified` is to be called for ``event``. See `RequestHandler.wants`."""
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
             # 2026-07-28 subscriptions, Receiving Notifications: one on no stream is of no subscription. It is still a
@@ -47,7 +47,7 @@ class Callbacks:
         return self._take(event, change)
 
     def take(self, event: NotificationReceived) -> bool:
-        """Tell the relay and the watchers; whether there is a callback for it."""
+        """Tell the relay and the watchers; return whether there is a callback for ``event``."""
         return self._take(event, change_in(event))
 
     def _take(self, event: NotificationReceived, change: Change | None) -> bool:

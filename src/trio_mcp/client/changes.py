@@ -1,4 +1,4 @@
-"""Change: one thing of the server that is not what it was."""
+"""Change: a list or a resource of the server that is not what it was."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
 
 @attrs.frozen
 class Change:
-    """The list of ``tools``, ``prompts`` or ``resources`` is another one, or a ``resource`` has new contents.
+    """A change: the list of ``tools``, ``prompts`` or ``resources`` is another one, or a ``resource`` has new contents.
 
-    ``uri`` is that resource's, which may be part of the one that was subscribed to; `None` for lists.
+    ``uri`` is that of the resource, which may be part of the one that was subscribed to; `None` for lists.
     """
 
     kind: ChangeKind
@@ -28,7 +28,8 @@ class Change:
 
 
 def change_in(event: NotificationReceived) -> Change | None:
-    """What a notification tells of; `None` when it is no change, or makes no sense: nobody could answer it."""
+    """Return the change that a notification tells of; `None` when it tells of none, or makes no sense: nobody could
+    answer it."""
     name = event.method.name
     if name == "notifications/resources/updated":
         try:
@@ -39,7 +40,7 @@ def change_in(event: NotificationReceived) -> Change | None:
 
 
 def kinds_in(asked: SubscriptionFilter) -> frozenset[ChangeKind]:
-    """The kinds of changes that a stream tells of for which ``asked`` was asked."""
+    """Return the kinds of changes that a stream tells of for which ``asked`` was asked."""
     kinds: dict[ChangeKind, object] = {
         "tools": asked.tools_list_changed,
         "prompts": asked.prompts_list_changed,

@@ -56,16 +56,16 @@ T = TypeVar("T")
 
 
 class Client:
-    """One connection to one server, open until the ``open_*`` block that made it is left.
+    """A connection to one server, open until the ``open_*`` block that made it is left.
 
-    Its methods may be called from any task, any number at a time. Leaving a call by cancellation, a deadline
-    say, stops the handler in the server and what it started; the connection stays usable. Every call raises
+    Its methods may be called from any task, any number at a time. Leaving a call by cancellation, by a deadline for
+    example, stops the handler in the server and what it started; the connection stays usable. Every call raises
     `PeerError` when the server answers with an error, `ConnectionLost` when the connection is gone or goes,
     `ProtocolViolation` when the answer makes no sense, and, with nothing sent, `MethodUnavailable` for what the
     revision does not have, and `ValueError` for a bad key of ``meta``. Cancellation and time limits stay trio's.
 
-    A modern server asks by answering a call: the handlers run in tasks of that call then, whose exceptions leave
-    it as they are, and the server is called again with their answers.
+    A modern server asks by answering a call: the handlers then run in tasks of that call, their exceptions leave
+    the call as they are, and the server is called again with their answers.
     """
 
     def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
@@ -100,12 +100,12 @@ class Client:
 
     @property
     def revision(self) -> Revision:
-        """The protocol revision spoken here."""
+        """The protocol revision of the connection."""
         return self.requests.revision
 
     @property
     def lost(self) -> ConnectionLost | None:
-        """Why the connection is gone; `None` while it is there, as far as we know."""
+        """The reason why the connection is gone; `None` while it is there, as far as we know."""
         return self.duplex.outbound.over
 
     @property
@@ -115,12 +115,12 @@ class Client:
 
     @property
     def settings(self) -> ClientSettings:
-        """What it was opened with."""
+        """The settings that the client was opened with."""
         return self._settings
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What it declares to servers."""
+        """The capabilities that the client declares to servers."""
         return self._answers.capabilities
 
     # Calling
@@ -178,8 +178,8 @@ class Client:
         *,
         settled: Mapping[str, str] | None = None,
     ) -> Completion:
-        """Suggestions for an ``argument`` of which ``value`` was typed; ``settled`` are arguments given before. There
-        are none for an argument without suggestions; an unknown ``ref`` is a `PeerError` (-32602)."""
+        """Return suggestions for an ``argument`` of which ``value`` was typed; ``settled`` are arguments given before.
+        An argument without suggestions gives none; an unknown ``ref`` is a `PeerError` (-32602)."""
         context = CompletionContext(dict(settled)) if settled is not None else None
         params = CompleteParams(ref, CompletionArgument(argument, value), context)
         return (await self.requests.request("completion/complete", params, CompleteResult)).completion
@@ -187,24 +187,24 @@ class Client:
     # Listing
 
     def list_tools(self, *, refresh: bool = False) -> AsyncIterator[Tool]:
-        """All tools, page after page: ``async for tool in client.list_tools()``. ``refresh``: see `request`.
+        """Iterate over the tools, page by page: ``async for tool in client.list_tools()``. ``refresh``: see `request`.
 
-        Each page is asked for when its first tool is. The iteration may be left anywhere, and a step that was
+        Each page is requested when its first tool is needed. The iteration may be left anywhere, and a step that was
         cancelled can be repeated. Raises as a call, and `ProtocolViolation` for a list that does not end: one of more
         than ``max_pages`` pages, or with the same cursor twice.
         """
         return Pages(self.requests.request, "tools/list", self._settings.max_pages, refresh=refresh)
 
     def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
-        """All resources, page after page, as `list_tools`."""
+        """Iterate over the resources, page by page, as `list_tools`."""
         return Pages(self.requests.request, "resources/list", self._settings.max_pages, refresh=refresh)
 
     def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
-        """All resource templates, page after page, as `list_tools`."""
+        """Iterate over the resource templates, page by page, as `list_tools`."""
         return Pages(self.requests.request, "resources/templates/list", self._settings.max_pages, refresh=refresh)
 
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
-        """All prompts, page after page, as `list_tools`."""
+        """Iterate over the prompts, page by page, as `list_tools`."""
         return Pages(self.requests.request, "prompts/list", self._settings.max_pages, refresh=refresh)
 
     # Changes, logs, health
@@ -212,13 +212,13 @@ class Client:
     def listen(
         self, *, tools: bool = False, prompts: bool = False, resources: bool = False, uris: Sequence[str] = ()
     ) -> AbstractAsyncContextManager[Changes]:
-        """Be told of changes: ``async with client.listen(tools=True) as changes: async for change in changes``.
+        """Listen for changes: ``async with client.listen(tools=True) as changes: async for change in changes``.
 
-        ``tools``, ``prompts``, ``resources``: that their list changed; ``uris``: that these resources did. The
-        block is entered when the server has acknowledged, with what, `Changes.acknowledged` says. Leaving it sends
-        one cancel. Any number may be open at once. Modern revisions only, in legacy ones it is
-        `MethodUnavailable`: there is ``on_list_changed`` for lists, and `subscribe` with ``on_resource_updated``
-        for resources, which work in modern ones, too.
+        ``tools``, ``prompts``, ``resources``: changes of these lists; ``uris``: changes of these resources. The block
+        is entered when the server has acknowledged; `Changes.acknowledged` says what it agreed to. Leaving the block
+        sends one cancel. Any number may be open at once. Modern revisions only, in legacy ones it is
+        `MethodUnavailable`: there is ``on_list_changed`` for lists, and `subscribe` with ``on_resource_updated`` for
+        resources, which work in modern ones, too.
         """
         if isinstance(uris, str):
             raise TypeError(f"uris is a list of URIs: uris=[{uris!r}], not uris={uris!r}")
@@ -228,16 +228,16 @@ class Client:
 
     async def subscribe(self, uri: str) -> None:
         """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream of
-        its own, and anew, after a while, when the server ends it: the callback is called then, too, since changes may
-        have been missed. A resource that the server cannot tell of is a `PeerError` in all revisions."""
+        its own, and opens it anew, after a while, when the server ends it: the callback is called then, too, since
+        changes may have been missed. A resource that the server cannot tell of is a `PeerError` in all revisions."""
         if self.revision.changes == "listen":
             await self.subscriptions.subscribe(uri)
         else:
             await self.requests.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe`. In modern revisions it waits until the stream is over, and does nothing where there is
-        none; in legacy ones the server is asked."""
+        """Undo `subscribe`. In modern revisions the call waits until the stream is over, and does nothing where there
+        is none; in legacy ones the server is asked."""
         if self.revision.changes == "listen":
             await self.subscriptions.unsubscribe(uri)
         else:
@@ -268,16 +268,16 @@ class Client:
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
-        """Tell a legacy server that our roots changed, once there is room in the outbox; cancelled before that, it
-        tells nothing. Modern servers ask anew each time and are told nothing, as are those to which we did not declare
-        that we tell: without ``roots``, or with ``forwards`` that do not say ``list_changed``."""
+        """Tell a legacy server that our roots changed, once there is room in the outbox; cancelled before that, the
+        call sends nothing. Modern servers ask anew each time and are told nothing, as are those to which we did not
+        declare that we tell: without ``roots``, or with ``forwards`` that do not say ``list_changed``."""
         await trio.lowlevel.checkpoint()
         declared = self.capabilities.supports("roots.list_changed")
         if declared and "notifications/roots/list_changed" in self.revision.methods:
             await self.duplex.outbox.room()
             self.duplex.notify("notifications/roots/list_changed")
 
-    # The one way out
+    # Any request
 
     async def request(
         self,
@@ -292,23 +292,23 @@ class Client:
         """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
         ``meta`` is added to its ``_meta``. See the class for errors, `call_tool` for ``on_progress``.
 
-        Where the answer to the same request is kept and fresh, that is returned and nothing is sent, unless
-        ``refresh`` says so. See `ClientSettings.cache`.
+        Where a fresh answer to the same request is kept, that is returned and nothing is sent, unless ``refresh`` is
+        set. See `ClientSettings.cache`.
         """
         return await self.requests.request(
             method, params, result_type, on_progress=on_progress, meta=meta, refresh=refresh
         )
 
-    # For those who open it, and those who forward
+    # For code that opens clients, and code that forwards
 
     @property
     def relay(self) -> Relay | None:
-        """Who forwards, since `forward_to`."""
+        """The relay that `forward_to` was called with; `None` before."""
         return self.callbacks.relay
 
     def forward_to(self, relay: Relay) -> None:
-        """From now on it is ``relay`` who is told what the server says beside the callbacks, and asked in place of
-        handlers where questions are forwarded. Raises `RuntimeError` when there is another one."""
+        """Have ``relay``, from now on, told of what the server says, beside the callbacks, and asked in place of
+        handlers where questions are forwarded. Raises `RuntimeError` when there is another relay."""
         if self.relay is not None:
             raise RuntimeError("this client forwards to another already")
         self.callbacks.relay = self._answers.relay = relay

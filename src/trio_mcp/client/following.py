@@ -1,4 +1,4 @@
-"""Following: what a client's callbacks are told of by a modern server, for as long as the connection lives."""
+"""Following: the changes that a modern server tells a client's callbacks, for as long as the connection lives."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _STABLE_AFTER: Final = 60.0
 class Following:
     """A stream for callbacks, which cannot be told that it ended: so it is opened anew.
 
-    A server may end a stream while the connection lives on. After growing delays, up to a minute, it is asked
+    A server may end a stream while the connection lives on. After growing delays, up to a minute, the server is asked
     again, until the client leaves, the connection ends, or the server says that it tells no more of any of it.
-    When it has acknowledged, ``tell`` gets a change of all that is followed: nobody knows what was missed meanwhile.
+    When it has acknowledged, ``tell`` gets a change of all that is followed, since changes may have been missed.
 
-    ``what`` is its name in the log.
+    ``what`` is the name of the stream's subject in the log.
     """
 
     def __init__(self, what: str, asked: SubscriptionFilter, tell: OnNotification) -> None:
@@ -46,10 +46,10 @@ class Following:
         self._stream = Stream(asked)
         self._scope = trio.CancelScope()
         self.over = trio.Event()
-        """It ended, and is not opened anew."""
+        """Set when the stream has ended, and is not opened anew."""
 
     async def run(self, ask: Ask) -> None:
-        """Follow."""
+        """Hold the stream open, and open it anew when it ends, until `leave` or its final end."""
         attempt = 0
         acknowledged = False
         try:
@@ -82,16 +82,16 @@ class Following:
         await trio.sleep(delay)
 
     def leave(self) -> None:
-        """End it from our side: the server gets one cancel, unless it has ended it already."""
+        """End the stream from our side: the server gets one cancel, unless it has ended the stream already."""
         self._scope.cancel(reason=LEFT)
 
     @property
     def is_told(self) -> bool:
-        """Whether the server tells of changes now."""
+        """True while the server tells of changes."""
         return self._stream.is_told
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """See `Stream.acknowledgement`."""
+        """Wait for what the server agreed to tell of. See `Stream.acknowledgement`."""
         return await self._stream.acknowledgement()
 
     def _received(self, event: NotificationReceived, size: int) -> None:

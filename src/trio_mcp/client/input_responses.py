@@ -32,17 +32,17 @@ class Completed:
     result: Any
     """Plain data."""
     rounds: int
-    """Requests it took. After more than one it is the answer to what was said in between, so it is not kept for
-    other calls."""
+    """Number of requests it took. After more than one the result depends on what was said in between, so it is not
+    kept for other calls."""
     received: float = -inf
-    """When it was read, on trio's clock, which may be long before the callbacks it waited for were done; told of
-    cacheable methods in modern revisions."""
+    """Time on trio's clock when the result was read, which may be long before the callbacks it waited for were done;
+    given for cacheable methods in modern revisions."""
 
 
 class InputRounds:
     """Sends requests, and answers what the server asks for each before it gives the result.
 
-    All that is known of a call lives in its own `request`: answers and state never meet another call.
+    All state of a call lives in its own `request`: its answers and its ``requestState`` never meet another call.
     """
 
     def __init__(self, outbound: Outbound, answers: Answers, settings: ClientSettings) -> None:
@@ -53,15 +53,15 @@ class InputRounds:
     async def request(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
     ) -> Completed:
-        """As `DuplexChannel.request`, in as many rounds as the server wants, up to ``max_rounds``.
+        """Send a request as `DuplexChannel.request`, in as many rounds as the server wants, up to ``max_rounds``.
 
         Each round has an id and a progress token of its own and is otherwise the same request, with the answers
-        and the exact ``requestState`` of the round before. The handlers for what is asked run in tasks of this
+        and the exact ``requestState`` of the round before. The handlers for the questions run in tasks of this
         call, all at once. The first one that fails cancels the others and ends the call: its exception leaves as
         it is, since ``inputResponses`` have no place for an error and a missing answer would be asked for again.
 
-        Leaving it between two rounds, whatever for, tells the server once: see `Outbound.round_trips`. Raises
-        `ProtocolViolation` when the server asks what it may not ask, or too much or too often.
+        Leaving the call between two rounds, whatever for, tells the server once: see `Outbound.round_trips`. Raises
+        `ProtocolViolation` when the server asks for something it may not ask, for too much or too often.
         """
         if not revision.result_type:
             return Completed(await self._outbound.request(method, params or None, revision, on_progress), 1)
@@ -80,7 +80,7 @@ class InputRounds:
                 rounds += 1
 
     async def _answered(self, method: str, result: Any, revision: Revision, trips: RoundTrips) -> JSONObject:
-        """What the next request carries beside the parameters of the first."""
+        """Return the members that the next request has beside the parameters of the first."""
         try:
             asked = structure(result, InputRequiredResult)
         except ValueError as error:
@@ -93,7 +93,7 @@ class InputRounds:
         if asked.input_requests is not None:
             answers = self._prepare(method, asked, revision)
             with self._outbound.while_connected():
-                # Whoever leaves tells the server at once, and not when the last handler has cleaned up.
+                # A call that is left tells the server at once, and not when the last handler has cleaned up.
                 given = await run_together([_giving(each, revision) for each in answers.values()], trips.leave)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
@@ -102,7 +102,7 @@ class InputRounds:
         return more
 
     def _prepare(self, method: str, asked: InputRequiredResult, revision: Revision) -> dict[str, Answer]:
-        """All questions are looked at before any handler runs, so that no user is asked for nothing."""
+        """Check all questions before any handler runs, so that no user is asked for nothing."""
         questions = asked.input_requests or {}
         if len(questions) > self._settings.max_input_requests:
             raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")

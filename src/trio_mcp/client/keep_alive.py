@@ -23,9 +23,9 @@ def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 
 @attrs.frozen(kw_only=True)
 class KeepAlive:
-    """Pings for an idle server; one that does not answer is given up, and so are all calls to it.
+    """Pings for an idle server; a server that does not answer is given up, and so are all calls to it.
 
-    While a request of ours is in progress none is sent: its caller knows best how long to wait, and a server that is
+    No ping is sent while a request of ours is in progress: its caller knows best how long to wait, and a server that is
     busy with it may be slow to answer anything else. Any answer is a sign of life, an error too: many
     servers know no ping.
     """
@@ -51,7 +51,7 @@ class KeepAlive:
         duplex.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
     async def _is_there(self, duplex: DuplexChannel, ping: Callable[[], Awaitable[None]]) -> bool:
-        # A request of ours that began meanwhile may be what keeps it busy.
+        # A request of ours that began meanwhile may be what keeps the server busy.
         return in_progress(duplex) or await answers(ping, self.timeout) or in_progress(duplex)
 
 

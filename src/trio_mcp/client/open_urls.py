@@ -1,4 +1,4 @@
-"""OpenURLs: where a server has sent our user, and has not said yet that they are done (2025-11-25 only)."""
+"""OpenURLs: the URL elicitations of which a server has not said yet that the user is done (2025-11-25 only)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST: Final = 1000
 
 
 class OpenURLs:
-    """The ids of URL elicitations are kept until they are complete: the last 1,000, of up to 1,000 characters each.
+    """The ids of URL elicitations, kept until they are complete: the last 1,000, of up to 1,000 characters each.
 
     2025-11-25 elicitation, Completion Notifications: clients MUST ignore notifications referencing unknown or
     already-completed ids.
@@ -27,18 +27,18 @@ class OpenURLs:
         self._ids: dict[str, None] = {}
 
     def asked(self, params: JSONObject) -> None:
-        """Note the parameters of a question, unchecked, if it is one of these."""
+        """Note the parameters of a question, unchecked, if it is a URL elicitation."""
         if params.get("mode") == "url":
             self._note(params.get("elicitationId"))
 
     def required(self, error: PeerError) -> None:
-        """Note what an error of the server requires, if it is one that does."""
+        """Note the elicitations that an error of the server requires, if it requires any."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:
             required = structure(error.data, URLElicitationRequiredData)
         except ValueError:
-            return  # the error itself is told all the same
+            return  # the error itself is raised all the same
         for each in required.elicitations:
             self._note(each.elicitation_id)
 
@@ -50,7 +50,7 @@ class OpenURLs:
                 del self._ids[next(iter(self._ids))]
 
     def completed(self, params: JSONObject) -> bool:
-        """Take the parameters of a notification, unchecked; say whether it tells of one that was open."""
+        """Take the parameters of a notification, unchecked; return whether it completes an open elicitation."""
         try:
             elicitation_id = structure(params, ElicitationCompleteParams).elicitation_id
         except ValueError:

@@ -1,4 +1,4 @@
-"""Opening a client: finding out which era the server lives in, and settling the revision."""
+"""Opening a client: finding out the era of the server, and settling the revision."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ __all__ = ["LostInProbe", "connecting", "open_client", "open_over"]
 
 _CLOSE_DEADLINE: Final = 1.0
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
-"""Answers of servers that do not know what discovery is. Some refuse it in their own words, which are no JSON-RPC."""
+"""Answers of servers that do not know discovery. Some refuse it in their own words, which are no JSON-RPC."""
 
 
 class LostInProbe(ConnectionLost):
-    """The server was gone before it had answered the question for its era: some die of it."""
+    """The server was gone before it had answered the question for its era: some servers die of it."""
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
-        """Tell the same, and that."""
+        """Return the same error as a `LostInProbe`."""
         return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 
 @entered("client")
 def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """A client over ``channel``, ready for calls; closed with the block. ``options`` are those of `ClientSettings`.
+    """Open a client over ``channel``, ready for calls; closed with the block. ``options``: see `ClientSettings`.
 
     Raises `trio.TooSlowError` when connecting takes longer than ``connect_timeout``, `ConnectionLost`,
     `PeerError` when the server refuses, and `ProtocolViolation` when the two have no revision in common.
@@ -75,9 +75,9 @@ async def open_over(
     *,
     legacy_first: bool = False,
 ) -> AsyncGenerator[Client]:
-    """Open a client as `open_client` does, for those who have connected ``channel``, and began to at ``begun``, on
-    trio's clock. ``watch`` runs beside it, from before the opening on, until the block is left. ``legacy_first``: with
-    ``era="auto"`` the server is believed to be legacy. Raises `LostInProbe`, which is a `ConnectionLost`, too."""
+    """Open a client as `open_client` does, over a connected ``channel``; connecting began at ``begun``, on trio's
+    clock. ``watch`` runs beside the client, from before the opening on, until the block is left. ``legacy_first``: with
+    ``era="auto"`` the server is tried as a legacy one first. Raises `LostInProbe`, which is a `ConnectionLost`, too."""
     client = Client(channel, settings)
     async with open_service_nursery("the client was closed") as nursery:
         client.subscriptions.services = nursery
@@ -114,15 +114,15 @@ async def _negotiate(client: Client, legacy_first: bool) -> None:
             except ConnectionLost as error:
                 raise LostInProbe.of(error) from None
             except (PeerError, ProtocolViolation):
-                await _probe(client)  # it is no longer what it was
+                await _probe(client)  # the server may have changed its era
         case "auto":
             await _probe(client)
 
 
 async def _probe(client: Client) -> None:
-    """2026-07-28 stdio, Backward Compatibility: ask ``server/discover`` first; any error that is not a modern
-    one, or silence, means legacy. A slow modern server is not taken for a silent legacy one: the question
-    stays open beside the handshake, and the first good answer counts."""
+    """Settle the era (2026-07-28 stdio, Backward Compatibility): ask ``server/discover`` first; any error that is not a
+    modern one, or silence, means legacy. A slow modern server is not taken for a silent legacy one: the question stays
+    open beside the handshake, and the first good answer counts."""
     discovered, initialized = _Attempt(_discover), _Attempt(_initialize)
     try:
         await _first_good(client, discovered, initialized)
@@ -131,7 +131,7 @@ async def _probe(client: Client) -> None:
             raise
         raise LostInProbe.of(error) from None
     finally:
-        # What was raised knows the frames that know the attempts.
+        # The error that was raised refers to frames, and these to the attempts: no cycle is to remain.
         discovered.error = initialized.error = None
 
 
@@ -155,7 +155,7 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
 
 @attrs.define(eq=False)
 class _Attempt:
-    """One way to open, tried in the background."""
+    """A way to open, tried in the background."""
 
     opening: Callable[..., Awaitable[None]]
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -172,7 +172,7 @@ class _Attempt:
 
 
 async def _either(*attempts: _Attempt) -> None:
-    """Wait until one more of them has ended."""
+    """Wait until one more of ``attempts`` has ended."""
     open_ones = [attempt for attempt in attempts if not attempt.ended.is_set()]
     async with trio.open_nursery() as nursery:
 
@@ -213,7 +213,7 @@ def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
 
 def _offered_by(error: MCPError | None) -> tuple[Revision, ...]:
     """Return the legacy revision that a refusal of all modern ones asks for; nothing for any other refusal, or none.
-    Raises `ProtocolViolation` when it asks for what we do not speak."""
+    Raises `ProtocolViolation` when it asks for revisions that we do not speak."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()
     rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]
@@ -230,7 +230,7 @@ def _supported(error: PeerError) -> list[str]:
 
 
 def _nothing_in_common(error: PeerError) -> ProtocolViolation:
-    """The server is modern (no fall-back), but speaks other versions than we do."""
+    """Return the error for a server that is modern (no fall-back), but speaks other versions than we do."""
     names = ", ".join(name[:40] for name in _supported(error)[:10]) or "unknown"
     return ProtocolViolation(f"the server speaks none of our modern revisions: {names}")
 

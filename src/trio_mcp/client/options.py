@@ -1,4 +1,4 @@
-"""What a client is opened with."""
+"""ClientSettings: the settings that a client is opened with."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RootsHandler: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root
 
 @cache
 def _ourselves() -> Implementation:
-    """Once: it is looked for in the files of the distribution."""
+    """Return our own name and version. Cached, since they are looked for in the files of the distribution."""
     return Implementation("trio-mcp", version("trio-mcp"))
 
 
@@ -102,12 +102,12 @@ def _is_time(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> None:
 
 @attrs.frozen(kw_only=True)
 class ClientSettings:
-    """How a client presents itself, what it answers, and whom it tells.
+    """The settings of a client: how it presents itself, what it answers, and whom it tells.
 
     Handlers and callbacks are async, or plain ``def``: plain handlers run in worker threads, plain callbacks
-    in the client's own task, so they must be quick. What a handler's absence leaves undeclared is refused. Any
+    in the client's own task, so they must be quick. Questions without a handler are not declared, and are refused. Any
     other exception of a handler than `CodedError` is logged and hidden from a legacy server; in modern revisions
-    it leaves the call that the server asked for.
+    it leaves the call for which the server asked.
     """
 
     info: Implementation = attrs.field(factory=_ourselves)
@@ -117,12 +117,12 @@ class ClientSettings:
     gets that error as the answer; in modern revisions, which have no place for it, the call that asked ends with
     it, and the server is told that the call was given up, with the error's message as the reason."""
     sampling_tools: bool = False
-    """The sampling handler knows tools."""
+    """True: the sampling handler knows tools."""
     sampling_context: bool = False
-    """The sampling handler can include the context of servers."""
+    """True: the sampling handler can include the context of servers."""
     sampling_asks_user: bool = False
-    """The sampling handler waits for the user (2025-11-25 sampling: there SHOULD always be a human in the loop). Time
-    limits stand still while it runs then, as they do for elicitation: see `fail_after_work`."""
+    """True: the sampling handler waits for the user (2025-11-25 sampling: there SHOULD always be a human in the loop).
+    Time limits then stand still while it runs, as they do for elicitation: see `fail_after_work`."""
     elicitation: ElicitationHandler | None = None
     """Asks the user to fill in a form. A plain dict is an accepted form. Fields left out of an accepted form get
     the defaults of its schema. A form that then does not fit what the server asked is an error of the handler, a
@@ -130,55 +130,56 @@ class ClientSettings:
     elicitation_url: UrlElicitationHandler | None = None
     """Asks the user to visit a URL; it shows the URL and gets consent before it opens anything."""
     roots: Sequence[Root] | RootsHandler | None = None
-    """The roots, or what gives them."""
+    """The roots, or a function that gives them."""
     forwards: ClientCapabilities | None = None
-    """What is declared in place of what the handlers above can do, because a `proxy` hands the server's questions
-    on to its own clients. They are refused while there is none."""
+    """Capabilities that are declared in place of those of the handlers above, because a `proxy` hands the server's
+    questions on to its own clients. The questions are refused while there is no proxy."""
     on_log: Callable[[LogParams], Any] | None = None
-    """Called for each log message, one after another, in wire order. A call returns when it is done for the messages
-    that came while the call was in flight, except that a call made while it runs does not wait for it, since it may
-    wait for the call; and no call waits longer than `Limits.callback_grace` for a single message. The order is kept
-    among log messages; progress callbacks run beside them, in the tasks that called."""
+    """Called for each log message, one after another, in wire order. A call returns when the callback is done with the
+    messages that came while the call was in flight, except that a call made while the callback runs does not wait for
+    it, since the callback may wait for the call; and no call waits longer than `Limits.callback_grace` for a single
+    message. The order is kept among log messages; progress callbacks run beside them, in the tasks that called."""
     on_list_changed: Callable[[ChangedList], Any] | None = None
     """Called when the server's tools, resources or prompts changed. With a modern server this opens a stream of
-    ``subscriptions/listen`` for those of the three whose changes it declares. A stream that the server ended is opened
-    anew, and what it is about counts as changed then. Callbacks for changes run one after another, in wire order;
+    ``subscriptions/listen`` for those of the three whose changes the server declares. A stream that the server ended is
+    opened anew, and its lists count as changed then. Callbacks for changes run one after another, in wire order;
     no call and no log message waits for them."""
     on_resource_updated: Callable[[str], Any] | None = None
     """Called with the URI of a resource that changed, if `Client.subscribe` was called for it."""
     on_unreadable: Callable[[UnreadableMessage], None] | None = attrs.field(default=None, validator=_is_plain)
-    """Called with what the server sent that is no message of JSON-RPC: what it prints to its standard output, mostly. A
-    server is never answered to that. It is logged, too, and counted: `Client.unreadable_messages`. A plain function,
-    called while the server's output is read, so it must be quick; what it raises is logged."""
+    """Called with output of the server that is no message of JSON-RPC: mostly what it prints to its standard output.
+    The server gets no answer to that. The output is logged, too, and counted: `Client.unreadable_messages`. A plain
+    function, called while the server's output is read, so it must be quick; its exceptions are logged."""
     on_elicitation_complete: Callable[[str], Any] | None = None
-    """Called with the id of a URL elicitation when the server says that the user is done there (2025-11-25 only): one
-    that it asked for, or that an error -32042 required, and once. It runs among the callbacks for changes."""
+    """Called with the id of a URL elicitation when the server says that the user is done there (2025-11-25 only): once,
+    for one that the server asked for, or that an error -32042 required. It runs among the callbacks for changes."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    """How often a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
+    """Times that a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
     max_input_requests: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
-    """How many questions it may ask at once, each answered in a task of its own; `ProtocolViolation` beyond. As many as
-    requests of a legacy server run at the same time (`Limits.max_in_flight`)."""
+    """Questions that a modern server may ask at once, each answered in a task of its own; `ProtocolViolation` beyond.
+    As many as requests of a legacy server run at the same time (`Limits.max_in_flight`)."""
     max_questions: int = attrs.field(default=4, validator=attrs.validators.ge(1))
-    """In either era, so many handlers of a kind (``sampling``; ``elicitation`` and ``elicitation_url`` together;
-    ``roots``) run at the same time; further questions wait, first come, first served, within the bounds above and those
-    of `Limits`. The time limits of calls stand still meanwhile (`fail_after_work`). A handler that calls a server does
-    not count until it has its answer: that server may ask again. What is forwarded is not counted here."""
+    """Handlers of a kind (``sampling``; ``elicitation`` and ``elicitation_url`` together; ``roots``) that run at the
+    same time, in either era; further questions wait, first come, first served, within the bounds above and those of
+    `Limits`. The time limits of calls stand still meanwhile (`fail_after_work`). A handler that calls a server does not
+    count until it has its answer: that server may ask again. Forwarded questions are not counted here."""
     max_pages: int = attrs.field(default=10_000, validator=attrs.validators.ge(1))
-    """How many pages a listing may have; `ProtocolViolation` beyond. Their items are not counted: whoever iterates
+    """Pages that a listing may have; `ProtocolViolation` beyond. Their items are not counted: whoever iterates
     over them may stop."""
     cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
-    """Where answers of a modern server are kept while they are fresh: of the client alone by default. `None` keeps
-    nothing, which is also what most servers ask for."""
+    """Cache that keeps answers of a modern server while they are fresh: one of the client alone by default. `None`
+    keeps nothing, which is also what most servers ask for."""
     limits: Limits = DEFAULT_LIMITS
-    """What the server may take from us."""
+    """Bounds of what the server may take from us."""
     tracing: Tracing | None = None
-    """Who is told of requests, `trio_mcp.otel.OpenTelemetry` for example."""
+    """Observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example."""
     era: Literal["auto", "modern", "legacy"] = attrs.field(
         default="auto", validator=attrs.validators.in_(("auto", "modern", "legacy"))
     )
-    """Whether to ask for the era with ``server/discover``, or to know it. With ``auto``, a child process that ends
-    without an answer is started once more and greeted with ``initialize``: some legacy servers die of the question.
-    Commands that turned out to be legacy are greeted so at once from then on, by all clients of this process."""
+    """Era of the server: ``auto`` asks for it with ``server/discover``, the others state it. With ``auto``, a child
+    process that ends without an answer is started once more and greeted with ``initialize``: some legacy servers die of
+    the question. Commands that turned out to be legacy are greeted so at once from then on, by all clients of this
+    process."""
     revision: str | None = attrs.field(default=None, validator=_is_legacy)
     """The legacy revision to offer in ``initialize``; `None` is the latest."""
     tell_deadlines: bool = True
@@ -186,8 +187,8 @@ class ClientSettings:
     (``trio-mcp/remainingMs`` in ``_meta``), so that the handler stops even if no cancel gets through."""
     send_cancels: bool = True
     """Tell the server when a call or a stream is left. Some servers die of it (``mcp`` 1.9.4 to 1.11.0): ``False``
-    sends no ``notifications/cancelled`` at all. What is left is given up on this side alone then, and what the server
-    still answers or tells of it is dropped."""
+    sends no ``notifications/cancelled`` at all. A call or stream that is left is given up on this side alone then, and
+    what the server still answers or tells of it is dropped."""
     connect_timeout: float = 60.0
     """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""
     probe_timeout: float = 2.0
@@ -195,7 +196,7 @@ class ClientSettings:
     acknowledgement of the stream for ``on_list_changed`` after which the client is ready all the same."""
     call_timeout: float = attrs.field(default=math.inf, validator=_is_time)
     """Seconds that each request may take, and a stream until it is acknowledged; then `trio.TooSlowError`, and the
-    server is told to stop. It is a `fail_after_work`; calls inside of one that the caller opened, or of
+    server is told to stop. The limit is a `fail_after_work`; calls inside of one that the caller opened, or of
     `fail_after_silence`, stand under that instead. So a caller may grant more than this, too."""
     keep_alive: KeepAlive | None = None
-    """How an idle server is asked whether it is still there; `None`: it is not asked."""
+    """Pings for a server that is idle; `None`: none are sent."""

@@ -22,11 +22,11 @@ T = TypeVar("T")
 class _List:
     page: type[Any]
     items: str
-    """The member of a page that holds them."""
+    """The member of a page that holds the items."""
     identity: str
     """The member of an item that tells it from all others."""
     said: str
-    """Code that iterates over it."""
+    """Code that iterates over the list."""
 
 
 _LISTS: Final = {
@@ -45,11 +45,11 @@ _LISTS: Final = {
 
 
 class Pages(AsyncIterator[T], Generic[T]):
-    """The items of all pages of what ``method`` lists, up to ``max_pages``, each asked for when its first item is.
+    """The items of all pages of what ``method`` lists, up to ``max_pages``, each requested when it is needed.
 
-    ``request`` is that of a client, and ``refresh`` is handed on to it. A cursor may be refused that was good when
-    its page was kept in the cache: all pages are fetched anew then, once, and what was given already is passed over.
-    No async generator, so it may be left at any item without being closed. A cancelled step can be repeated.
+    ``request`` is that of a client, and ``refresh`` is handed on to it. A cursor may be refused that was good when its
+    page was kept in the cache: all pages are fetched anew then, once, and items given already are passed over. The
+    class is no async generator, so it may be left at any item without being closed. A cancelled step can be repeated.
     """
 
     def __init__(self, request: Callable[..., Awaitable[Any]], method: str, max_pages: int, *, refresh: bool) -> None:
@@ -101,7 +101,7 @@ class Pages(AsyncIterator[T], Generic[T]):
     def _take(self, items: list[T]) -> None:
         for item in items:
             identity = getattr(item, self._list.identity)
-            if not self._refresh:  # else nothing begins anew
+            if not self._refresh:  # only then can the list begin anew
                 self._given.add(identity)
             if identity not in self._passed_over:
                 self._items.append(item)

@@ -1,4 +1,4 @@
-"""Requests: what a request of a client carries, and how it goes out."""
+"""Requests: the contents of a client's requests, and how they are sent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Requests:
-    """The one way out of a client: each request says what its revision wants to be told in ``_meta``, stands under
+    """Sends all requests of a client: each carries in ``_meta`` what its revision asks for, stands under
     the limits of calls, is answered from the cache where it can be, and else takes as many rounds as the server asks.
     """
 
@@ -44,17 +44,17 @@ class Requests:
         self._rounds = InputRounds(outbound, answers, settings)
         self._cached = CachedRequests(self._rounds, outbound, settings.cache)
         self.revision: Revision = LATEST_LEGACY
-        """That of all requests from now on: see `speak`."""
+        """Revision of all requests from now on: see `speak`."""
         self._meta: JSONObject = {}
         self._log_level: JSONObject = {}
 
     def speak(self, revision: Revision) -> None:
-        """From now on requests are of this revision."""
+        """Send requests of this revision from now on."""
         self.revision = revision
         self._meta = {} if revision.handshake else self.meta_in(revision)
 
     def meta_in(self, revision: Revision) -> JSONObject:
-        """``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
+        """Return ``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
         return {
             PROTOCOL_VERSION: revision.name,
             CLIENT_INFO: unstructure(self._info, revision),
@@ -62,7 +62,7 @@ class Requests:
         }
 
     def ask_for_logs(self, level: LogLevel) -> None:
-        """From now on requests say that their logs of ``level`` and above are wanted (2026-07-28 logging)."""
+        """Have requests say from now on that their logs of ``level`` and above are wanted (2026-07-28 logging)."""
         self._log_level = {LOG_LEVEL: level.value}
 
     async def request(
@@ -75,7 +75,7 @@ class Requests:
         meta: JSONObject | None = None,
         refresh: bool = False,
     ) -> T:
-        """See `Client.request`."""
+        """Send a request and return its result. See `Client.request`."""
         revision = self.revision
         check_meta_keys(meta)
         data: JSONObject = {} if params is None else unstructure(params, revision)
@@ -99,8 +99,8 @@ class Requests:
         return structured(method, result, result_type)
 
     async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
-        """As `request`, for those who forward: ``params`` are complete, in modern revisions with all that `meta_in`
-        gives, and the result is what came. It is never one that was kept."""
+        """Send a request for code that forwards: ``params`` are complete, in modern revisions with all that `meta_in`
+        gives, and the result is returned as it came. It is never one that was kept."""
         with self._limits.around_call():
             return (await self._rounds.request(method, params, self.revision, on_progress)).result
 

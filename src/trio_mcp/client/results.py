@@ -1,4 +1,4 @@
-"""What a server answered, as an object, or what is wrong with it."""
+"""Results: a server's answer as an object, or the error that says what is wrong with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def structured(method: str, result: Any, result_type: type[T]) -> T:
-    """``result`` as a ``result_type``. Raises `ProtocolViolation` when it is none."""
+    """Return ``result`` as a ``result_type``. Raises `ProtocolViolation` when it is none."""
     if result_type is dict:
         return result
     try:

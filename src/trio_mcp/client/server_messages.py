@@ -1,4 +1,4 @@
-"""ServerMessages: what a server sends of its own accord, requests and notifications."""
+"""ServerMessages: the requests and notifications that a server sends of its own accord."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ServerMessages:
         self._callbacks = callbacks
 
     def answer_now(self, request: InboundRequest) -> Any:
-        """See `RequestHandler.answer_now`."""
+        """Answer a request that needs no waiting. See `RequestHandler.answer_now`."""
         if request.method.name == "ping":
             return EmptyResult()
         if request.method.name == "elicitation/create":
@@ -32,14 +32,14 @@ class ServerMessages:
         return NOT_NOW
 
     async def answer(self, scope: RequestScope) -> Any:
-        """See `RequestHandler.answer`."""
+        """Answer a request with its handler. See `RequestHandler.answer`."""
         request = scope.request
         return await self._answers.prepare(request.method.name, request.params, request.revision)()
 
     def wants(self, event: NotificationReceived) -> bool:
-        """See `RequestHandler.wants`."""
+        """Return whether `notified` is to be called for ``event``. See `RequestHandler.wants`."""
         return self._callbacks.wants(event)
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
-        """See `RequestHandler.notified`."""
+        """Call the callback for ``event``. See `RequestHandler.notified`."""
         return self._callbacks.notified(event)

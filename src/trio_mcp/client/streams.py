@@ -1,4 +1,4 @@
-"""Stream: one ``subscriptions/listen`` of a client (2026-07-28 subscriptions)."""
+"""Stream: a ``subscriptions/listen`` request of a client (2026-07-28 subscriptions)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 class Stream:
-    """One ``subscriptions/listen`` of ours.
+    """A ``subscriptions/listen`` request of ours.
 
-    ``on_acknowledged`` is called in the reader, with what the server agreed to, before anything else that comes on it.
+    ``on_acknowledged`` is called in the reader, with what the server agreed to, before anything else on the stream.
     """
 
     def __init__(
@@ -36,21 +36,21 @@ class Stream:
         self._asked = asked
         self._on_acknowledged = on_acknowledged
         self.acknowledged: SubscriptionFilter | None = None
-        """What the server agreed to tell of; `None` before."""
+        """Changes that the server agreed to tell of; `None` before."""
         self._settled = trio.Event()
         self.failure: MCPError | None = None
-        """Why it ended, when it did not end in good order."""
+        """Error that ended the stream; `None` when it ended in good order."""
         self.over = trio.Event()
 
     async def run(self, ask: Ask, tell: OnNotification) -> None:
-        """Hold it open until the server ends it, or the connection does. ``tell`` gets what comes on it, but for the
-        acknowledgement. Leaving it sends the server one cancel."""
+        """Hold the stream open until the server ends it, or the connection does. ``tell`` gets what comes on it, but
+        for the acknowledgement. Leaving the stream sends the server one cancel."""
         try:
             result = await ask(self._asked, partial(self._received, tell))
             if result is not None:  # it was not cancelled by the server
                 check_result_type("subscriptions/listen", result)
         except MCPError as error:
-            # Its traceback knows this frame and so this stream, which is not to wait for the garbage collector.
+            # Its traceback refers to this frame and so to this stream, which is not to wait for the garbage collector.
             self.failure = error.with_traceback(None)
         finally:
             self._settled.set()
@@ -70,11 +70,11 @@ class Stream:
 
     @property
     def is_told(self) -> bool:
-        """Whether the server tells on it."""
+        """True while the server tells of changes on the stream."""
         return self.acknowledged is not None and not self.over.is_set()
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for what the server agreed to tell of. Raises what ended it instead."""
+        """Wait for what the server agreed to tell of. Raises the error that ended the stream instead."""
         await self._settled.wait()
         if self.acknowledged is None:
             raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")

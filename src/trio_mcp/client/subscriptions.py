@@ -31,7 +31,7 @@ logger = logging.getLogger("trio_mcp")
 class Changes(AsyncIterator[Change]):
     """Changes of the server in the order in which they came: see `Client.listen`.
 
-    Those that nobody took yet are kept, equal ones once. So nothing that was asked for is lost but repetition,
+    Changes that nobody took yet are kept, equal ones once. So nothing that was asked for is lost but repetition,
     and the connection waits for nobody. Each step is a checkpoint; a cancelled one loses nothing. Several tasks
     may take turns. The iteration ends when the server ends the stream in good order, and after the block;
     it raises `ConnectionLost` when the connection is gone, and `PeerError` when the server fails the stream.
@@ -40,11 +40,12 @@ class Changes(AsyncIterator[Change]):
     def __init__(self, asked: SubscriptionFilter, seen: Callable[[Change], None], limits: Limits) -> None:
         self.stream = Stream(asked)
         self.acknowledged = SubscriptionFilter()
-        """What the server agreed to tell of: less than was asked for, where it cannot."""
+        """Changes that the server agreed to tell of: fewer than were asked for, where it cannot tell of all."""
         self.dropped = 0
-        """How many changes of resources that were not asked for by name, parts of one perhaps, had no room."""
+        """Number of changes that had no room: of resources that were not asked for by name, parts of one perhaps."""
         self.taker: Callable[[Change], bool] | None = None
-        """Is offered each change the moment it was read, where none waits before it; says whether it took it."""
+        """Function that is offered each change the moment it was read, where no other waits; returns whether it took
+        it."""
         self._uris = frozenset(asked.resource_subscriptions or ())
         self._kinds = kinds_in(asked)
         self._seen = seen
@@ -90,7 +91,7 @@ class Changes(AsyncIterator[Change]):
         return change
 
     def take_all(self) -> list[Change]:
-        """Those that nobody took yet, for who waits no longer."""
+        """Return the changes that nobody took yet, and forget them; for a caller that waits no longer."""
         taken = list(self._waiting)
         self._waiting.clear()
         self._bytes = 0
@@ -98,7 +99,7 @@ class Changes(AsyncIterator[Change]):
 
 
 class Subscriptions:
-    """The streams of one client. Those for its callbacks run in ``services``, which its opener sets."""
+    """The streams of one client. The streams for its callbacks run in ``services``, which its opener sets."""
 
     services: ServiceNursery
 
@@ -108,11 +109,11 @@ class Subscriptions:
         self._callbacks = callbacks
         self._ask = ask
         self._followed: dict[str, Following] = {}
-        """By URI."""
+        """Streams for callbacks, by URI."""
 
     @asynccontextmanager
     async def listen(self, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
-        """See `Client.listen`."""
+        """Hold a stream open inside. See `Client.listen`."""
         await trio.lowlevel.checkpoint_if_cancelled()  # or the stream would be asked for, and cancelled, all the same
         changes = Changes(asked, self._callbacks.seen, self._duplex.limits)
         async with open_service_nursery(LEFT) as nursery:
@@ -124,8 +125,8 @@ class Subscriptions:
     async def follow_lists(self, declared: ServerCapabilities, patience: float) -> None:
         """Have the callbacks told when a list changes, of those whose changes are ``declared``.
 
-        Waits up to ``patience`` seconds for the acknowledgement, so that what is called afterwards can change
-        nothing unseen. A server that does not keep what it declared is reported and no obstacle.
+        Waits up to ``patience`` seconds for the acknowledgement, so that no change by later calls is missed. A server
+        that does not keep what it declared is logged, and is no obstacle.
         """
         asked = SubscriptionFilter(
             (declared.tools and declared.tools.list_changed) or None,
@@ -143,7 +144,7 @@ class Subscriptions:
                 logger.warning("the server declares that it tells of changed lists, but does not: %s", error)
 
     async def subscribe(self, uri: str) -> None:
-        """See `Client.subscribe`."""
+        """Follow the changes of a resource. See `Client.subscribe`."""
         await trio.lowlevel.checkpoint()
         if self._is_told_of(uri):
             return
@@ -180,7 +181,7 @@ class Subscriptions:
             self._duplex.notified(event, size)
 
     async def unsubscribe(self, uri: str) -> None:
-        """See `Client.unsubscribe`. It waits until the cancel is on its way."""
+        """Stop following a resource, and wait until the cancel is on its way. See `Client.unsubscribe`."""
         await trio.lowlevel.checkpoint()
         following = self._followed.pop(uri, None)
         if following is not None:

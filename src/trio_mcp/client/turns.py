@@ -1,4 +1,4 @@
-"""Turns: how many questions of a server a client answers at the same time."""
+"""Turns: the number of questions of a server that a client answers at the same time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Turn", "Turns", "current_turn"]
 
 
 class Turn:
-    """The turn of one question: its handler runs, and counts, unless it waits for a server in its turn."""
+    """The turn of one question: its handler runs, and counts, unless it waits for a server."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -29,7 +29,8 @@ class Turn:
         self._leave()
 
     async def step_back(self) -> None:
-        """Wait until the handler may go on, ahead of the questions that have not begun. Cancelled, it has no turn."""
+        """Wait until the handler may go on, ahead of the questions that have not begun. If cancelled, it has no
+        turn."""
         self._calls -= 1
         if self._counts or self._calls or self._over:
             return
@@ -40,7 +41,7 @@ class Turn:
             self._counts = True
 
     def end(self) -> None:
-        """The handler has ended. Tasks that it started elsewhere may still call."""
+        """Give the turn up, since the handler has ended. Tasks that it started elsewhere may still call."""
         self._over = True
         self._leave()
 
@@ -57,7 +58,7 @@ current_turn: ContextVar[Turn | None] = ContextVar("trio_mcp.current_turn", defa
 class Turns:
     """The turns of one kind of question: ``most`` at the same time, the others wait, first come, first served.
 
-    ``standing_still`` gives the context in which one waits.
+    ``standing_still`` gives the context in which a question waits.
     """
 
     def __init__(self, most: int, standing_still: Callable[[], AbstractContextManager[None]]) -> None:
@@ -68,7 +69,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Wait for a turn, and have it inside. No checkpoint when there is one."""
+        """Wait for a turn, and have it inside. No checkpoint when one is free."""
         await self.take(first=False)
         turn = Turn(self)
         token = current_turn.set(turn)
@@ -79,7 +80,7 @@ class Turns:
             turn.end()
 
     async def take(self, *, first: bool) -> None:
-        """Wait for a turn. Cancelled, it takes none."""
+        """Wait for a turn. If cancelled, take none."""
         if self._free:
             self._free -= 1
             return
@@ -87,7 +88,7 @@ class Turns:
             await (self._begun if first else self._new).park()
 
     def give_back(self) -> None:
-        """Let the next one have it."""
+        """Let the next question have the turn."""
         lot = self._begun or self._new
         if lot:
             lot.unpark()

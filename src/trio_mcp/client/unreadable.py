@@ -1,4 +1,4 @@
-"""UnreadableMessage: what a server sent that is no message."""
+"""UnreadableMessage: output of a server that is no message."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class UnreadableMessage:
     """A line of a server, or a message of its WebSocket, that is no message of JSON-RPC."""
 
     reason: str
-    """Why not, for people."""
+    """The reason, for people."""
     text: str
-    """Its first 2,000 bytes; what is not UTF-8 there is replaced. Untrusted."""
+    """The first 2,000 bytes; what is not UTF-8 there is replaced. Untrusted."""
 
 
 class UnreadableMessages:
-    """Counts them, and tells ``callback``."""
+    """Counts unreadable messages, and tells ``callback`` of each."""
 
     def __init__(self, callback: Callable[[UnreadableMessage], None] | None) -> None:
         self.count = 0
         self._callback = callback
 
     def received(self, reason: str, line: bytes | bytearray) -> None:
-        """Take note of one more, which begins with ``line``. Raises nothing."""
+        """Count a message that begins with ``line``, and tell the callback. Raises nothing."""
         self.count += 1
         if self._callback is not None:
             try:
