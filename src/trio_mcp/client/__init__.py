@@ -1,1 +1,1 @@
-"""The client API: calling a server, and answering what it asks."""
+"""The client API: calling a server, and answering its questions."""

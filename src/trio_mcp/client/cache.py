@@ -71,7 +71,7 @@ class Fetch:
         self.partition.cache.answered(self, result, received)
 
     def refused(self, code: int) -> None:
-        """Take note of an error reply: what was kept is not true any more; after a bad cursor, no page is."""
+        """Take note of an error reply: what was kept is outdated; after a bad cursor, all pages of the list are."""
         question = self.question
         if question.cursor is not None and code == INVALID_PARAMS:
             # Interaction with Pagination: SHOULD discard all cached pages.
@@ -81,7 +81,7 @@ class Fetch:
 
 
 class ResponseCache:
-    """Answers of modern servers, kept as long as these said that they stay good, for any number of clients.
+    """Answers of modern servers, kept for as long as their hints say that they stay fresh, for any number of clients.
 
     At most ``max_entries`` answers are kept, and ``max_bytes`` of answers and their questions; the least recently used
     go first. No answer is taken for fresh longer than ``max_ttl`` seconds, whatever its server says. A cache belongs to

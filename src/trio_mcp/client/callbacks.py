@@ -40,8 +40,9 @@ class Callbacks:
         """Return whether `notified` is to be called for ``event``. See `RequestHandler.wants`."""
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
-            # 2026-07-28 subscriptions, Receiving Notifications: one on no stream is of no subscription. It is still a
-            # reason to believe that something changed, for a cache (caching, Freshness Calculation).
+            # 2026-07-28 subscriptions, Receiving Notifications: a notification on no stream belongs to no
+            # subscription. For a cache it is still a reason to believe that something changed (caching, Freshness
+            # Calculation).
             self.seen(change)
             return False
         return self._take(event, change)

@@ -307,8 +307,8 @@ class Client:
         return self.callbacks.relay
 
     def forward_to(self, relay: Relay) -> None:
-        """Have ``relay``, from now on, told of what the server says, beside the callbacks, and asked in place of
-        handlers where questions are forwarded. Raises `RuntimeError` when there is another relay."""
+        """From now on, tell ``relay`` what the server says, beside the callbacks, and ask it in place of handlers where
+        questions are forwarded. Raises `RuntimeError` when there is another relay."""
         if self.relay is not None:
             raise RuntimeError("this client forwards to another already")
         self.callbacks.relay = self._answers.relay = relay

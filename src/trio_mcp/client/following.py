@@ -91,7 +91,7 @@ class Following:
         return self._stream.is_told
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for what the server agreed to tell of. See `Stream.acknowledgement`."""
+        """Wait for the acknowledgement, and return it. See `Stream.acknowledgement`."""
         return await self._stream.acknowledgement()
 
     def _received(self, event: NotificationReceived, size: int) -> None:

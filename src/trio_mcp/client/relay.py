@@ -11,7 +11,7 @@ __all__ = ["Relay"]
 
 
 class Relay(Protocol):
-    """Gets told what the server says, and takes its questions where the client declared to forward them
+    """Hears what the server says, and takes its questions where the client declared to forward them
     (`ClientSettings.forwards`)."""
 
     def told(self, event: NotificationReceived) -> None:

@@ -100,7 +100,7 @@ class Requests:
 
     async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
         """Send a request for code that forwards: ``params`` are complete, in modern revisions with all that `meta_in`
-        gives, and the result is returned as it came. It is never one that was kept."""
+        gives, and the result is returned as it came, never from the cache."""
         with self._limits.around_call():
             return (await self._rounds.request(method, params, self.revision, on_progress)).result
 

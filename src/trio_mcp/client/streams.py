@@ -43,8 +43,8 @@ class Stream:
         self.over = trio.Event()
 
     async def run(self, ask: Ask, tell: OnNotification) -> None:
-        """Hold the stream open until the server ends it, or the connection does. ``tell`` gets what comes on it, but
-        for the acknowledgement. Leaving the stream sends the server one cancel."""
+        """Hold the stream open until the server ends it, or the connection does. ``tell`` gets the notifications on it,
+        but for the acknowledgement. Leaving the stream sends the server one cancel."""
         try:
             result = await ask(self._asked, partial(self._received, tell))
             if result is not None:  # it was not cancelled by the server
@@ -74,7 +74,7 @@ class Stream:
         return self.acknowledged is not None and not self.over.is_set()
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for what the server agreed to tell of. Raises the error that ended the stream instead."""
+        """Wait for the acknowledgement, and return it. Raises the error if one ended the stream instead."""
         await self._settled.wait()
         if self.acknowledged is None:
             raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")

@@ -31,7 +31,7 @@ logger = logging.getLogger("trio_mcp")
 class Changes(AsyncIterator[Change]):
     """Changes of the server in the order in which they came: see `Client.listen`.
 
-    Changes that nobody took yet are kept, equal ones once. So nothing that was asked for is lost but repetition,
+    Changes that nobody took yet are kept, equal ones once. So nothing that was asked for is lost except repetitions,
     and the connection waits for nobody. Each step is a checkpoint; a cancelled one loses nothing. Several tasks
     may take turns. The iteration ends when the server ends the stream in good order, and after the block;
     it raises `ConnectionLost` when the connection is gone, and `PeerError` when the server fails the stream.
@@ -126,7 +126,7 @@ class Subscriptions:
         """Have the callbacks told when a list changes, of those whose changes are ``declared``.
 
         Waits up to ``patience`` seconds for the acknowledgement, so that no change by later calls is missed. A server
-        that does not keep what it declared is logged, and is no obstacle.
+        that does not keep what it declared is logged; no error is raised.
         """
         asked = SubscriptionFilter(
             (declared.tools and declared.tools.list_changed) or None,

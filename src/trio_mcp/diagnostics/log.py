@@ -53,7 +53,7 @@ def _shares_here() -> Shares:
 
 @contextmanager
 def share_of_a_peer() -> Generator[None]:
-    """Count what this task, and all that it starts, logs meanwhile as caused by one peer, which has its own share."""
+    """Count all records that this task and its children log inside as caused by one peer, which has its own share."""
     shares = _shares_here()
     share = Share(shares)
     token = _share.set(share)

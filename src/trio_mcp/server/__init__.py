@@ -1,1 +1,1 @@
-"""The server API: what is offered, and the context its handlers see."""
+"""The server API: the things that a server offers, and the context its handlers see."""

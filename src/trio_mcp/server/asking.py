@@ -78,7 +78,7 @@ class AskingContext(RequestContext):
         return self._structured(method, await self._deliver(method, data), result_type)
 
     def _check(self, *capabilities: str) -> None:
-        """Raise for the first that is missing: a way back, a capability, a sub-capability (DESIGN ruling 18)."""
+        """Raise `NoWayBack`, else `CapabilityMissing`, which names the whole before its part (DESIGN ruling 18)."""
         if (no_way_back := self._no_way_back()) is not None:
             raise no_way_back
         for capability in capabilities:

@@ -65,8 +65,8 @@ class RequestContext:
 
     @property
     def trace(self) -> TraceContext | None:
-        """The distributed trace that the request belongs to; `None` when it names none. What the handler asks
-        its client, and what it calls on other servers with a client of this package, carries it on."""
+        """The distributed trace that the request belongs to; `None` when it names none. Questions of the handler to its
+        client, and its calls to other servers with a client of this package, carry the trace on."""
         return None
 
     @property

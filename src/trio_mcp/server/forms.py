@@ -21,7 +21,7 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     """Return the form's JSON Schema: a dict as it is, a class translated.
 
     A field of a class that may be `None` is not required; plain strings in ``Annotated`` describe fields. Raises
-    `CodedError` (-32602), naming the field, for what is no flat form, and `TypeError` for a class that has no JSON
+    `CodedError` (-32602), naming the field, for a form that is not flat, and `TypeError` for a class that has no JSON
     Schema.
     """
     if isinstance(form, dict):

@@ -33,7 +33,7 @@ class InputRequired:
     """A return value that asks the client; the handler runs again, from the top, with the answers.
 
     ``requests`` are questions under keys of the handler's own: parameters of a sampling or an elicitation, or an
-    `InputRequest` (``InputRequest("roots/list")``). They are checked as those of `RequestContext.elicit` are. Questions
+    `InputRequest` (``InputRequest("roots/list")``). They are checked like those of `RequestContext.elicit`. Questions
     whose capability the client did not declare, or that its revision cannot express, are left out; where that leaves
     none, the request is answered with `CapabilityMissing`, which names all that is missing. ``state``
     is the handler's own text; it travels sealed. The next run finds both in ``ctx.input_responses`` and
@@ -102,8 +102,8 @@ def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
 def _possible(value: InputRequired, scope: RequestScope) -> dict[str, InputRequest]:
     """Return the questions that this client can be asked.
 
-    Raises `CapabilityMissing` with all that is missing where there are some and none can be asked, and `CodedError`
-    for those that nobody should be asked, see `question`.
+    Raises `CapabilityMissing` with all missing capabilities where there are questions and none can be asked, and
+    `CodedError` for questions that nobody should be asked, see `question`.
     """
     request = scope.request
     possible: dict[str, InputRequest] = {}

@@ -104,7 +104,7 @@ def most_hashed(annotation: Any) -> int | None:
     for kind in kinds_in(annotation):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
-        elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # which is text
+        elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # keys of Any are text
             keys += _members_of(kind.key_type)
     if all(isinstance(kind, _SALTED) for kind in (*hashed, *keys)):
         return None

@@ -21,7 +21,7 @@ _LEVELS = (
 
 class ClientLogHandler(logging.Handler):
     """Sends each record to the client of the request in which it was made, its child tasks and worker threads
-    included. Records made outside of any request, and those of this package itself, go nowhere.
+    included. Records made outside of any request, and those of this package itself, are not sent.
 
         logging.getLogger("myapp").addHandler(ClientLogHandler())
 

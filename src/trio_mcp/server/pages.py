@@ -1,4 +1,4 @@
-"""Listings: what is offered, in the order it was added, in pages with opaque cursors."""
+"""Listings: the things that are offered, in the order in which they were added, in pages with opaque cursors."""
 
 from __future__ import annotations
 

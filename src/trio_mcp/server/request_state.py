@@ -74,7 +74,7 @@ class RequestStates:
         return [AESGCM(HKDF(SHA256(), 32, salt=None, info=self._purpose).derive(secret)) for secret in self._secrets]
 
     def seal(self, content: SealedState) -> str:
-        """Return ``content`` sealed, as text. Raises `CodedError` (-32603) for what is too much to carry around."""
+        """Return ``content`` sealed, as text. Raises `CodedError` (-32603) for content too large to carry around."""
         nonce = secrets.token_bytes(_NONCE)
         sealed = nonce + self._keys[0].encrypt(nonce, msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()

@@ -1,4 +1,4 @@
-"""Server: what is offered to clients, and the names authors use to offer it."""
+"""Server: the things that are offered to clients, and the methods with which authors offer them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Server:
     ``page_size`` is how many things a listing gives at once, `None` for all. ``logging=False``: the logs of handlers
     are never sent. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
     ``tracing``: the observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example.
-    ``expose_errors``, for development: clients are told the type and text of exceptions that no handler foresaw, and
-    not only that there was an internal error.
+    ``expose_errors``, for development: clients are told the type and text of unexpected exceptions, and not only that
+    there was an internal error.
     ``secrets``, of 32 bytes or more each, seal the state that modern clients carry from round to round: the first
     seals, all open. Processes that serve the same clients share one; without any, a random one is made.
     ``cache``: how modern clients may cache the results of discovering, listing and reading, by default not at all;

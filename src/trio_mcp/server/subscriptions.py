@@ -120,7 +120,7 @@ class _Stream:
     """A ``subscriptions/listen`` request from its acknowledgement to its end.
 
     Its lines belong to the scope of its request, so a cancel takes back those that were not written. While the outbox
-    is full, changes wait here instead, each no more than once: no more than what the client subscribed to, however
+    is full, changes wait here instead, each at most once: that is no more than what the client subscribed to, however
     slowly it reads, and nobody else waits for it.
     """
 
@@ -141,8 +141,8 @@ class _Stream:
         self._letting_out = trio.CancelScope()
 
     async def run(self) -> ListenResult:
-        """Tell of changes until the connection starts to end. Then the last changes go first, the cancel of the request
-        follows while it is open (2026-07-28 cancellation: MUST), and its result is the end."""
+        """Tell of changes until the connection starts to end. Then send the last changes, send the cancel of
+        the request while it is open (2026-07-28 cancellation: MUST), and return its result, which ends it."""
         acknowledged = SubscriptionsAcknowledgedParams(self._honoured, self._meta)
         revision = self._scope.request.revision
         self._put(_line("notifications/subscriptions/acknowledged", unstructure(acknowledged, revision)))

@@ -35,7 +35,7 @@ _MOST_CHARACTERS: Final = 1_000_000
 
 @value
 class ElicitFormParams:
-    """A question for the fields of ``requested_schema``, a flat JSON Schema object. Its mode is not written."""
+    """A question for the fields of ``requested_schema``, a flat JSON Schema object. Its mode is not sent."""
 
     message: str
     requested_schema: JSONObject

@@ -54,7 +54,7 @@ def _call_result(make: Make, revision: Revision) -> Make:
 
 
 def _message_content(make: Make, revision: Revision) -> Make:
-    if revision.name >= ToolUseContent.SINCE:  # several blocks can be said since there are tools to use
+    if revision.name >= ToolUseContent.SINCE:  # several blocks are possible since tools can be used
         return make
 
     def unstructure_message(message: Any) -> dict[str, Any]:

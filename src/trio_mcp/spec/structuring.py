@@ -28,7 +28,7 @@ __all__ = ["structurer"]
 def structurer(converter: cattrs.Converter, revision: Revision | None = None) -> cattrs.Converter:
     for kind in (str, bool, int, float):
         converter.register_structure_hook(kind, _exactly(kind, _SCALARS[kind]))
-    converter.register_structure_hook(LogLevel, _log_level)  # else it counts as the string it also is
+    converter.register_structure_hook(LogLevel, _log_level)  # otherwise it counts as a plain string
     converter.register_structure_hook_factory(_is_plain_union, _plain_union)
     converter.register_structure_hook_func(lambda kind: kind == dict[str, Any], _structure_object)
     converter.register_structure_hook_factory(lambda kind: get_origin(kind) is list, _list_factory(converter))

@@ -101,7 +101,7 @@ def _union(types: Any, known: dict[int, _Fix]) -> _Fix | None:
 def _tagged(infos: dict[Any, Any], known: dict[int, _Fix]) -> _Fix:
     """Return the fix for Structs that say with a tag which of them they are."""
     fixes = {tag: _fields(info, known) for tag, info in infos.items()}
-    name = next(iter(infos.values())).tag_field  # one for all of a union
+    name = next(iter(infos.values())).tag_field  # the same for all Structs of a union
 
     def fix_tagged(value: Any) -> Any:
         tag = _tag_of(value, name)
@@ -185,6 +185,6 @@ def _fields(info: Any, known: dict[int, _Fix]) -> _Fix:
         by_position.append(fix)
         if fix is not None:
             by_name.append((field.encode_name, fix))
-    if (fix := _positions(by_position)) is not None:  # NamedTuples travel so, and Structs that say so
+    if (fix := _positions(by_position)) is not None:  # for NamedTuples, and Structs declared so: arrays
         array.append(fix)
     return fix_fields
