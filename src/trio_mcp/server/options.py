@@ -1,4 +1,4 @@
-"""The keywords of `Server.tool`, `Server.resource`, `Server.prompt` and `RequestContext.sample`, each explained once."""
+"""Keywords of `Server.tool`, `Server.resource`, `Server.prompt` and `RequestContext.sample`, each explained once."""
 
 from __future__ import annotations
 
