@@ -18,6 +18,7 @@ from trio_mcp import (
     ContentBlock,
     EmbeddedResource,
     ImageContent,
+    Limits,
     RequestContext,
     ResourceLink,
     Server,
@@ -38,7 +39,15 @@ async def lifespan(_: Server) -> AsyncIterator[trio.lowlevel.TrioToken]:
 
 
 # Small pages, so that every client has to ask for more than one.
-server = Server("ours", "1.2.3", title="Our server", instructions="Ask away.", lifespan=lifespan, page_size=4)
+server = Server(
+    "ours",
+    "1.2.3",
+    title="Our server",
+    instructions="Ask away.",
+    lifespan=lifespan,
+    limits=Limits(drain_timeout=60),  # longer than any client waits before its signal, which some send after 2 s
+    page_size=4,
+)
 
 ENDED = {tool: trio.open_memory_channel[str](10) for tool in ("hang", "stubborn", "family", "in_thread", "ask_model")}
 
