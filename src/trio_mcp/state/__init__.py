@@ -1,1 +1,1 @@
-"""The truth about one connection, without I/O, without trio and without a clock."""
+"""The state of one connection, without I/O, without trio and without a clock."""

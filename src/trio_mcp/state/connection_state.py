@@ -1,8 +1,8 @@
-"""ConnectionState: what is legal on one connection, and under which revision.
+"""ConnectionState rules on what is legal on one connection, and under which revision.
 
 The sans-IO law: no trio, no clock, no bytes. A message goes in (`receive`), an event comes out, and the
-tables have changed; or a verb of `RequestTables` is called and says whether it may. Nothing in this floor
-waits and nothing in it can be cancelled, so its tables never disagree with each other.
+tables have changed; or a method of `RequestTables` is called and says whether the step is allowed. Nothing in
+`trio_mcp.state` waits and nothing in it can be cancelled, so its tables never disagree with each other.
 
 ========== =================================== ======================================================
 before     what arrives                        after
@@ -73,10 +73,10 @@ _NO_CAPABILITIES: Final = ClientCapabilities()
 
 
 class ConnectionState(RequestTables):
-    """One connection, seen from ``role``.
+    """Rules on the messages of one connection, seen from ``role``.
 
-    ``require_initialized``: as a server, refuse legacy requests until ``notifications/initialized`` came
-    (-32002). Without it, requests that come between the two are served, as most peers expect.
+    ``require_initialized``: as a server, refuse legacy requests with -32002 until ``notifications/initialized``
+    has come. Without it, requests between ``initialize`` and that notification are served, as most peers expect.
     """
 
     def __init__(self, role: Role, *, require_initialized: bool = False) -> None:
@@ -84,24 +84,24 @@ class ConnectionState(RequestTables):
         self.peer: Final[Role] = "client" if role == "server" else "server"
         self.require_initialized = require_initialized
         self.revision: Revision | None = None
-        """What ``initialize`` settled; for a client also what discovery settled. `None` until then."""
+        """Revision settled by ``initialize``, for a client also by discovery; `None` until then."""
         self.initialized = False
         self.client_capabilities: ClientCapabilities = _NO_CAPABILITIES
         self.client_info: Implementation | None = None
         self.log_level: str = DEFAULT_LOG_LEVEL.value
-        """The minimum that a legacy client has set: see `set_log_level`."""
+        """Least severe level that a legacy client wants: see `set_log_level`."""
         self.log_rank = log_level_rank(self.log_level)
         self.subscriptions: set[str] = set()
         self._fields = PerRequestFields()
 
     def set_log_level(self, level: str) -> None:
-        """Send log messages from ``level`` on, one of RFC 5424."""
+        """Set the least severe level of log messages to send: ``level``, one of RFC 5424."""
         self.log_level, self.log_rank = level, log_level_rank(level)
 
-    # What came in
+    # Receiving
 
     def receive(self, message: Message | Batch | Unreadable) -> Event:
-        """Rule on one message from the peer. Never raises."""
+        """Rule on one message from the peer: change the tables and return the event. Never raises."""
         match message:
             case Request():
                 return self._receive_request(message)
@@ -131,14 +131,15 @@ class ConnectionState(RequestTables):
         if reply is None:
             return Unread(message.reason)
         if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
-            # A server that prints to its output does not read while it does. Answers would fill its input, and
-            # both sides wait for ever. Only a request that was too long for us has somebody who waits for the answer.
+            # A server that prints to its output does not read its input meanwhile. Error replies would fill that
+            # input, and both sides would wait for ever. Only a request that was too long for us has a caller that
+            # waits for the reply.
             return Unread(message.reason)
         return Refused(reply)
 
     @property
     def _never_replies(self) -> bool:
-        """2026-07-28 stdio, Sending Messages: the client MUST NOT write responses."""
+        """True for a client of a modern revision: it MUST NOT write responses (2026-07-28 stdio, Sending Messages)."""
         return self.role == "client" and self.revision is not None and not self.revision.server_requests
 
     def _receive_bad_answer(self, answer: Unreadable) -> Event:
@@ -189,7 +190,7 @@ class ConnectionState(RequestTables):
         except _NotOurs as reason:
             return Ignored(str(reason), noteworthy=True)
         self._inbound[request_id] = entry
-        self._parked.pop(request_id, None)  # the id now names this one
+        self._parked.pop(request_id, None)  # from now on the id names the new request
         return RequestReceived(entry)
 
     def _method(self, name: str, revision: Revision) -> Method:
@@ -200,7 +201,7 @@ class ConnectionState(RequestTables):
 
     def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
-            # Whatever was settled here: servers MUST NOT write modern requests, and clients never reply to them.
+            # Whichever revision was settled: servers MUST NOT write modern requests, and clients never reply to them.
             raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
         fields = self._fields
         revision = fields.revision(meta)
@@ -261,7 +262,7 @@ class ConnectionState(RequestTables):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
-        # To a modern client its _meta is incomplete (MUST be -32602); a legacy one skipped the handshake.
+        # Either a modern client left its _meta incomplete (MUST be -32602), or a legacy one skipped the handshake.
         raise CodedError(INVALID_PARAMS, f"Invalid params: name {PROTOCOL_VERSION} in _meta, or send initialize first")
 
     def _receive_notification(self, message: Notification) -> Event:
@@ -276,7 +277,7 @@ class ConnectionState(RequestTables):
         revision = self.revision or LATEST_LEGACY
         row = notifications_of(self.peer, revision).get(method)
         if row is None:
-            # 2025-11-25 basic, Notifications: never answered, so an unknown one passes in silence.
+            # 2025-11-25 basic, Notifications: they are never answered, so an unknown one is ignored.
             return Ignored(f"unknown notification {method[:200]}")
         if method == "notifications/initialized":
             self.initialized = self.revision is not None
@@ -296,12 +297,12 @@ class ConnectionState(RequestTables):
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id):
             return Ignored("a cancel that names no request")
-        # Between two rounds nothing is in flight, and the last id is all a client can name a call by.
+        # Between two rounds a call has no request in flight, and the client can name it only by its last id.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if type(reason) is not str:
             reason = None
         if entry is None:
-            # 2026-07-28 cancellation: a server MUST send it when it tears a stream down, and never else.
+            # 2026-07-28 cancellation: a server MUST send a cancel when it tears a stream down, and in no other case.
             stream = self._stream(request_id)
             if stream is None:
                 return Ignored("a cancel for no request in flight")
@@ -320,7 +321,7 @@ class ConnectionState(RequestTables):
 
 
 class _NotOurs(Exception):
-    """A request that must not be answered."""
+    """Raised for a request that must not be answered."""
 
 
 def _refuse(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:

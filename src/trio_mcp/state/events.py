@@ -1,4 +1,4 @@
-"""What a received message turns out to be."""
+"""The events that `ConnectionState.receive` returns for received messages."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ class NotificationReceived:
     revision: Revision
 
     def packed(self) -> PackedNotification:
-        """Return it with its parameters as text, to be kept: as objects they take up to thirty times as much."""
+        """Return the notification with its parameters as text, to be kept: objects take up to thirty times as much."""
         return PackedNotification(self.method, pack_value(self.params), self.revision)
 
 
 @value
 class PackedNotification:
-    """A `NotificationReceived` that waits."""
+    """A `NotificationReceived` that is kept as text while it waits."""
 
     method: Method
     text: bytes
     revision: Revision
 
     def unpacked(self) -> NotificationReceived:
-        """Return what it was."""
+        """Return the notification as it was before `NotificationReceived.packed`."""
         return NotificationReceived(self.method, decode_value(self.text), self.revision)
 
 
@@ -82,7 +82,7 @@ class ProgressReceived:
 
 @value
 class StreamReceived:
-    """A notification on a stream of ours: ``request`` is the one that opened it, and it is still open."""
+    """A notification on a stream of ours, which ``request`` opened and which is still open."""
 
     request: OutboundRequest
     notification: NotificationReceived
@@ -90,7 +90,7 @@ class StreamReceived:
 
 @value
 class StreamCancelled:
-    """The peer ended a stream of ours, which is answered no more from here on."""
+    """The peer ended a stream of ours: ``request``, which opened it, gets no reply any more."""
 
     request: OutboundRequest
     reason: str | None
@@ -114,7 +114,7 @@ class ErrorReceived:
 
 @value
 class ReplyUnreadable:
-    """A request of ours was answered with what cannot be read."""
+    """The peer answered a request of ours with something that cannot be read."""
 
     request: OutboundRequest
     reason: str
@@ -122,7 +122,7 @@ class ReplyUnreadable:
 
 @value
 class AnswerLost:
-    """An answer to one of ``requests``, which are ours, cannot be read, and nobody knows to which of them."""
+    """An answer to one of ``requests``, which are ours, cannot be read, and to which of them is unknown."""
 
     requests: tuple[OutboundRequest, ...]
     reason: str
@@ -130,22 +130,22 @@ class AnswerLost:
 
 @value
 class Unread:
-    """The line was no message, and is owed no reply."""
+    """The line was no message, and gets no reply."""
 
     reason: str
 
 
 @value
 class Refused:
-    """The message broke a rule, and the peer is owed ``reply``. Nothing else happened."""
+    """The message broke a rule, and ``reply`` is to be sent. Nothing else happened."""
 
     reply: ErrorResponse
 
 
 @value
 class Ignored:
-    """The message means nothing here and now. ``noteworthy``: the peer broke a rule; else it is a late or
-    needless message, as every race brings them."""
+    """The message has no effect here and now. ``noteworthy``: the peer broke a rule; otherwise the message is only
+    late or needless, which any race can cause."""
 
     reason: str
     noteworthy: bool = False

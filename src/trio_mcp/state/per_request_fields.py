@@ -1,6 +1,6 @@
-"""What each modern request says of itself and of its client, in ``_meta``.
+"""PerRequestFields reads what each modern request says of itself and of its client, in ``_meta``.
 
-2026-07-28 basic, Per-request protocol fields: what is required there is -32602 when it is missing.
+2026-07-28 basic, Per-request protocol fields: a required field that is missing is -32602.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["PerRequestFields"]
 
 
 class PerRequestFields:
-    """Reads them for one connection. All methods raise `CodedError` for the error reply.
+    """Reads the fields in ``_meta`` for one connection. All methods raise `CodedError` for the error reply.
 
     Clients declare the same on every request, so what was read last is kept.
     """
@@ -30,7 +30,7 @@ class PerRequestFields:
         self._info: tuple[Any, Implementation | None] = (None, None)
 
     def revision(self, meta: dict[str, Any]) -> Revision:
-        """The revision of the request."""
+        """Return the revision of the request."""
         version = meta.get(PROTOCOL_VERSION)
         if type(version) is not str:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
@@ -45,7 +45,7 @@ class PerRequestFields:
         return revision
 
     def log_level(self, meta: dict[str, Any]) -> str | None:
-        """The least severe level of its logs; `None` for no logs."""
+        """Return the least severe level of the logs that the request wants; `None` for no logs."""
         level = meta.get(LOG_LEVEL)
         if level is not None and (type(level) is not str or log_level_rank(level) < 0):
             # 2026-07-28 logging: SHOULD be rejected with -32602.
@@ -53,7 +53,7 @@ class PerRequestFields:
         return level
 
     def capabilities(self, meta: dict[str, Any], revision: Revision) -> ClientCapabilities:
-        """What the client can do."""
+        """Return the capabilities that the client declares."""
         declared = meta.get(CLIENT_CAPABILITIES)
         if declared is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: missing {CLIENT_CAPABILITIES} in _meta")
@@ -64,7 +64,7 @@ class PerRequestFields:
         return capabilities
 
     def client_info(self, meta: dict[str, Any], revision: Revision) -> Implementation | None:
-        """Who the client is, if it says so."""
+        """Return who the client is; `None` when it does not say so."""
         info = meta.get(CLIENT_INFO)
         if info is None:
             return None

@@ -24,46 +24,46 @@ _WORTH_PACKING: Final = 512
 
 @attrs.frozen
 class Continuation:
-    """What the rounds before have brought, for a handler that runs again (2026-07-28 mrtr)."""
+    """The results of earlier rounds, for a handler that runs again (2026-07-28 mrtr)."""
 
     responses: dict[str, Any]
     """``inputResponses`` as they came, or the results of our own requests to a legacy client: untrusted."""
     state: str = ""
-    """The handler's own, as it returned it the last time; empty when that was nothing."""
+    """The handler's own state, as it returned it the last time; empty when it returned none."""
     answers: dict[str, Any] = attrs.field(factory=dict[str, Any])
     """The answers of all rounds so far, by the keys of the questions."""
 
 
 @attrs.define(eq=False)
 class InboundRequest:
-    """A request of the peer. It carries its own revision: eras may be mixed on one connection."""
+    """A request of the peer. It carries its own revision: legacy and modern ones may be mixed on one connection."""
 
     id: RequestId
     method: Method
     params: dict[str, Any]
-    """Plain, ``_meta`` included."""
+    """Parameters as plain data, ``_meta`` included."""
     revision: Revision
     meta: dict[str, Any]
     capabilities: ClientCapabilities
-    """What the client declared: on this request where the revision says so, else in ``initialize``."""
+    """Capabilities that the client declared: on this request where the revision says so, else in ``initialize``."""
     client_info: Implementation | None
     log_level: str | None
-    """The minimum level a modern request asked for; `None`: no logs. Legacy requests ask the connection."""
+    """Least severe level that a modern request asked for; `None`: no logs. Legacy requests ask the connection."""
     progress_token: ProgressToken | None
     size: int
-    """Bytes that it takes, about: `Request.size`."""
+    """Bytes that the request takes, about: `Request.size`."""
     error: CodedError | None = None
-    """What it is refused with; `None` while it is not."""
+    """Error that the request is answered with; `None` while there is none."""
     failed: bool = False
-    """Its handler failed, and a result tells of that."""
+    """True once the handler failed and a result tells of that."""
     continuation: Continuation | None = None
-    """`None` in the first round."""
+    """Results of earlier rounds; `None` in the first round."""
     packed: bytes | None = attrs.field(default=None, init=False)
-    """Its parameters as text; `None` where they are there as objects."""
+    """Parameters as text; `None` while ``params`` holds them as objects."""
 
     def pack(self) -> None:
-        """Keep the parameters as text, while it waits: as objects they take up to thirty times as much. Until `unpack`
-        there are none."""
+        """Keep the parameters as text while the request waits: as objects they take up to thirty times as much. Until
+        `unpack`, ``params`` and ``meta`` are empty. Small requests (512 bytes or less) stay as they are."""
         if self.size > _WORTH_PACKING:
             self.packed = pack_value(self.params)
             self.params, self.meta = {}, {}
@@ -75,13 +75,13 @@ class InboundRequest:
             self.meta = self.params.get("_meta") or {}
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
-        """Return those of ``capabilities`` that the client does not support, as far as its revision has them."""
+        """Return those of ``capabilities`` that the client does not support, or that its revision does not have."""
         return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 
 @attrs.define(eq=False)
 class OutboundRequest:
-    """A request of ours. ``waiter`` belongs to whoever sent it."""
+    """A request of ours. ``waiter`` is for the use of its sender."""
 
     id: RequestId
     method: Method

@@ -1,4 +1,4 @@
-"""RequestTables: who is in flight on one connection, in either direction.
+"""RequestTables holds the requests that are in flight on one connection, in either direction.
 
 Inbound and outbound ids are two separate tables (DESIGN ruling 6). An id is in flight from its entry until
 `finish` or its cancel, whichever comes first, and free again at once.
@@ -25,17 +25,17 @@ class RequestTables:
         self.role: Final[Role] = role
         self._inbound: dict[RequestId, InboundRequest] = {}
         self._parked: dict[RequestId, InboundRequest] = {}
-        """Answered with questions: see `park`."""
+        """Requests that were answered with questions: see `park`."""
         self._outbound: dict[RequestId, OutboundRequest] = {}
         self._next_id = 1
 
-    # Those of ours
+    # Requests of ours
 
     def open_request(self, method: str, revision: Revision) -> OutboundRequest:
         """Enter a request of ours into the table under a fresh id.
 
         The id differs from every id in flight in either direction. Raises `MethodUnavailable` when
-        ``revision`` does not let our role send it.
+        ``revision`` does not let our role send ``method``.
         """
         row = requests_of(self.role, revision).get(method)
         if row is None:
@@ -49,15 +49,15 @@ class RequestTables:
         return call
 
     def abandon(self, request: OutboundRequest) -> bool:
-        """Give up on a request of ours. True when it was still open: the peer is then owed a cancel,
-        except for ``initialize``, which must not be cancelled. Idempotent."""
+        """Give up on a request of ours, and return whether a cancel is to be sent: true when the request was still
+        open, except for ``initialize``, which must not be cancelled. Idempotent."""
         if self._outbound.get(request.id) is not request:
             return False
         del self._outbound[request.id]
         return request.method.name != "initialize"
 
     def abandon_all(self) -> list[OutboundRequest]:
-        """The connection is gone: empty the outbound table and return who was in it, each exactly once."""
+        """Empty the outbound table, since the connection is gone, and return its requests, each exactly once."""
         calls = list(self._outbound.values())
         self._outbound.clear()
         return calls
@@ -67,12 +67,12 @@ class RequestTables:
         """Requests of ours in flight, oldest first."""
         return tuple(self._outbound.values())
 
-    # Those of the peer
+    # Requests of the peer
 
     def finish(self, request: InboundRequest) -> bool:
-        """Take an inbound request out of the table. True when it is to be answered now.
+        """Take an inbound request out of the table, and return whether it is to be answered now.
 
-        Guarded by identity: a request that was cancelled is never answered, and a late end of it cannot
+        The entry must be the same object: a request that was cancelled is never answered, and its late end cannot
         touch a newer request under the same id (DESIGN rulings 1 and 6). Idempotent.
         """
         if self._parked.get(request.id) is request:
@@ -83,7 +83,7 @@ class RequestTables:
         return True
 
     def park(self, request: InboundRequest) -> None:
-        """An inbound request is answered with questions. Its id is free, but until it is taken again, or
+        """Note that an inbound request is answered with questions. Its id is free, but until the id is taken again, or
         `finish` is called, a cancel that names it is for the handler that waits for the answers."""
         if self.finish(request):
             self._parked[request.id] = request
