@@ -1,6 +1,6 @@
-"""Bytes to messages and back.
+"""Decode bytes to messages, and encode messages to bytes.
 
-The law of this file: **any bytes in give a message or one `Unreadable`**, and nothing that JSON cannot carry
+The law of this file: **any bytes in give a message, a batch or one `Unreadable`**, and nothing that JSON cannot carry
 goes out. One message is one line: the encoder never writes a raw newline.
 """
 
@@ -50,9 +50,9 @@ _decoder = msgspec.json.Decoder()
 _MISSING: Any = object()
 
 _SHALLOW: Final = 2 * (MOST_LEVELS - 2)
-"""Bytes in which nothing that is too deep has room, with two levels around it either."""
+"""Length in bytes up to which a text cannot be nested too deeply, even with two levels around it."""
 _LARGE: Final = 64 * 1024
-"""Bytes of which so many objects may come that the garbage collector would look through them meanwhile."""
+"""Length in bytes from which a text may give so many objects that the garbage collector would run meanwhile."""
 _NESTED: Final = f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting"
 _TOO_DEEP: Final = f"a message has at most {MOST_LEVELS} levels of nesting"
 _TOO_FAR: Final = f"a message has at most {MOST_FAR} numbers with exponents of three digits"
@@ -61,11 +61,11 @@ _TOO_FAR: Final = f"a message has at most {MOST_FAR} numbers with exponents of t
 def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch | Unreadable:
     """Read one message, or one batch of at most ``max_batch`` members.
 
-    Never raises for anything a peer could send. An `Unreadable` carries the error owed to the peer:
+    Never raises for anything a peer could send. An `Unreadable` carries the error reply for the peer:
     -32700 for what is not JSON in UTF-8, is nested deeper than `MOST_LEVELS`, or has more numbers that are read slowly
     than `MOST_FAR` (RFC 8259, section 9: a parser may limit depth and range), -32600 for JSON that is no JSON-RPC 2.0
     message, under the request's own id where that could be read and under null where not (JSON-RPC 2.0, section 5). A
-    reply that cannot be read is owed nothing, but whoever waits for it is (`Unreadable.settles`).
+    reply that cannot be read gets no error reply; the call that waits for it is failed instead (`Unreadable.settles`).
     """
     size = len(line)
     try:
@@ -98,8 +98,8 @@ def _too_deep(line: bytes | bytearray) -> Unreadable:
 
 
 def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
-    """Return what is owed for a message that is too long to be read, which is the ``reason``, and of which no more is
-    known than its ``head`` and its ``tail``."""
+    """Return the `Unreadable` for a message that is too long to be read, as ``reason`` says, and of which only ``head``
+    and ``tail`` are known."""
     remains = remains_of(head, tail)
     return _unreadable(remains, reason, INVALID_REQUEST, f"Invalid request: {reason}", too_long=True)
 
@@ -135,13 +135,13 @@ def _classify_reply(data: dict[str, Any]) -> Message | Unreadable:
     reply_id = data.get("id")
     has_result, has_error = "result" in data, "error" in data
     if not has_result and not has_error:
-        # A broken request or a broken reply, nobody knows. An error under its id could settle one of the
-        # peer's own calls, so the id stays unnamed.
+        # It may be a broken request or a broken reply. An error under the id of a reply could settle one of the
+        # peer's own calls, so the error names no id.
         return _invalid("a message has a method, a result or an error")
     if data.get("jsonrpc") != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
     if has_result and has_error:
-        # JSON-RPC 2.0, section 5: never both. Many write the member that is not meant all the same, as null.
+        # JSON-RPC 2.0, section 5: never both. Many peers write the other member all the same, as null.
         has_result = data["error"] is None
         if not has_result and data["result"] is not None:
             return _bad_reply("a reply has a result or an error, and this one has both", data)
@@ -162,11 +162,11 @@ def _classify_reply(data: dict[str, Any]) -> Message | Unreadable:
 
 
 def _bad_reply(reason: str, data: dict[str, Any]) -> Unreadable:
-    """Return what is owed for a reply that is none: nothing to the peer, but an end to the call that it names."""
+    """Return the `Unreadable` for a malformed reply: no error for the peer, but an end to the call that it names."""
     reply_id = data.get("id")
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True)
-    # An error under null may be about anything, and what is not even of JSON-RPC, something that the peer has printed.
+    # An error under null may be about anything, and an object that is not JSON-RPC may be something the peer printed.
     surely = data.get("jsonrpc") == "2.0" and ("result" in data or reply_id is not None)
     return Unreadable(reason, None, is_answer=surely)
 
@@ -188,7 +188,7 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
 
 
 def _weight_in_batch(member: Any) -> int:
-    """Return the weight of ``member`` alone: the small ones of a batch may be done long before the large one."""
+    """Return the weight of ``member`` alone: small members of a batch may be done long before a large one."""
     return weight_of(_encoder.encode(member))
 
 
@@ -198,11 +198,11 @@ def _invalid(reason: str, request_id: Any = None) -> Unreadable:
 
 
 def encode_value(value: Any, around: int = 0) -> bytes:
-    """Encode any JSON value on one line. ``around``, 0 to 2: levels of nesting that will be around it in its message.
+    """Encode any JSON value on one line. ``around``, 0 to 2: levels of nesting that its message will put around it.
 
-    Numbers and text of other classes are plain ones (`plain_scalar`). Raises `NotSerializable` for what JSON cannot
-    carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` is looked through
-    once more; all others pay nothing for it.
+    Numbers and text of other classes become plain ones (`plain_scalar`). Raises `NotSerializable` for what JSON cannot
+    carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` is searched for
+    them; all others pay nothing for that.
     """
     try:
         text = _encoder.encode(value)
@@ -223,13 +223,13 @@ def encode_value(value: Any, around: int = 0) -> bytes:
 
 
 def canonical_value(value: Any) -> bytes:
-    """As `encode_value`, the members of objects sorted: the order in which they were set makes no difference."""
-    encode_value(value)  # says what JSON cannot carry
+    """Encode as `encode_value`, with the members of objects sorted: the order in which they were set is lost."""
+    encode_value(value)  # raises for what JSON cannot carry
     return _canonical.encode(value)
 
 
 def pack_value(value: Any) -> bytes:
-    """Return as text what `decode` has given, to be kept; `decode_value` gives it back."""
+    """Encode a value that `decode` has given, to be kept as text; `decode_value` gives it back."""
     return _encoder.encode(value)
 
 
@@ -269,29 +269,29 @@ def encode(message: Message) -> bytes:
 
 
 _method_text = lru_cache(maxsize=256)(encode_value)
-"""Methods are few, so each is encoded once."""
+"""Return the text of a method name. Methods are few, so each is encoded once."""
 
 
 def frame_request(request_id: RequestId, method: str, params: Any) -> bytes:
-    """The line of a request; ``params`` of `None` is left out."""
+    """Return the line of a request; ``params`` of `None` is left out."""
     text = _encoder.encode(request_id) if type(request_id) is int else encode_value(request_id)
     head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (text, _method_text(method))
     return head + b"}" if params is None else head + b',"params":' + encode_value(params, 1) + b"}"
 
 
 def frame_notification(method: str, params: Any) -> bytes:
-    """The line of a notification; ``params`` of `None` is left out."""
+    """Return the line of a notification; ``params`` of `None` is left out."""
     head = b'{"jsonrpc":"2.0","method":' + _method_text(method)
     return head + b"}" if params is None else head + b',"params":' + encode_value(params, 1) + b"}"
 
 
 def frame_result(request_id: RequestId, result: Any) -> bytes:
-    """The line of a result."""
+    """Return the line of a result."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoder.encode(request_id), encode_value(result, 1))
 
 
 def frame_error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
-    """The line of an error; ``data`` of `None` is left out, an id of `None` is written as null."""
+    """Return the line of an error; ``data`` of `None` is left out, an id of `None` is written as null."""
     body = b'{"code":%d,"message":%b' % (code, encode_value(message))
     if data is not None:
         body += b',"data":' + encode_value(data, 2)

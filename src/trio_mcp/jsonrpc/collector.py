@@ -1,4 +1,4 @@
-"""The garbage collector, while much is made that is no garbage."""
+"""collector_quiet switches the garbage collector off while many objects are made that are no garbage."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ __all__ = ["collector_quiet"]
 
 @contextmanager
 def collector_quiet() -> Generator[None]:
-    """Keep the garbage collector from looking through what is made inside, again and again: it finds nothing.
+    """Keep the garbage collector from looking again and again through the objects made inside: it would find nothing.
 
-    It is for the whole process, so nothing may be awaited inside. Where an application has switched it off, it stays
-    off. Two threads that are inside at once leave it on, and so, perhaps, one of them with it on before its end.
+    The collector is switched off for the whole process, so nothing may be awaited inside. Where an application has
+    switched it off, it stays off. When two threads are inside at once, it is on after both have left, and may already
+    be on while the second is still inside.
     """
     if not gc.isenabled():
         yield

@@ -1,9 +1,10 @@
-"""contextmanager and asynccontextmanager: those of contextlib, without what they leave to the garbage collector.
+"""contextmanager and asynccontextmanager work as those of contextlib, but leave nothing to the garbage collector.
 
-From CPython 3.12 on, the frame of a generator that has ended knows the frame that ran it last. For a context manager
-that is ``__exit__`` of contextlib, which knows the exception that its block was left by; and the traceback of that
-begins with the frame of the generator. So an exception that ends there, or makes way for another one, as that of a time
-limit does, would keep all that the frames of its traceback know until the garbage collector comes: a connection, say.
+From CPython 3.12 on, the frame of a generator that has ended refers to the frame that ran it last. For a context
+manager that is ``__exit__`` of contextlib, which refers to the exception that its block was left by; and the traceback
+of that exception begins with the frame of the generator. So an exception that ends there, or is replaced by another
+one, as that of a time limit is, would keep all that the frames of its traceback refer to, a connection for example,
+alive until the garbage collector comes.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ T = TypeVar("T")
 
 
 def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
-    """Make a context manager of a generator ``function``, as `contextlib.contextmanager`. Afterwards the traceback of
-    the exception by which the block was left is what it was before."""
+    """Make a context manager of a generator ``function``, as `contextlib.contextmanager` does. Afterwards the traceback
+    of the exception by which the block was left is what it was before."""
     manager = contextlib.contextmanager(function)
 
     @wraps(function)
@@ -36,7 +37,7 @@ def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractC
 def asynccontextmanager(
     function: Callable[P, AsyncGenerator[T]],
 ) -> Callable[P, AbstractAsyncContextManager[T, bool | None]]:
-    """Make an async context manager of an async generator ``function``, as `contextmanager` does of others."""
+    """Make an async context manager of an async generator ``function``, as `contextmanager` does of a generator."""
     manager = contextlib.asynccontextmanager(function)
 
     @wraps(function)

@@ -1,4 +1,4 @@
-"""Error codes of JSON-RPC 2.0 and the errors this floor raises."""
+"""Error codes of JSON-RPC 2.0, and the exceptions that this layer defines."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ INTERNAL_ERROR: Final = -32603
 
 
 class MCPError(Exception):
-    """What every error of this package is."""
+    """The base class of the errors of this package."""
 
 
 class CodedError(MCPError):
-    """An error that is an answer: it travels as a JSON-RPC error with ``code``, ``message`` and ``data``.
+    """An error that is sent to the peer, as a JSON-RPC error with ``code``, ``message`` and ``data``.
 
     ``message`` is shown to the peer, so it must hold nothing internal. ``data`` is JSON data or `None`,
-    and `None` is left out on the wire. Raises `TypeError` for a ``code`` or ``message`` that JSON-RPC does not have.
+    and `None` is left out on the wire. Raises `TypeError` for a ``code`` that is no integer or a ``message`` that is
+    no text.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -69,7 +70,7 @@ class ProtocolViolation(MCPError):
 
 
 class UnreadableAnswer(ProtocolViolation):
-    """The peer answered a request, but not in JSON-RPC, or too long: nobody knows with what."""
+    """The peer answered a request with something too long or not in JSON-RPC, so the answer is unknown."""
 
 
 class NotSerializable(MCPError, ValueError):
@@ -77,5 +78,5 @@ class NotSerializable(MCPError, ValueError):
 
 
 class UnsendableResult(NotSerializable):
-    """The result of a handler that JSON cannot carry. Its log record has no traceback, which would show none of the
-    author's code."""
+    """A handler returned a result that JSON cannot carry. The log record of it has no traceback, since that would show
+    none of the author's code."""

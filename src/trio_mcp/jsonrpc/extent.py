@@ -1,7 +1,7 @@
-"""The extent of values: how deep they are nested, and how large they are. Nothing here recurses.
+"""The extent of values: how deeply they are nested, and how large they are. Nothing here recurses.
 
-A peer says what is decoded, checked and walked through. So these are asked before anything that recurses, or that takes
-more time or memory than the value itself.
+A peer decides what is decoded, checked and walked through. So these functions are called before anything that recurses,
+or that takes more time or memory than the value itself.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from typing import Any, Final, cast
 __all__ = ["MOST_FAR", "MOST_LEVELS", "has_many_far", "is_checkable", "is_small", "is_too_deep", "weight_of"]
 
 MOST_LEVELS: Final = 256
-"""Arrays and objects inside each other, the outermost included, of what is read and written: the same on every Python.
-What people send has a tenth of that, and the stack has room for it four times."""
+"""Bound of arrays and objects inside each other, the outermost included, in what is read and written: the same on every
+Python. What people send has a tenth of that, and the stack has room for four times as many."""
 
 MOST_FAR: Final = 100_000
-"""Numbers with exponents of three digits or more in a message. The decoder takes two hundred times as long for the
-largest and the smallest of them as for others, one second for so many on a slow machine."""
+"""Bound of numbers with exponents of three digits or more in a message. The decoder takes two hundred times as long for
+the largest and the smallest of them as for others: one second for this many on a slow machine."""
 _FAR: Final = re.compile(rb"[eE](?<=[0-9][eE])[+-]?[0-9]{3,}(?=[\s,\]}])")
 
 _FARTHEST: Final = 2**64
-"""Beyond it, and nearer to nought than one by it, checking a number takes arithmetic of any length."""
+"""Bound of numbers that are cheap to check: beyond it, and nearer to zero than 1 divided by it, checking a number takes
+arithmetic of any length."""
 _FAR_INTEGER: Final = 1000
 _FAR_BIT: Final = 4
-"""What each of the bits of such an integer adds."""
+"""Parts that each bit of such an integer counts as."""
 _FAR_FLOAT: Final = 50
 
 _SHORT: Final = 512
 _WIDEST: Final = 4
-"""Bytes of a character in a string that holds any beyond the first 65,536."""
+"""Bytes of each character in a string that holds any character beyond the first 65,536."""
 _ARRAY: Final = 90
 _OBJECT: Final = 80
 _MEMBER: Final = 60
 _ITEM: Final = 40
-"""Its place, and a number."""
+"""Bytes of an item's place, and of a number."""
 _STRING: Final = 50
 
 _CONTAINERS: Final = frozenset((dict, list, tuple))
@@ -59,7 +60,7 @@ def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
 def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
     """Return whether ``value`` has at most so many parts (items and members), characters and levels of nesting.
 
-    Gives up once it knows, so that it takes no longer for more.
+    Stops as soon as a bound is exceeded, so that larger values take no longer.
     """
     level: list[Any] = [value]
     while level:
@@ -87,7 +88,7 @@ def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
 def has_many_far(line: bytes | bytearray) -> bool:
     """Return whether ``line``, a message, has more than `MOST_FAR` numbers with exponents of three digits or more.
 
-    What stands in strings is not told apart, but seldom looks so. Short lines and those of few numbers cost nothing.
+    Strings that look like such numbers count as well, but are rare. Short lines and those of few numbers cost nothing.
     """
     if len(line) < 6 * MOST_FAR or min(line.count(b","), line.count(b"e") + line.count(b"E")) < MOST_FAR:
         return False
@@ -95,10 +96,11 @@ def has_many_far(line: bytes | bytearray) -> bool:
 
 
 def is_checkable(value: Any, parts: int) -> bool:
-    """Return whether ``value`` has at most so many items and members, where an integer of more than 64 bits counts as
-    1000 and four for each bit, and a float that is as far from one as 50.
+    """Return whether ``value`` has at most so many ``parts`` (items and members).
 
-    Gives up once it knows, so that it takes no longer for more.
+    An integer of more than 64 bits counts as 1000 more and four for each bit, and a float of at least 2**64, or of at
+    most 1 / 2**64 and not zero, as 50 more, whatever its sign. Stops as soon as the bound is exceeded, so that larger
+    values take no longer.
     """
     level: list[Any] = [value]
     while level:
@@ -122,8 +124,8 @@ def is_checkable(value: Any, parts: int) -> bool:
 def weight_of(line: bytes | bytearray) -> int:
     """Return about how many bytes ``line``, a message, takes once it is decoded.
 
-    Some more than it will be, seldom less: between one and thirty times its length. A short line counts as it is, since
-    requests and notifications have bounds of their own in number.
+    The estimate is somewhat too high, seldom too low: between one and thirty times the length of ``line``. A short line
+    counts with its length, since requests and notifications have bounds of their own in number.
     """
     length = len(line)
     if length <= _SHORT:

@@ -1,6 +1,6 @@
 """The four messages of JSON-RPC 2.0, as plain values.
 
-``params`` and ``result`` are plain JSON data here; what they mean is the business of `trio_mcp.spec`.
+``params`` and ``result`` are plain JSON data here; `trio_mcp.spec` knows what they mean.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ __all__ = [
 ]
 
 RequestId: TypeAlias = int | str
-"""MCP allows strings and integers, never null (2026-07-28 basic, Requests). ``1`` and ``"1"`` differ."""
+"""The id of a request: a string or an integer, in MCP never null (2026-07-28 basic, Requests). ``1`` and ``"1"``
+differ."""
 
 
 def is_request_id(value: object) -> TypeGuard[RequestId]:
-    """Whether ``value`` may be the id of a request: a string or an integer, and `bool` is not an integer."""
+    """Return whether ``value`` may be the id of a request: a string or an integer, and `bool` is not an integer."""
     kind = type(value)
     return kind is int or kind is str
 
@@ -41,7 +42,7 @@ class Request:
     method: str
     params: Any = None
     size: int = attrs.field(default=0, eq=False)
-    """Bytes it takes once it is decoded, about (`weight_of`); 0 when unknown. Bounds are kept with it."""
+    """Bytes that the request takes once it is decoded, about (`weight_of`); 0 when unknown. Bounds count it."""
 
 
 @value
@@ -72,11 +73,11 @@ class ErrorResponse:
 
 @value
 class Unreadable:
-    """What arrived was no message.
+    """A line that was no message.
 
-    ``reply`` is the error owed to the peer, or `None` where it was a reply itself, since an answer to an answer could
-    go on for ever. ``is_answer``: it was surely the answer to a request, and nothing else will come for that;
-    ``settles`` is its id, where that could be read.
+    ``reply`` is the error reply for the peer, or `None` where the line was a reply itself, since answers to answers
+    could go on for ever. ``is_answer``: the line was surely the answer to a request, which gets no other;
+    ``settles`` is the id of that request, where it could be read.
     """
 
     reason: str
@@ -84,7 +85,7 @@ class Unreadable:
     settles: RequestId | None = None
     is_answer: bool = False
     too_long: bool = False
-    """It was not read because of its length alone, and may well be what it begins as."""
+    """True when the line was not read only because of its length, and may well be the message that it begins as."""
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse

@@ -1,9 +1,8 @@
-"""Remains: what can still be read of a line that is not JSON, or too long, so that nobody waits for its answer for
-ever.
+"""Find what can still be read of a line that is not JSON, or too long, so that no call waits for an answer for ever.
 
 Such lines come from healthy peers, too: a text that was cut in the middle of a character, a number that is too large,
-an object that is nested too deeply. They are read from the start, and where no id is found on the way, as in those that
-say ``{"result": …, "jsonrpc": "2.0", "id": 7}``, from the end.
+an object that is nested too deeply. They are read from the start, and where no id is found on the way, as in
+``{"result": …, "jsonrpc": "2.0", "id": 7}``, from the end.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .values import value
 __all__ = ["NOTHING", "Remains", "remains_of"]
 
 _MOST_STEPS: Final = 100_000
-"""Members and runs of brackets that are looked at: some 50 ms. What comes after them stays unknown."""
+"""Bound of members and runs of brackets that are looked at: some 50 ms. What comes after them stays unknown."""
 _LONGEST_ID: Final = 8192
 
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
@@ -33,7 +32,8 @@ _NEXT: Final = re.compile(rb"\s*+,")
 _LOOKED_AT: Final = 65536
 """Bytes of the end that are looked at."""
 _REVERSED_STRING: Final = rb'"(?:[^"]++|"(?=\\))*+"'
-"""Read backwards, a quote inside of a string is one that a backslash follows; none stands before the first quote."""
+"""Pattern of a string read backwards: a quote inside of it is one that a backslash follows; none follows the opening
+quote, which comes last."""
 _REVERSED_END: Final = re.compile(rb"\s*+\}")
 _REVERSED_MEMBER: Final = re.compile(
     rb"\s*+(" + _REVERSED_STRING + rb'|[^\s",:\[\]{}]++)\s*+:\s*+(' + _REVERSED_STRING + rb")", re.DOTALL
@@ -45,7 +45,7 @@ class Remains:
     """The members of the outermost object, as far as they could be told apart."""
 
     id: RequestId | None
-    """`None` where there is none, or none that may be one."""
+    """Value of the member ``id``; `None` where there is none that may be the id of a request."""
     is_request: bool
     is_reply: bool
 
@@ -55,9 +55,9 @@ NOTHING: Final = Remains(None, is_request=False, is_reply=False)
 
 def remains_of(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Remains:
     """Look through ``line`` from its start, in bounded time and without recursion, up to where it makes no sense, and
-    then from its end for an id. ``tail`` is how it ends, where ``line`` is no more than its beginning.
+    then from its end for an id. ``tail`` is the end of the message, where ``line`` is only its beginning.
 
-    Behind the last bracket before the end, members are those of the outermost object, if the line is whole.
+    Members after the last inner bracket belong to the outermost object, if the line is whole.
     """
     start = _START.match(line)
     if start is None:
@@ -80,7 +80,7 @@ def remains_of(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Remain
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Names, in their quotes, and the texts of their values; `None` for arrays and objects."""
+    """Yield names, in their quotes, and the texts of their values; `None` for arrays and objects."""
     steps = 0
     while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
         steps += 1
@@ -99,7 +99,7 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
                 run = brackets[1]
                 depth += len(run) if run[0] in b"[{" else -len(run)
                 at = brackets.end()
-            at += depth  # the last run may have closed what is around it, too
+            at += depth  # the last run may have closed brackets around the value, too
         following = _NEXT.match(line, at)
         if following is None:
             return

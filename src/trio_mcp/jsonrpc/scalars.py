@@ -1,4 +1,4 @@
-"""Scalars: numbers and text of other classes than Python's own, as JSON has them."""
+"""plain_scalar makes plain numbers and text of those that are of other classes than Python's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["plain_scalar"]
 
 
 def plain_scalar(value: object) -> int | float | str:
-    """Return the number or the text that ``value`` is: one of a subclass, or one of `numbers.Real`, as numpy's are.
+    """Return as plain number or text a ``value`` of a subclass of these, or of `numbers.Real`, as numpy's are.
 
     Raises `TypeError` for all else.
     """

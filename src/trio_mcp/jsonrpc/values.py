@@ -1,7 +1,7 @@
-"""value: the classes of messages and of the specification; and what they can do, written once for all of them.
+"""value makes the classes of messages and of the specification, with methods that are written once for all of them.
 
-What attrs writes and compiles for each class is half of what importing this package takes, and comparing, hashing,
-showing and pickling are rare here.
+The methods that attrs writes and compiles for each class are half of the time that importing this package takes, and
+comparing, hashing, showing and pickling are rare here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
 def value(kind: type[T]) -> type[T]:
-    """A class whose instances are compared and hashed by what they hold, and never changed.
+    """Make ``kind`` a class whose instances are compared and hashed by what they hold, and never changed.
 
-    The type checker sees to that. `attrs.frozen` would at run time, too, and would take five times as long to make
-    an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for a question and its answer.
+    Only the type checker prevents changes. `attrs.frozen` would at run time, too, and would take five times as long to
+    make an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for a question and its
+    answer.
     """
     made = attrs.define(kind, eq=False, repr=False, getstate_setstate=False)
     shared = cast("Any", made)
@@ -55,7 +56,7 @@ def _hash(self: Any) -> int:
 
 
 def _show(self: Any) -> str:
-    """Absent members stay unsaid: most members of most objects are."""
+    """Return the ``repr``, without the members that are `None`: most members of most objects are."""
     told = [
         f"{field.name}={getattr(self, field.name)!r}"
         for field in _fields(self)
