@@ -1,4 +1,4 @@
 """The trio shell of one connection: runs what comes in, correlates what went out, bounds everything.
 
-`duplex` is the heart; the other files are its parts, one idea each.
+`duplex` holds it together; the other files are its parts, one idea each.
 """

@@ -1,4 +1,4 @@
-"""The abort signal of a request, for those who are not told by trio: threads, foreign code, and whoever asks why."""
+"""The abort signal of a request, for code that trio does not tell: threads, foreign code, and callers that ask why."""
 
 from __future__ import annotations
 
@@ -17,37 +17,39 @@ __all__ = ["NOT_WATCHED", "Abortable"]
 T = TypeVar("T")
 
 NOT_WATCHED: Final = trio.CancelScope()
-"""In the place of `Abortable.watching`, once the handler has returned."""
+"""Value of `Abortable.watching` once the handler has returned."""
 
 
 class Abortable:
-    """A request, as those see it who want to know whether it was cancelled."""
+    """A request, as seen by code that wants to know whether it was cancelled."""
 
     __slots__ = ()
 
     due: float
-    """When it is cancelled because its caller must have given up (`trio.current_time`)."""
+    """Time at which the request is cancelled because its caller must have given up (`trio.current_time`)."""
     nursery: trio.Nursery | None
     _cancellation: Cancellation | None
-    """By anybody but its own side."""
+    """Cancellation from outside: by the peer, the connection or the server. The request is answered no more."""
     _overdue: Cancellation | None
-    """By its own side: by its time limit, by its own scope, or because it is to run again. It is answered."""
+    """Cancellation by its own side: by its time limit, by its own scope, or because the handler is to run again. The
+    request is answered."""
     limit: HandlerLimit | None
-    """Of the handler's time, where there is one."""
+    """Limit of the handler's time, where there is one."""
     _event: threading.Event | None
     watching: trio.CancelScope | None
-    """Of the task that sets `event` when the nursery is cancelled; `None` as long as nobody has asked for that."""
+    """Scope of the task that sets `event` when the nursery is cancelled; `None` as long as no code has asked for
+    `event`."""
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was cancelled, by whom ever. May be read from any thread; never raises."""
+        """True once the request was cancelled, by whomever. May be read from any thread; never raises."""
         return self.cancellation is not None
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """Why it was cancelled; `None` while it is not. May be read from any thread."""
+        """The cause, reason and time of the cancel; `None` while there was none. May be read from any thread."""
         known, limit = self._cancellation or self._overdue, self.limit
-        # Only trio's own thread can look at the clock; the others are told by `_watch` and `Deadlines`.
+        # Only trio's own thread can look at the clock; for other threads, `_watch` and `Deadlines` do.
         if known is not None or not trio.lowlevel.in_trio_run():
             return known
         if limit is not None and limit.scope.cancel_called:
@@ -62,8 +64,8 @@ class Abortable:
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[None]:
-        """As `trio.move_on_after`, for the handler: `cancellation` and `event` tell of it, and the time in which the
-        user of the client is asked does not count."""
+        """Cancel the block, the handler's, after ``seconds``, as `trio.move_on_after`: `cancellation` and `event` tell
+        of it, and the time in which the user of the client is asked does not count."""
         assert self.nursery is not None, "a handler runs inside the nursery"
         watching, limit = trio.CancelScope(), HandlerLimit(seconds)
         self.limit = limit
@@ -72,7 +74,7 @@ class Abortable:
             with limit.scope:
                 yield
         finally:
-            if limit.scope.cancel_called:  # the handler may be woken, and leave, before the one who watches is
+            if limit.scope.cancel_called:  # the handler may be woken, and leave, before the task that watches is
                 self._passed(limit)
             watching.cancel(reason="the handler has ended")
             self.limit = None
@@ -83,7 +85,7 @@ class Abortable:
             self._passed(limit)
 
     async def standing_still(self, asking: Awaitable[T]) -> T:
-        """Wait for the user of the client; the time limit of the handler stands still meanwhile."""
+        """Return what ``asking`` the user of the client gives; the handler's time limit stands still meanwhile."""
         assert self.limit is not None, "it has a limit"
         with self.limit.standing_still():
             return await asking
@@ -98,7 +100,7 @@ class Abortable:
 
     @property
     def event(self) -> threading.Event:
-        """Set when it is cancelled, for foreign code and threads that can wait for nothing else."""
+        """The event that is set by a cancel, for foreign code and threads that can wait for nothing else."""
         event = self._event
         if event is None:
             event = self._event = threading.Event()
@@ -110,7 +112,7 @@ class Abortable:
         return event
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
-        """trio tells nobody that a scope was cancelled but the tasks inside, so one of them sets `event`."""
+        """Set `event` when the nursery is cancelled: trio tells only the tasks inside, and this is one of them."""
         with watching:
             try:
                 await trio.sleep_forever()
@@ -121,6 +123,6 @@ class Abortable:
 
 def _words_of(scope: trio.CancelScope) -> str | None:
     """Return the reason that `trio.CancelScope.cancel` was given; `None` where trio cancelled it, or without any."""
-    # trio tells it to those only who are cancelled, by an exception. Who asks may clean up, or run in another task.
+    # trio tells it only to the tasks that are cancelled, by an exception. The caller may clean up, or be another task.
     reason: Any = getattr(scope, "_cancel_reason", None)
     return reason.reason if reason is not None and reason.source == "explicit" else None

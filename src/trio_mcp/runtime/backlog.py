@@ -1,4 +1,4 @@
-"""Backlog: what has arrived and waits for somebody slower."""
+"""Backlog keeps what has arrived and waits for a slower consumer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Backlog(Generic[T]):
-    """Items in order, at most ``max_items`` and ``max_bytes`` of them; for a newcomer the oldest make room.
+    """A queue of at most ``max_items`` items and ``max_bytes`` bytes; the oldest make room for a new one.
 
     The newest is always kept, however large it is.
     """
@@ -26,7 +26,7 @@ class Backlog(Generic[T]):
         return len(self._items)
 
     def put(self, item: T, size: int) -> int:
-        """Add an item that took ``size`` bytes on the wire; how many others were dropped for it."""
+        """Add an item that took ``size`` bytes on the wire, and return how many others were dropped for it."""
         dropped = 0
         while self._items and (len(self._items) >= self._max_items or self._bytes + size > self._max_bytes):
             self.take()
@@ -36,7 +36,7 @@ class Backlog(Generic[T]):
         return dropped
 
     def take(self) -> T:
-        """The oldest. Raises `IndexError` when there is none."""
+        """Remove the oldest item and return it. Raises `IndexError` when there is none."""
         item, size = self._items.popleft()
         self._bytes -= size
         return item

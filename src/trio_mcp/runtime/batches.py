@@ -16,7 +16,7 @@ class BatchReplies:
         self._send = send
 
     def settle(self, line: bytes | None) -> None:
-        """One member is done, with this reply line or, as notifications and cancelled requests are, without."""
+        """Note that one member is done, with this reply line or, as notifications and cancelled requests, without."""
         self._open -= 1
         if line is not None:
             self._lines.append(line.rstrip(b"\n"))

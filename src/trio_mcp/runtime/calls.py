@@ -27,7 +27,7 @@ __all__ = ["Call", "OnNotification", "OnProgress", "Progress", "RoundTrips", "Se
 
 @attrs.frozen
 class Progress:
-    """How far a call is: ``progress`` only grows, ``total`` is in the same unit, ``message`` is for people."""
+    """The progress of a call: ``progress`` only grows, ``total`` is in the same unit, ``message`` is for people."""
 
     progress: float
     total: float | None = None
@@ -35,16 +35,16 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]
-"""Called in the caller's own task, in wire order, before the call returns. May be async."""
+"""Callback that is run in the caller's own task, in wire order, before the call returns. May be async."""
 
 OnNotification: TypeAlias = "Callable[[NotificationReceived, int], None]"
-"""Called in the reader with each notification of a stream and its size in bytes: it must be quick, and must not
-raise."""
+"""Callback that is run in the reader with each notification of a stream and its size in bytes: it must be quick, and
+must not raise."""
 
 
 @value
 class Settled:
-    """The end of a call. ``after``: how many notifications that tell of requests came before it on the wire."""
+    """The end of a call. ``after``: how many notifications that belong to requests came before it on the wire."""
 
     result: Any
     error: MCPError | None
@@ -53,27 +53,27 @@ class Settled:
 
 @attrs.define(eq=False)
 class RoundTrips:
-    """One call in several requests, because its server asks in between (2026-07-28 mrtr)."""
+    """A call that takes several requests, because its server asks in between (2026-07-28 mrtr)."""
 
     _cancel: Callable[[RequestId, BaseException], None]
     asked: RequestId | None = None
-    """The last request that was answered by asking, while no later one has reached the server: under this id it
-    knows the call. `None`: it knows of none, or of one that is in flight, or the call was left."""
+    """Id of the last request that was answered with questions, while no later one has reached the server, which knows
+    the call under it. `None`: the server knows of no request, or of one that is in flight, or the call was left."""
     received: float = -inf
-    """When the last answer was read, on trio's clock; told of cacheable methods."""
+    """Time at which the last answer was read, on trio's clock; known for cacheable methods."""
 
     def leave(self, error: BaseException) -> None:
-        """The call ends with ``error``: tell the server, where it waits for the next request. Idempotent."""
+        """Tell the server that the call ends with ``error``, where it waits for the next request. Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
             self.asked = None
 
 
 class Call(Owner):
-    """The mailbox of one request of ours: its progress, then its end. ``backlog`` keeps the progress, where anybody
-    listens. ``deadline`` is when its caller leaves it at the latest, on trio's clock.
+    """The mailbox of one request of ours: its progress, then its end. ``backlog`` keeps the progress for a callback;
+    `None` without one. ``deadline`` is when the caller leaves the call at the latest, on trio's clock.
 
-    The caller's own task empties it, so that callbacks run where the caller can see their exceptions and
+    The caller's own task empties the mailbox, so that callbacks run where the caller can see their exceptions and
     cancel them.
     """
 
@@ -101,26 +101,26 @@ class Call(Owner):
         self.request = request
         request.waiter = self
         self.end: Settled | None = None
-        """`None` while it is in flight, and for ever when it was abandoned."""
+        """The end; `None` while the request is in flight, and for ever when it was abandoned."""
         self.ended = -inf
-        """When it ended, on trio's clock, where that matters: for answers that may be kept."""
+        """Time of the end on trio's clock, where that matters: for answers that may be kept."""
         self.on_notification = on_notification
-        """Who gets what comes on the stream that the request opened."""
+        """Callback for the notifications on the stream that the request opened."""
         self._on_progress = on_progress
         limits = call_limits()
         self.limited = deadline < inf or bool(limits)
-        """Whether it ends by itself when nothing comes."""
+        """True for a call that ends by itself when nothing comes."""
         self._limits = tuple(limit for limit in limits if limit.renewed) if limits else ()
         self._items = backlog
         self._waiting = Sleeper()
 
     @property
     def wants_progress(self) -> bool:
-        """Whether anybody cares."""
+        """True when progress is consumed, by a callback or a time limit."""
         return self._on_progress is not None or bool(self._limits)
 
     def progressed(self, progress: Progress, size: int) -> None:
-        """Progress has arrived, ``size`` bytes long."""
+        """Take progress that has arrived, ``size`` bytes long."""
         for limit in self._limits:
             limit.heard()
         if self._items is not None:
@@ -128,14 +128,14 @@ class Call(Owner):
             self._waiting.wake()
 
     def settle(self, end: Settled) -> None:
-        """The end has arrived, by wire or by loss of the connection."""
+        """Take the end, which has arrived by wire or by loss of the connection."""
         self.end = end
         if self.request.method.cacheable:
             self.ended = trio.current_time()
         self._waiting.wake()
 
     async def outcome(self) -> Settled:
-        """Run the callbacks in order and return the end."""
+        """Wait for the end and return it; run the callbacks in order meanwhile."""
         while True:
             while self._items:
                 await self._tell(self._items.take())

@@ -1,4 +1,4 @@
-"""Why a request was cancelled, as data."""
+"""The cancellation of a request, as data."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ DEADLINE_PASSED: Final = "the caller's deadline passed"
 
 
 class CancelCause(StrEnum):
-    """Who or what cancelled a request."""
+    """The party or the event that cancelled a request."""
 
     PEER = "peer"
-    """The caller gave up on it."""
+    """The caller gave up on the request."""
     DEADLINE = "deadline"
     """The time limit of the tool was over, or the deadline that its caller gave with the call."""
     DISCONNECT = "disconnect"
     """The connection is gone."""
     EXPIRED = "expired"
-    """It asked its client, and the answers did not come in time, or too many handlers waited for answers."""
+    """The handler asked its client, and the answers did not come in time, or too many handlers waited for answers."""
     REPLAY = "replay"
-    """It asked its client and will run again, from the top, with the answers."""
+    """The handler asked its client and will run again, from the top, with the answers."""
     SHUTDOWN = "shutdown"
-    """This side is closing down and the time to drain was over."""
+    """Our side is closing down and the time to drain was over."""
     PARENT = "parent"
-    """The application itself cancelled it: by a scope around the whole connection, or by the request's own one,
-    `RequestContext.cancel_scope`."""
+    """The application itself cancelled the request: by a scope around the whole connection, or by the request's own
+    one, `RequestContext.cancel_scope`."""
 
 
 @attrs.frozen
 class Cancellation:
-    """Why: the ``cause``, the ``reason`` in the words of whoever cancelled it (`None`: no words), and when: ``at``, of
-    `trio.current_time`."""
+    """The ``cause`` of a cancel, the ``reason`` in the words of whoever cancelled (`None`: no words), and the time,
+    ``at``, of `trio.current_time`."""
 
     cause: CancelCause
     reason: str | None
@@ -46,11 +46,10 @@ class Cancellation:
 
 
 def reason_of(cancelled: BaseException) -> str:
-    """What the peer is told when we leave a call for ``cancelled``.
+    """Return what the peer is told when we leave a call for ``cancelled``.
 
     Only the words of an explicit `trio.CancelScope.cancel` travel, and those of a `CodedError`, which are made
-    for the peer. trio's own reasons name tasks and exceptions of this process, and those are nobody else's
-    business.
+    for the peer. trio's own reasons name tasks and exceptions of this process, which are not for the peer.
     """
     if isinstance(cancelled, CodedError):
         return cancelled.message

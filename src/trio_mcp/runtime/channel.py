@@ -1,4 +1,4 @@
-"""The one thing the runtime asks of a transport: whole messages in and out."""
+"""MessageChannel is all that the runtime asks of a transport: whole messages in and out."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class ConnectionLost(MCPError):
 
 
 class UnreadableFrame(Exception):
-    """One message could not be read, because it was too long for example. The channel goes on.
+    """Raised when a message could not be read, because it was too long for example. The channel goes on.
 
-    The peer is told the ``reason``. ``head`` and ``tail`` are how the message began and ended: who waits for it may be
-    found there.
+    The peer is told the ``reason``. ``head`` and ``tail`` are the beginning and the end of the message: the call that
+    waits for it may be found there.
     """
 
     def __init__(self, reason: str, head: bytes | bytearray = b"", tail: bytes | bytearray = b"") -> None:
@@ -49,11 +49,11 @@ class MessageChannel(ABC):
     """A transport. It knows nothing of JSON-RPC; one task receives and one other task sends."""
 
     network: str | None = None
-    """How its messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when they leave no process."""
+    """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when they do not leave the process."""
 
     @abstractmethod
     async def receive(self) -> bytes | bytearray:
-        """The next message, without its framing.
+        """Return the next message, without its framing.
 
         Raises `UnreadableFrame` for a message that was skipped, `trio.EndOfChannel` when the peer sends no
         more but may still read, and `ConnectionLost` when both directions are gone. Cancelled, it loses no

@@ -1,4 +1,4 @@
-"""Deadlines: what callers gave their calls ends the handlers, where no cancel gets through."""
+"""Deadlines ends handlers when the deadlines of their callers have passed, where no cancel gets through."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPARE: Final = 64
 
 
 class Deadlines:
-    """The deadlines of one connection's requests; ``expire`` is called for each request whose own has passed."""
+    """The deadlines of one connection's requests; ``expire`` is called for each request whose deadline has passed."""
 
     def __init__(self, expire: Callable[[RequestScope], None]) -> None:
         self._expire = expire
@@ -29,11 +29,11 @@ class Deadlines:
         self.task = OnDemand()
 
     def __len__(self) -> int:
-        """How many are kept, those of ended requests included."""
+        """Return how many deadlines are kept, those of ended requests included."""
         return len(self._due)
 
     def add(self, scope: RequestScope) -> None:
-        """It expires when it is ``due``, unless `forget` comes first."""
+        """Let ``scope`` expire when it is ``due``, unless `forget` comes first."""
         scope.deadline_number = number = next(self._numbers)
         self._scopes[number] = scope
         heapq.heappush(self._due, (scope.due, number))
@@ -41,7 +41,7 @@ class Deadlines:
             self.task.wake(self._run)
 
     def forget(self, scope: RequestScope) -> None:
-        """It has ended, or has another deadline now. Idempotent."""
+        """Forget the deadline of ``scope``, which has ended or has another deadline now. Idempotent."""
         if (
             self._scopes.pop(scope.deadline_number, None) is not None
             and len(self._due) > 2 * len(self._scopes) + _SPARE
@@ -50,7 +50,7 @@ class Deadlines:
             heapq.heapify(self._due)
 
     def let_go(self) -> None:
-        """The connection is over: nothing expires any more."""
+        """Let nothing expire any more, since the connection is over."""
         del self._expire
 
     async def _run(self) -> None:
@@ -66,7 +66,7 @@ class Deadlines:
             self._passed(number)
 
     def _passed(self, number: int) -> None:
-        """Not in `_run`, which sleeps next and would keep the request alive meanwhile."""
+        """Expire the request of ``number``, outside of `_run`, which sleeps next and would keep the request alive."""
         scope = self._scopes.pop(number, None)
         if scope is not None:
             self._expire(scope)

@@ -14,10 +14,10 @@ _LARGEST_EXPONENT: Final = 64
 def growing_delay(
     attempt: int, *, first: float, longest: float, jitter: float, random: Callable[[], float] = random.random
 ) -> float:
-    """Seconds to wait before ``attempt``, counted from 1: ``first``, then twice as long each time, up to ``longest``.
+    """Return the seconds to wait before ``attempt``, which counts from 1.
 
-    By up to ``jitter``, a share of itself, a delay is shorter, so that those who failed together do not come back
-    together. ``random`` gives numbers from 0 to 1.
+    The delay is ``first``, then twice as long each time, up to ``longest``; and it is shorter by up to ``jitter``, a
+    share of itself, so that peers that failed together do not come back together. ``random`` gives numbers from 0 to 1.
     """
     delay = min(first * 2.0 ** min(attempt - 1, _LARGEST_EXPONENT), longest)
     return delay * (1 - jitter * random())

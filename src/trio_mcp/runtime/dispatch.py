@@ -1,4 +1,4 @@
-"""Dispatch: what each event of the connection's state sets going. Synchronous: the reader never waits for it."""
+"""Dispatch carries out each event of the connection's state. Synchronous: the reader never waits for it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = ["Dispatch", "OnUnreadable"]
 logger = logging.getLogger("trio_mcp")
 
 _QUOTED: Final = 200
-"""Bytes of what is no message that the log shows."""
+"""Bytes that the log shows of what is no message."""
 
 
 OnUnreadable: TypeAlias = "Callable[[str, bytes | bytearray], None]"
-"""Called in the reader with the reason and the bytes of what is no message, as far as they were kept: it must be quick,
-and must not raise."""
+"""Callback that is run in the reader with the reason and the bytes of what is no message, as far as they were kept: it
+must be quick, and must not raise."""
 
 
 class Dispatch:
-    """Requests and cancels go to ``inbound``, replies and progress to our call, of the notifications that ``handler``
-    wants those that tell of a request to ``told`` and the others to ``changes``, and what is no message to the log and
-    to ``on_unreadable``."""
+    """Hands requests and cancels to ``inbound``, replies and progress to the call that they belong to, and what is no
+    message to the log and to ``on_unreadable``. Of the notifications that ``handler`` wants, those that belong to a
+    request go to ``told`` and the others to ``changes``."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Dispatch:
             case events.Ignored():
                 logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
         if batch is not None:
-            batch.settle(None)  # a member that is owed no reply
+            batch.settle(None)  # a member that gets no reply
 
     def _unread(self, reason: str, line: bytes | bytearray) -> None:
         logger.warning("this is no message (%s): %r", reason, bytes(line[:_QUOTED]))

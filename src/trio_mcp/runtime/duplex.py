@@ -1,4 +1,4 @@
-"""DuplexChannel: the trio shell of one connection.
+"""DuplexChannel is the trio shell of one connection.
 
 Two tasks, some on demand, and one task per request of the peer::
 
@@ -53,13 +53,13 @@ _HURRIED_GRACE: Final = 0.3
 
 
 class DuplexChannel:
-    """One connection, from the moment `run` starts until it returns.
+    """Serves one connection, from the moment `run` starts until it returns.
 
     ``may_log``: handlers' log messages may go out. ``server_info``: plain data that results carry where the
     revision says so. ``workers`` bounds the threads of plain ``def`` handlers, also across connections; ``graces`` are
-    those of its handlers, shortened when it ends.
-    ``tracing``: who is told of requests. ``expose_errors``: the peer is told the text of exceptions of handlers.
-    ``send_cancels``: leaving a request tells the peer. ``on_unreadable``: who is told of what is no message.
+    the times that cancelled handlers may clean up, shortened when the connection ends.
+    ``tracing`` is told of requests. ``expose_errors``: the peer is told the text of exceptions of handlers.
+    ``send_cancels``: the peer is told when we leave a request. ``on_unreadable`` is told of what is no message.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class DuplexChannel:
             seal,
         )
         self.lost: ConnectionLost | None = None
-        """Why nothing we write reaches the peer any more; `None` while it does."""
+        """Reason why nothing we write reaches the peer any more; `None` while it does."""
         self.is_only = False
-        """Nobody else is served: its end is that of the server."""
+        """True when no other connection is served, so that the end of this one is that of the server."""
         self._channel = channel
         self._told = callback_queue(limits, handler.notified, limits.callback_grace)
         self._changes = callback_queue(limits, handler.notified)
@@ -117,7 +117,7 @@ class DuplexChannel:
             tell_deadlines=tell_deadlines,
             send_cancels=send_cancels,
         )
-        """Where our requests go out; `request` for a single one."""
+        """Sender of our requests; `request` sends a single one."""
         replies = Replies({} if server_info is None else server_info, expose_errors=expose_errors)
         self._inbound = Inbound(self.wiring, handler, replies, self.outbound.request, tracer)
         self._notices = Notices(self.outbox)
@@ -127,17 +127,17 @@ class DuplexChannel:
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
         self._service: trio.Nursery | None = None
-        """Where the connection's own tasks run, while there are any of the peer's requests."""
+        """Nursery of the connection's own tasks, while it is sure to stay open; `None` before and after."""
 
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the connection until its end, then close the transport.
 
-        Returns normally however the connection ends; a lost connection is no exception here, but for those
-        who wait on it (DESIGN ruling 17). At the end of input, or after `shut_down`, accepted requests go on
-        for up to ``drain_timeout`` seconds and are cancelled then (ruling 14). Cancelled from outside, it
-        cancels all requests at once.
+        Returns normally however the connection ends; a lost connection raises nothing here, only in the calls
+        that wait on it (DESIGN ruling 17). At the end of input, or after `shut_down`, accepted requests go on
+        for up to ``drain_timeout`` seconds and are cancelled then (ruling 14). A cancel from outside cancels all
+        requests at once.
         """
         with share_of_a_peer():
             await self._run(task_status)
@@ -179,8 +179,8 @@ class DuplexChannel:
                 self._ended.set()
 
     def _let_go(self) -> None:
-        """It is over: its parts know each other and their handler no more, so that none of them has to wait for the
-        garbage collector."""
+        """Cut the references among the parts of the connection, which is over, and to their handler, so that none of
+        them has to wait for the garbage collector."""
         self._inbound.let_go()
         self._told.let_go()
         self._changes.let_go()
@@ -189,8 +189,8 @@ class DuplexChannel:
         del self._dispatch
 
     async def _asleep(self) -> None:
-        """Wait until `_wake`, which comes when all is drained. When we are cancelled before, all requests learn why
-        before any of them runs: trio calls ``abort`` functions at once, and wakes the tasks afterwards."""
+        """Wait until `_wake`, which is called when all is drained. When this task is cancelled before, all requests
+        learn why before any of them runs: trio calls ``abort`` functions at once, and wakes the tasks afterwards."""
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
@@ -215,8 +215,8 @@ class DuplexChannel:
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
         """Refuse new requests from now on, and end the connection when the accepted ones are done.
 
-        ``drain_timeout`` in seconds replaces the limit's. While the connection is ending already, the
-        requests that are left are cancelled at once instead. ``hurry``: there is less than a second left for all.
+        ``drain_timeout`` in seconds replaces `Limits.drain_timeout`. While the connection is ending already, the
+        requests that are left are cancelled at once instead. ``hurry``: less than a second is left for everything.
         """
         self._inbound.refuse_new(reason)
         if hurry:
@@ -231,17 +231,17 @@ class DuplexChannel:
         self._end()
 
     async def close(self, reason: str) -> None:
-        """`shut_down` without any drain, and wait for the end of `run`."""
+        """Call `shut_down` without any time to drain, and wait for the end of `run`."""
         self.shut_down(reason, drain_timeout=0.0)
         await self._ended.wait()
 
     async def _drain(self) -> None:
         if self.lost is None:
-            # Nobody can come back with answers any more: no new requests are taken.
+            # Clients cannot come back with answers any more: no new requests are taken.
             self._inbound.cancel_parked(CancelCause.SHUTDOWN, self._end_reason)
             deadline = trio.current_time() + self._drain_timeout
             self._last_flush.end_at(deadline)
-            with trio.move_on_after(LEAST_FLUSH):  # streams end by themselves, even where nobody is waited for
+            with trio.move_on_after(LEAST_FLUSH):  # streams end by themselves, even where there is no time to drain
                 await self._inbound.streams_idle()
             with trio.CancelScope(deadline=deadline):
                 await self._inbound.idle()
@@ -260,8 +260,9 @@ class DuplexChannel:
         return self._inbound.refuse_reason or "the connection has ended"
 
     def lose(self, error: ConnectionLost) -> None:
-        """Both directions are gone: nobody will read an answer, so nothing goes on. Idempotent."""
-        # It is kept, and its traceback knows us, as that of its cause does; those who wait get one of their own.
+        """End the connection, whose two directions are gone: no reply will be read, so nothing goes on. Idempotent."""
+        # The error is kept, and its traceback refers to us, as that of its cause does; each call that waits gets an
+        # exception of its own.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
@@ -293,8 +294,8 @@ class DuplexChannel:
     ) -> Awaitable[Any]:
         """Send a request and wait for its result, plain data.
 
-        Leaving it for any reason, cancellation or an exception of ``on_progress``, withdraws the request if
-        it was not yet written, and else sends exactly one ``notifications/cancelled`` with the reason. When it
+        Leaving the call for any reason, cancellation or an exception of ``on_progress``, withdraws the request if
+        it was not yet written, and else sends exactly one ``notifications/cancelled`` with the reason. When the call
         returns, the callbacks are done for the logs that came since it was sent; see `NotificationQueue.finished`.
 
         Raises `PeerError` for an error reply, `ConnectionLost`, `MethodUnavailable` when the revision lets
@@ -316,17 +317,17 @@ class DuplexChannel:
                 else:
                     act(state.receive(decode(line, max_batch=max_batch)), line)
                 if outbox.size > _READING_MARKS * outbox.high_water:
-                    # The peer sends on and on without reading its answers: it waits for itself now. Only what
-                    # reading itself has put there counts. Two sides that stopped reading because both have
-                    # much to say would wait for each other for ever.
+                    # The peer sends on and on without reading its replies, so reading pauses until it does. Only the
+                    # lines that reading itself has put there count: two sides that stopped reading because both
+                    # have much to say would wait for each other for ever.
                     await outbox.room_of(self._inbound.at_once, _READING_MARKS)
         except trio.EndOfChannel:
-            # Nobody will answer us any more, so our own calls are over; theirs are finished (ruling 14).
+            # The peer will not answer any more, so our own calls are over; its requests are finished (ruling 14).
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._end()
         except ConnectionLost as error:
             self.lose(error)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """Hand a change, ``size`` bytes long, to the handler's `RequestHandler.notified`, in its turn."""
+        """Hand a change, ``size`` bytes long, to the handler's `RequestHandler.notified` when its turn has come."""
         self._changes.put(event, size)

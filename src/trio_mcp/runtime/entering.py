@@ -1,4 +1,4 @@
-"""entered: the context managers that users enter, and what they say when they are awaited instead."""
+"""entered wraps the context managers that users enter, to say what to write where they are awaited instead."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ T = TypeVar("T")
 def entered(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
-    """Decorate a function ``open_*`` that returns a context manager: awaited, that says what to write instead.
-    ``what`` is what the block gets, in a word, ``"client"`` for example; empty for nothing."""
+    """Decorate a function ``open_*`` that returns a context manager: awaiting that raises `TypeError`, which says what
+    to write instead. ``what`` is what the block gets, in a word, ``"client"`` for example; empty for nothing."""
 
     def decorate(
         function: Callable[P, AbstractAsyncContextManager[T]],
@@ -33,8 +33,8 @@ def entered(
 
 
 class _Entered(AbstractAsyncContextManager[T]):
-    """A context manager that is ``inner``, and has no frame of its own while that is entered and left: an interrupt
-    there would leave open what was opened."""
+    """A context manager that enters and leaves ``inner`` without a frame of its own: an interrupt in such a frame would
+    leave open what was opened."""
 
     def __init__(self, inner: AbstractAsyncContextManager[T], name: str, what: str) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Graces: how long what was cancelled may clean up, before it is given up."""
+"""Graces bounds how long cancelled calls may clean up before they are given up."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Graces"]
 
 
 class Graces:
-    """The graces of one connection, each of ``seconds``, until there is less time."""
+    """The graces of one connection, each of ``seconds``, or of less once `shorten` was called."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._scopes: set[trio.CancelScope] = set()
 
     def shorten(self, seconds: float) -> None:
-        """Give ``seconds`` at most from now on, to those whose grace has begun, too."""
+        """Give at most ``seconds`` from now on, also to blocks whose grace has begun."""
         self.seconds = min(self.seconds, seconds)
         end = trio.current_time() + self.seconds
         for scope in self._scopes:

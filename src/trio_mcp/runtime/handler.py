@@ -1,4 +1,4 @@
-"""What a server or a client does with what the peer sends."""
+"""RequestHandler handles what the peer sends, for a server or a client."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["NOT_NOW", "RequestHandler"]
 
 NOT_NOW: Final = object()
-"""What `RequestHandler.answer_now` returns for a request that needs a task of its own."""
+"""Result of `RequestHandler.answer_now` for a request that needs a task of its own."""
 
 
 class RequestHandler(Protocol):
     """The side of a connection that knows what methods mean."""
 
     def answer_now(self, request: InboundRequest) -> Any:
-        """The result of a request that needs no waiting, `NOT_NOW`, or `Retry`. Runs in the reader: it must be
+        """Return the result of a request that needs no waiting, `NOT_NOW`, or `Retry`. Runs in the reader: it must be
         quick. Raises `CodedError` for an error reply."""
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
@@ -30,9 +30,9 @@ class RequestHandler(Protocol):
         ...
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Whether `notified` is to be called for it."""
+        """Return whether `notified` is to be called for ``event``."""
         ...
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
-        """A notification, one at a time, in wire order."""
+        """Handle one notification. Called for one at a time, in wire order."""
         ...

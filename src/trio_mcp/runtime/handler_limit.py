@@ -1,4 +1,4 @@
-"""HandlerLimit: how long a handler may take, not counting the time of its client's user."""
+"""HandlerLimit bounds how long a handler may take, not counting the time of its client's user."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class HandlerLimit:
 
     @property
     def deadline(self) -> float:
-        """When it is over, unless the user is asked before."""
+        """Time of `trio.current_time` at which the limit is over, unless the user is asked before."""
         return self._limit.deadline
 
     @contextmanager
     def standing_still(self) -> Generator[None]:
-        """Inside, its time does not count."""
+        """Stop the clock of the limit while the block runs."""
         self._limit.pause()
         try:
             yield
@@ -38,7 +38,7 @@ class HandlerLimit:
             self._moved.set()
 
     async def passed(self) -> None:
-        """Wait until it is over."""
+        """Wait until the limit is over."""
         while trio.current_time() < self.deadline:
             self._moved = trio.Event()
             with trio.move_on_at(self.deadline):

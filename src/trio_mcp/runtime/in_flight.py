@@ -1,4 +1,4 @@
-"""InFlight: who may run now, who waits, and who is refused."""
+"""InFlight decides which requests run now, which wait, and which are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InFlight:
     ) -> None:
         self._limits = limits
         self._shared = 0 if alone else 1
-        """Of what it holds, so many times as much is left for others."""
+        """Factor 1, or 0 when alone: so many times what the connection holds must be left for others."""
         self._load = load
         self._start = start
         self._scopes: dict[object, RequestScope] = {}
@@ -41,18 +41,18 @@ class InFlight:
         self._bytes = 0
         self._idlers = trio.lowlevel.ParkingLot()
         self._awaited = 0
-        """How many wait until none, or no stream, is left."""
+        """Number of tasks that wait until no request, or no stream, is left."""
 
     def __len__(self) -> int:
         return len(self._scopes)
 
     def __iter__(self) -> Iterator[RequestScope]:
-        """All that have not ended, oldest first."""
+        """Iterate over the requests that run or wait for their turn, oldest first."""
         return iter(tuple(self._scopes.values()))
 
     def has_room(self, size: int, kept: int = 0, *, parked: bool = False) -> bool:
-        """Whether `admit` takes a request of ``size`` bytes that is no stream, in the place of ``kept`` ones, those of
-        the round before. ``parked``: its handler still counts as that."""
+        """Return whether `admit` takes a request of ``size`` bytes that is no stream, in the place of ``kept`` bytes of
+        the round before. ``parked``: the handler that goes on with it still counts as parked."""
         limits = self._limits
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
@@ -68,7 +68,7 @@ class InFlight:
         return not all_others or leaves_enough(mine * self._shared, limits.max_server_bytes - all_others, size)
 
     def admit(self, scope: RequestScope) -> bool:
-        """Start it, or let it wait for its turn. False when a bound is reached: it never runs then."""
+        """Start ``scope``, or let it wait for its turn. Return false when a bound is reached: it never runs then."""
         request = scope.request
         if request.method.streams:
             return self._has_bytes(request.size, 0) and self._admit_stream(scope)
@@ -99,7 +99,7 @@ class InFlight:
 
     def _keep(self, scope: RequestScope, request: InboundRequest) -> None:
         self._scopes[request] = scope
-        more = request.size - scope.size  # the next round says again what the one before it said
+        more = request.size - scope.size  # the next round repeats what the one before it said
         scope.size = request.size
         self._bytes += more
         self._load.inbound_bytes += more
@@ -110,11 +110,11 @@ class InFlight:
         self._load.in_flight += 1
 
     def find(self, request: object) -> RequestScope | None:
-        """The scope of a request that has not ended."""
+        """Return the scope of a request that runs or waits for its turn; `None` for any other."""
         return self._scopes.get(request)
 
     def drop_waiting(self, scope: RequestScope) -> bool:
-        """Forget a request that waits for its turn. False when it is not waiting."""
+        """Forget a request that waits for its turn. Return false when it is not waiting."""
         if scope.holds_slot or scope not in self._waiting:
             return False
         self._waiting.remove(scope)
@@ -123,8 +123,9 @@ class InFlight:
         return True
 
     def clean_up(self, scope: RequestScope) -> None:
-        """It was cancelled while it was parked, its next round perhaps waiting for its turn: its cleanup takes a slot
-        at once, though that may be one too many. Else a client could have any number of them under way."""
+        """Give a slot at once to the cleanup of a request that was cancelled while it was parked, its next round
+        perhaps waiting for its turn. The slot may be one too many, but else a client could have any number of requests
+        cleaning up."""
         if scope.request in self._scopes:
             self._waiting.remove(scope)
             self._load.queued -= 1
@@ -132,22 +133,22 @@ class InFlight:
         self._take_slot(scope)
 
     def park(self, scope: RequestScope) -> None:
-        """It was answered, but its handler waits for more. What it was called with still counts."""
+        """Note that a request was answered, but its handler waits for more. The request's bytes still count."""
         self._remove(scope)
         self._parked += 1
         self._load.parked += 1
 
     def unpark(self) -> None:
-        """One that was parked is no more: `come_back` or `clean_up` follows, if anything."""
+        """Note that a parked request is parked no more: `come_back` or `clean_up` follows, if anything."""
         self._parked -= 1
         self._load.parked -= 1
 
     def come_back(self, scope: RequestScope) -> None:
-        """Start the next round of one that was parked, for which there is room, or let it wait for its turn."""
+        """Start the next round of a request that was parked, for which there is room, or let it wait for its turn."""
         self._take(scope)
 
     def release_slot(self, scope: RequestScope) -> None:
-        """Let the next one run, though ``scope`` has not ended. Idempotent."""
+        """Let the next request run, though ``scope`` has not ended. Idempotent."""
         if not scope.holds_slot:
             return
         scope.holds_slot = False
@@ -160,7 +161,7 @@ class InFlight:
             self._start(scope)
 
     def ended(self, scope: RequestScope) -> None:
-        """It is over, and so is all that was kept for it. Idempotent."""
+        """Note that ``scope`` is over, and give back its bytes and its slot. Idempotent."""
         size, scope.size = scope.size, 0
         self._bytes -= size
         self._load.inbound_bytes -= size
@@ -177,7 +178,7 @@ class InFlight:
             self._idlers.unpark_all()
 
     async def idle(self) -> None:
-        """Wait until none is left."""
+        """Wait until no request runs or waits for its turn."""
         while self._scopes:
             await self._one_less()
 
@@ -194,10 +195,10 @@ class InFlight:
             self._awaited -= 1
 
     def let_go(self) -> None:
-        """The connection is over: nothing starts any more."""
+        """Start nothing any more, since the connection is over."""
         del self._start
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """Number of requests that wait for their turn."""
         return len(self._waiting)

@@ -1,4 +1,4 @@
-"""Inbound: the requests of the peer, each in a nursery of its own."""
+"""Inbound runs the requests of the peer, each in a nursery of its own."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ class Inbound:
         self._tracer = tracer
         self._in_flight = InFlight(wiring.limits, self._start, wiring.load, alone=wiring.peer.alone)
         self._beginning = deque[RequestScope]()
-        """What was given a task and has not begun, oldest first."""
+        """Requests that were given a task and have not begun, oldest first."""
         self.parking = Parking(wiring, replies, self._in_flight, self._cancel)
         self.at_once = Owner()
-        """Whose the replies are that the reader gives itself, without any task."""
+        """Owner of replies written directly by the reader, without any task."""
         self.deadlines = Deadlines(self._expire)
         self.overruns = Overruns(wiring.limits.cleanup_grace, self._overran)
         self.nursery: trio.Nursery | None = None
-        """Where handlers run; set before the first request is accepted."""
+        """Nursery that handlers run in; set before the first request is accepted."""
         self.refuse_reason: str | None = None
-        """Why no new request is taken; `None` while they are."""
+        """Reason why no new request is taken; `None` while they are."""
 
     def refuse_new(self, reason: str) -> None:
         """Take no new request from now on. The first reason stays."""
         self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, batch: BatchReplies | None) -> None:
-        """Answer it at once, start it, let it wait for its turn, let a parked handler go on with it, or refuse it.
-        Synchronous."""
+        """Answer ``request`` at once, start it, let it wait for its turn, let a parked handler go on with it, or refuse
+        it. Synchronous."""
         try:
             result = self._handler.answer_now(request)
         except Exception as error:  # whatever it is, the reader reads on
@@ -132,9 +132,9 @@ class Inbound:
             self.nursery.start_soon(self._answer)
 
     async def _answer(self) -> None:
-        """Run the handler of the oldest that has not begun, and everything it starts, and answer.
+        """Run the handler of the oldest request that has not begun, and everything it starts, and answer.
 
-        trio runs tasks that are ready in any order. So each of them takes what is next when it comes to run, and
+        trio runs tasks that are ready in any order. So each task takes the next request when it comes to run, and
         handlers begin in the order in which their requests came, those in threads included.
         """
         scope = self._beginning.popleft()
@@ -151,7 +151,7 @@ class Inbound:
             scope.task = trio.lowlevel.current_task()
             try:
                 async with trio.open_nursery() as scope.nursery:
-                    if scope.due != math.inf:  # setting one costs as much as all that is done with a reply
+                    if scope.due != math.inf:  # setting a deadline costs as much as all that is done with a reply
                         scope.nursery.cancel_scope.deadline = scope.due
                     try:
                         result = await self._handler.answer(scope)
@@ -166,17 +166,17 @@ class Inbound:
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
             scope.leave_nursery()
-            if scope.due != math.inf and scope.due <= trio.current_time():  # it may wake before `Deadlines` does
+            if scope.due != math.inf and scope.due <= trio.current_time():  # this task may wake before `Deadlines`
                 self._expire(scope)
             if scope.rounds is not None:
-                await scope.next_round()  # what it gave while it was parked is kept for the retry
+                await scope.next_round()  # a result returned while it is parked is kept for the retry
             line = self._reply_line(scope, result, failure)
             scope.close()
             if line is not None and scope.batch is None and self._outbox.is_full(REQUEST_MARKS):
                 with trio.CancelScope() as scope.reply_scope:
                     await self._outbox.room(REQUEST_MARKS)
         finally:
-            del failure  # its traceback knows this frame, so that only the garbage collector could part them
+            del failure  # its traceback refers to this frame: only the garbage collector could free the two
             if not scope.finished:
                 scope.close()
             scope.let_go()
@@ -193,7 +193,7 @@ class Inbound:
             self._in_flight.ended(scope)
 
     def _reply_line(self, scope: RequestScope, result: Any, failure: BaseException | None) -> bytes | None:
-        """What to answer, `None` for nothing: a cancelled request never is, whatever its handler did (ruling 1)."""
+        """Return the reply, or `None`: a cancelled request never gets one, whatever its handler did (ruling 1)."""
         request = scope.request
         if scope.finished:
             if failure is not None:
@@ -203,7 +203,7 @@ class Inbound:
             return self._replies.result(request, scope.instead)
         if failure is not None:
             if self._wiring.ending.is_set() and isinstance(only_member(failure), ConnectionLost):
-                # It asked a peer that is gone, which is nobody's fault: no traceback for each that hangs up.
+                # The handler asked a peer that is gone, which is no defect: no traceback for each peer that hangs up.
                 logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
                 return self._replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
             return self._replies.failure(request, failure)
@@ -215,7 +215,7 @@ class Inbound:
     # Cancels
 
     def cancel_received(self, event: CancelReceived) -> None:
-        """The peer gave up on one. Acted on at once, ahead of every queue."""
+        """Cancel a request that the peer gave up on, at once, ahead of every queue."""
         scope = self._in_flight.find(event.request) or self.parking.find(event.request)
         if scope is not None:
             logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)
@@ -225,13 +225,13 @@ class Inbound:
         self._cancel(scope, CancelCause.DEADLINE, DEADLINE_PASSED)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all that have not ended."""
+        """Cancel all requests that have not ended."""
         for scope in self._in_flight:
             self._cancel(scope, cause, reason)
         self.cancel_parked(cause, reason)
 
     def cancel_parked(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all that wait for the client to come back with answers."""
+        """Cancel all requests that wait for the client to come back with answers."""
         for scope in self.parking:
             self._cancel(scope, cause, reason)
 
@@ -263,14 +263,14 @@ class Inbound:
         self._in_flight.release_slot(scope)
 
     def let_go(self) -> None:
-        """The connection is over, and so are all requests."""
+        """Let go of the parts and of the handler, since the connection is over, and so are all requests."""
         self.nursery = None
         for part in (self._in_flight, self.parking, self.deadlines, self.overruns):
             part.let_go()
         del self._handler
 
     async def idle(self) -> None:
-        """Wait until none is left."""
+        """Wait until no request runs or waits for its turn."""
         await self._in_flight.idle()
 
     async def streams_idle(self) -> None:
@@ -279,11 +279,11 @@ class Inbound:
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """What remains of ``group``, re-raising what must pass through: cancels from outside, Ctrl-C."""
+    """Return what remains of ``group``, and raise what must pass through: cancels from outside, Ctrl-C."""
     passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
     try:
         if passing is not None:
             raise passing
         return rest
     finally:
-        del passing, rest  # their tracebacks know this frame, as above
+        del passing, rest  # their tracebacks refer to this frame, as above

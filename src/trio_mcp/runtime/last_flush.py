@@ -1,4 +1,4 @@
-"""LastFlush: the time in which the last replies of a connection go out."""
+"""LastFlush bounds the time in which the last replies of a connection go out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import trio
 __all__ = ["LEAST_FLUSH", "LastFlush"]
 
 LEAST_FLUSH: Final = 0.4
-"""With the half second that a transport waits for the peer's own end, less than the second that leaving may take."""
+"""Seconds: with the half second that a transport waits for the peer's own end, less than the second that leaving may
+take."""
 _HURRIED_FLUSH: Final = 0.1
 
 
 class LastFlush:
-    """That of one connection: what is left of the time to drain, and a moment in any case."""
+    """The last flush of one connection: it gets what is left of the time to drain, and a moment in any case."""
 
     def __init__(self) -> None:
         self._end = math.inf
@@ -24,16 +25,16 @@ class LastFlush:
         self._scope = trio.CancelScope()
 
     def end_at(self, deadline: float) -> None:
-        """The time to drain is over then."""
+        """Note that the time to drain is over at ``deadline``."""
         self._end = min(self._end, deadline)
 
     def hurry(self) -> None:
-        """There is less than a second left for all."""
+        """Allow no more than a moment: less than a second is left for everything."""
         now = trio.current_time()
         self._end, self._least, self._scope.deadline = now, _HURRIED_FLUSH, now + _HURRIED_FLUSH
 
     async def run(self, flushed: Callable[[], Awaitable[None]]) -> None:
-        """Wait until ``flushed`` has returned or the time is over. Once only."""
+        """Wait until ``flushed`` has returned or the time is over. May be called only once."""
         self._scope.deadline = max(self._end, trio.current_time() + self._least)
         with self._scope:
             await flushed()

@@ -1,4 +1,4 @@
-"""LateProgress: values that a reporter's interval held back, let out when it is over."""
+"""LateProgress lets out the values that a reporter's interval held back, when it is over."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["LateProgress"]
 
 
 class LateProgress:
-    """One task for all reporters of a connection, instead of a timer for each."""
+    """Lets out late progress values of all reporters of a connection, from one task instead of a timer for each."""
 
     def __init__(self) -> None:
         self._waiting: deque[ProgressReporter] = deque()
         self.task = OnDemand()
 
     def add(self, reporter: ProgressReporter) -> None:
-        """``reporter`` keeps a value that is not due yet. Called once for each value that it starts to keep."""
+        """Note that ``reporter`` keeps a value that is not due yet. Called once for each value it starts to keep."""
         self._waiting.append(reporter)
         self.task.wake(self._run)
 
     def let_go(self) -> None:
-        """The connection is over: nothing is let out any more."""
+        """Let nothing out any more, since the connection is over."""
         self._waiting.clear()
 
     async def _run(self) -> None:
@@ -34,7 +34,7 @@ class LateProgress:
         while True:
             while not self._waiting:
                 await self.task.sleep()
-            due = self._waiting[0].due  # no more of it: who sleeps would keep its request alive
+            due = self._waiting[0].due  # and no reference to the reporter: this frame would keep its request alive
             if due is not None and due > trio.current_time():
                 await trio.sleep_until(due)
             else:

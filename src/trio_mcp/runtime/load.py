@@ -1,4 +1,4 @@
-"""Load: what all connections of one server carry together."""
+"""Load counts what all connections of one server carry together."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Load", "Statistics"]
 
 @attrs.frozen
 class Statistics:
-    """A server at one moment, and what has happened to it since it was made."""
+    """The counts of a server: what there is at one moment, and what has happened since it was made."""
 
     connections: int
-    """Open now."""
+    """Connections that are open now."""
     in_flight: int
     """Requests whose handlers run now."""
     queued: int
@@ -26,7 +26,7 @@ class Statistics:
     cancelled: int
     """Requests cancelled so far: by their caller, by the loss or the end of their connection, or while parked."""
     expired: int
-    """Those of them that were parked, and for which no answers came in time or of which there were too many."""
+    """Cancelled requests so far that were parked, and got no answers in time or were too many."""
     overrun: int
     """Cancelled requests so far whose cleanup took longer than its grace."""
     dropped_logs: int
@@ -53,11 +53,11 @@ class Load:
         return limits.max_server_requests - self.in_flight - self.queued - self.parked
 
     def free_streams(self, limits: Limits) -> int:
-        """Return how many more streams it may have open."""
+        """Return how many more streams the whole server may have open."""
         return limits.max_server_streams - self.listening
 
     def statistics(self) -> Statistics:
-        """As they are now."""
+        """Return the counts as they are now."""
         return Statistics(
             connections=self.connections,
             in_flight=self.in_flight,

@@ -1,4 +1,4 @@
-"""RequestLog: RFC 5424 log messages to the client, filtered at the source."""
+"""RequestLog sends RFC 5424 log messages to the client, filtered at the source."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Logged", "RequestLog"]
 _ALWAYS: Final = 7
 
 _LOOK_EVERY: Final = 32
-"""Messages that go nowhere, or that wait behind others, after which a handler that has let nobody else run is looked
-at."""
+"""Number of messages that go nowhere, or that wait behind others, after which it is checked how long the handler has
+let no other task run."""
 _MUCH: Final = 16 * 1024
 _LONGEST_TURN: Final = 0.001
-"""Seconds that it may go on like that. A real checkpoint takes less than a hundredth of them."""
+"""Seconds that a handler may log on before others run. A real checkpoint takes less than a hundredth of that."""
 
 
 def _head(level: str) -> bytes:
@@ -33,12 +33,12 @@ _HEADS: Final = {level.value: _head(level.value) for level in LogLevel}
 
 
 class Logged(Owner):
-    """A request, as its log sees it. Its lines are withdrawn with it."""
+    """A request, as seen by its log, whose lines are withdrawn with it."""
 
     __slots__ = ("finished", "outbox")
 
     finished: bool
-    """Nothing more is sent for it."""
+    """True once nothing more is sent for the request."""
     outbox: Outbox
 
     @property
@@ -47,18 +47,17 @@ class Logged(Owner):
         raise NotImplementedError
 
     def admits(self, level: str) -> bool:
-        """Whether a message of ``level`` is sent now."""
+        """Return whether a message of ``level`` is sent now."""
         raise NotImplementedError
 
 
 class RequestLog:
-    """The log of one request. One method per level, least severe first.
+    """The log of one request. It has one method per level, least severe first.
 
-    Each takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation; in a handler that
-    does nothing but log, one now and then (of 32, when a millisecond has passed) lets other tasks run, too. A message
-    below the client's minimum costs nothing but that; so does one after the request has ended. While the
-    client does not read, they wait for room. Raises `NotSerializable` for what is no JSON value; nothing is
-    sent then.
+    Each method takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation; in a handler
+    that does nothing but log, one call now and then (of 32, when a millisecond has passed) lets other tasks run, too. A
+    message below the client's minimum, or after the request has ended, costs nothing but that. While the client does
+    not read, the methods wait for room. They raise `NotSerializable` for what is no JSON value; nothing is sent then.
     """
 
     __slots__ = ("_count", "_much", "_outbox", "_scope", "_turn_ends")
@@ -67,12 +66,12 @@ class RequestLog:
         self._scope = scope
         self._count = 0
         self._turn_ends = 0.0
-        """Of `time.perf_counter`: no clock of a test's, since it is about those who really wait."""
+        """Time of `time.perf_counter`, and not of a test's clock, since it is about tasks that really wait."""
         self._outbox = scope.outbox
         self._much = min(scope.outbox.high_water, _MUCH)
-        """Bytes in the outbox at which it is looked whether others can run. Until then the writer gets its turn."""
+        """Bytes in the outbox from which it is checked whether others can run. Until then the writer gets its turn."""
 
-    # The methods below hand its coroutine on: one that only awaited it would be made, entered and left per message.
+    # The methods below return its coroutine: one of their own, that only awaits it, would cost time for each message.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
@@ -89,7 +88,7 @@ class RequestLog:
         outbox.put(line, scope)
 
     async def _let_others_run(self) -> None:
-        """Let them now and then, when it was their turn a millisecond ago."""
+        """Let other tasks run now and then, when they last did a millisecond ago or more."""
         self._count += 1
         if self._count >= _LOOK_EVERY:
             self._count = 0
@@ -98,7 +97,7 @@ class RequestLog:
                 self._turn_ends = perf_counter() + _LONGEST_TURN
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Send without waiting. False when it was dropped: filtered, no room, or the request has ended.
+        """Send a message without waiting. Return false when it was dropped: filtered, no room, or after the end.
 
         ``level`` may be one that RFC 5424 does not know: it passes every filter.
         """
@@ -109,41 +108,41 @@ class RequestLog:
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """A level by its name. One that RFC 5424 does not know passes every minimum, but not a client that
-        asked for no logs at all."""
+        """Send a message of a level given by its name. A level that RFC 5424 does not know passes every minimum, but
+        does not reach a client that asked for no logs at all."""
         rank = log_level_rank(level)
         await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
     def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """For finding faults."""
+        """Send details for finding faults."""
         return self._log("debug", 0, data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """What is going on."""
+        """Send a message about what is going on."""
         return self._log("info", 1, data, logger)
 
     def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Normal, but worth a look."""
+        """Send a message about something normal, but worth a look."""
         return self._log("notice", 2, data, logger)
 
     def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Something may be wrong."""
+        """Send a message that something may be wrong."""
         return self._log("warning", 3, data, logger)
 
     def error(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Something went wrong."""
+        """Send a message that something went wrong."""
         return self._log("error", 4, data, logger)
 
     def critical(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """A part of the system failed."""
+        """Send a message that a part of the system failed."""
         return self._log("critical", 5, data, logger)
 
     def alert(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Somebody must act at once."""
+        """Send a message that somebody must act at once."""
         return self._log("alert", 6, data, logger)
 
     def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """The system is unusable."""
+        """Send a message that the system is unusable."""
         return self._log("emergency", 7, data, logger)
 
 

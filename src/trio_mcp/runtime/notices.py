@@ -1,4 +1,4 @@
-"""Notices: notifications of ours that belong to no request."""
+"""Notices sends notifications of ours that belong to no request."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _KEPT: Final = 10_000
 
 
 class Notices:
-    """On their way into ``outbox``, each of them once."""
+    """Puts notifications into ``outbox``, each of them once."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._waiting: dict[bytes, Segment] = {}
-        """By their lines; some of them may be taken by now."""
+        """Segments by their lines; some of them may be taken by now."""
 
     def put(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send one. Synchronous; raises `NotSerializable`.
+        """Send a notification. Synchronous; raises `NotSerializable`.
 
-        One that is still waiting to be written is not sent twice: it would tell nothing new.
+        A notification that still waits to be written is not sent twice: it would tell nothing new.
         """
         line = frame_notification(method, params) + b"\n"
         waiting = self._waiting.get(line)

@@ -1,4 +1,4 @@
-"""NotificationQueue: the peer's notifications, handed to our callbacks one after another."""
+"""NotificationQueue hands the peer's notifications to our callbacks, one after another."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ __all__ = ["NotificationQueue", "callback_queue"]
 logger = logging.getLogger("trio_mcp")
 
 _WORTH_PACKING: Final = 256
-"""Bytes. Shorter ones take a few kilobytes at most, and there is a bound on how many wait."""
+"""Bytes above which a notification waits as text. Shorter ones take a few kilobytes at most, and there is a bound on
+how many wait."""
 
 _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", default=frozenset())
 
 
 class NotificationQueue:
-    """A queue keeps notifications in wire order, as many as ``backlog`` does; what is dropped is counted.
+    """Keeps notifications in wire order, as many as ``backlog`` does; those that are dropped are counted.
 
-    ``handle`` gets one at a time. What it raises goes to ``failed``, and the next one is handled. Who waits in
-    `finished` waits up to ``grace`` seconds for each of them.
+    ``handle`` gets one at a time. What it raises goes to ``failed``, and the next notification is handled. `finished`
+    waits up to ``grace`` seconds for each callback.
     """
 
     def __init__(
@@ -44,22 +45,23 @@ class NotificationQueue:
         self._failed = failed
         self._grace = grace
         self.task = OnDemand()
-        """Does it, and is cancelled at the end, which ends the wait of all that wait to be caught up."""
+        """Task that handles them. Its cancel, at the end of the connection, ends the waits in `caught_up` and
+        `finished`."""
         self._progressed = trio.lowlevel.ParkingLot()
         self._over = False
         self.received = 0
-        """How many ever came."""
+        """Number of notifications that ever came."""
         self.handled = 0
-        """How many of those are done with, the dropped ones included."""
+        """Number of those that are done with, the dropped ones included."""
         self.dropped = 0
         self.running = 0
-        """The notification of this number, counted from 1, is handled now; 0: none is."""
+        """Number, counted from 1, of the callback that runs now; 0: none does."""
         self._begun = 0
         self._too_slow = 0
-        """The notification of this number was the last to be reported for taking longer than the grace."""
+        """Number of the callback that was last reported for taking longer than the grace."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """One has arrived, ``size`` bytes long."""
+        """Add a notification that has arrived, ``size`` bytes long."""
         self.received += 1
         waits = size > _WORTH_PACKING and self.received - self.handled > 1
         if dropped := self._waiting.put(event.packed() if waits else event, size):
@@ -91,11 +93,11 @@ class NotificationQueue:
             self._progressed.unpark_all()
 
     def let_go(self) -> None:
-        """The connection is over: nothing is handled any more."""
+        """Handle nothing any more, since the connection is over."""
         del self._handle
 
     async def caught_up(self, count: int) -> None:
-        """Wait until ``count`` of them are done with. Inside a callback it returns at once, since there the
+        """Wait until ``count`` notifications are done with. Return at once inside a callback, since there the
         wait would be for the caller itself."""
         while self._is_behind(count):
             await self._progressed.park()
@@ -106,9 +108,9 @@ class NotificationQueue:
     async def finished(self, seen: int, count: int, running: int) -> None:
         """Wait for the callbacks of what came in the course of a request: up to ``count``, the first ``seen`` excepted.
 
-        When the request was made, the callback of number ``running`` ran. While that still runs, nobody waits: the
-        request may be what it waits for, by way of another task. A callback that was begun later may wait for it just
-        as well, which nothing shows, so each is waited for up to the grace, and reported.
+        When the request was made, the callback of number ``running`` ran. While that one still runs, there is no wait:
+        the callback may wait for the request, by way of another task. A callback that was begun later may wait for the
+        request just as well, which cannot be known, so each is waited for up to the grace, and reported then.
         """
         if count <= seen or (running and running == self.running):
             return
@@ -124,7 +126,7 @@ class NotificationQueue:
 
     @property
     def _running_or_next(self) -> int:
-        """The number of the callback that runs; while none does though one is due, that of the next."""
+        """Number of the callback that runs; while none runs though one is due, that of the next."""
         return self.running or self._begun + 1
 
     def _report(self, number: int) -> None:
@@ -138,8 +140,8 @@ class NotificationQueue:
 def callback_queue(
     limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
 ) -> NotificationQueue:
-    """Make the queue for one kind of what a connection's handler is ``notified`` of. Kinds have queues of their own: a
-    flood of logs drops no change, and a slow callback for changes holds up no reply."""
+    """Make the queue for one kind of notifications that a connection's handler is ``notified`` of. Kinds have queues of
+    their own: a flood of logs drops no change, and a slow callback for changes holds up no reply."""
     backlog = Backlog[NotificationReceived | PackedNotification](
         limits.max_pending_notifications, limits.max_inbound_bytes
     )

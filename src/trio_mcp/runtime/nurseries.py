@@ -1,4 +1,4 @@
-"""open_service_nursery: background tasks that serve a body, outlive it, and leave its exceptions alone."""
+"""open_service_nursery runs background tasks that serve a body, outlive it, and leave its exceptions alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ServiceNursery", "open_service_nursery"]
 
 
 class ServiceNursery:
-    """Where the tasks that serve a body are started: see `open_service_nursery`."""
+    """Starts the tasks that serve a body: see `open_service_nursery`."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -26,7 +26,7 @@ class ServiceNursery:
         self._nursery.start_soon(self._run_shielded, service, args)
 
     async def start(self, service: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """As `start_soon`, and wait until ``service`` called ``task_status.started``; gives what it said there."""
+        """Start as `start_soon`, wait until ``service`` called ``task_status.started``, and return the value given."""
         return await self._nursery.start(self._start_shielded, service, args)
 
     async def _run_shielded(self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
@@ -45,8 +45,8 @@ class ServiceNursery:
         task_status: trio.TaskStatus[Any],
     ) -> None:
         with trio.CancelScope() as scope:
-            # Not before it has started: until then it belongs to whoever waits for that. And not when that
-            # wait was cancelled meanwhile: trio leaves the task with it then, which must end to end the wait.
+            # Not before the task has started: until then it belongs to the caller that waits for that. And not when
+            # that wait was cancelled meanwhile: trio leaves the task with it then, and only its end ends the wait.
             def shield() -> None:
                 if trio.current_effective_deadline() > -math.inf:
                     self._shield(scope)
@@ -66,7 +66,7 @@ class ServiceNursery:
             self._shields.discard(scope)
 
     def cancel(self, reason: str) -> None:
-        """The body was left: cancel all tasks, shielded no more."""
+        """Cancel all tasks, shielded no more, since the body was left."""
         shields, self._shields = self._shields or set(), None
         for scope in shields:
             scope.shield = False
@@ -85,16 +85,16 @@ class _Started:
 
 @asynccontextmanager
 async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
-    """A nursery whose tasks are cancelled, with ``reason``, when the body is left, and not before.
+    """Open a nursery whose tasks are cancelled, with ``reason``, when the body is left, and not before.
 
     Leaving a call by a scope *around* the whole connection must still send the cancel for it, so the writer
     has to outlive the caller: a cancel from outside reaches the body first, and the tasks once the body is
     done. Their shield needs no deadline, because it ends with the body, which is not shielded. A task that
     fails still cancels the body.
 
-    What the body raises leaves as it is, a cancel from outside as one `trio.Cancelled`, never inside an
+    An exception of the body leaves as it is, a cancel from outside as one `trio.Cancelled`, never inside an
     ExceptionGroup: callers catch plain types. That is why the body's exception does not pass through the nursery
-    but around it. Only where a task fails does a group leave, of what that raised and what the body did.
+    but around it. Only where a task fails does a group leave, of the exceptions of the task and of the body.
 
         async with open_service_nursery("the client was closed") as nursery:
             nursery.start_soon(writer)

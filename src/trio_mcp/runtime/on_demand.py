@@ -1,4 +1,4 @@
-"""OnDemand: a task of a connection that is there only if it was ever needed."""
+"""OnDemand is a task of a connection that is there only if it was ever needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["OnDemand"]
 
 
 class OnDemand:
-    """Started when there is first something to do, it sleeps when there is nothing more.
+    """A task that is started when there is first something to do, and sleeps when there is nothing more.
 
     Most connections never need most of these tasks, and each would take some 3 KiB of an idle one.
     """
@@ -24,11 +24,12 @@ class OnDemand:
         self._where: tuple[trio.Nursery, Context] | None = None
 
     def start_in(self, nursery: trio.Nursery, context: Context) -> None:
-        """Where it is started, and the context variables that it sees: not those of whoever needs it first."""
+        """Set the nursery that the task is started in, and the context variables that it sees: not those of its first
+        caller."""
         self._where = nursery, context
 
     def wake(self, run: Callable[[], Awaitable[None]]) -> None:
-        """There is something to do for ``run``, which is always the same. Synchronous; after `start_in`."""
+        """Start or wake ``run``, always the same function: there is something to do. Synchronous; after `start_in`."""
         if self._started:
             self._sleeper.wake()
             return
@@ -38,5 +39,5 @@ class OnDemand:
         context.run(nursery.start_soon, run)
 
     async def sleep(self) -> None:
-        """In ``run``: there is nothing to do now."""
+        """Wait for the next `wake`. Called in ``run`` when there is nothing to do."""
         await self._sleeper.sleep()

@@ -1,4 +1,4 @@
-"""Outbound: requests of ours, from the moment they are wanted to their end."""
+"""Outbound sends requests of ours, and takes care of them until their end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Outbound:
         self._tell_deadlines = tell_deadlines
         self._send_cancels = send_cancels
         self.over: ConnectionLost | None = None
-        """Why no reply will ever come any more; `None` while one may."""
+        """Reason why no reply will ever come any more; `None` while one may."""
         self._waiting: set[trio.CancelScope] = set()
 
     async def request(
@@ -72,9 +72,9 @@ class Outbound:
         trips: RoundTrips | None = None,
         on_notification: OnNotification | None = None,
     ) -> Any:
-        """See `DuplexChannel.request`. ``trips`` is the call that this is a request of. ``on_notification`` gets
-        what comes on the stream that the request opens, which ends with its result, or with `None` when the peer
-        cancels it."""
+        """Send a request and wait for its result: see `DuplexChannel.request`. ``trips`` is the call that the request
+        belongs to. ``on_notification`` gets what comes on the stream that the request opens, which ends with the
+        result, or with `None` when the peer cancels it."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.over is None and self._outbox.is_full(REQUEST_MARKS):
             with self.while_connected():
@@ -106,7 +106,7 @@ class Outbound:
                 span.end(None, error)
             raise
         finally:
-            request.waiter = None  # each knows the other, and neither is to wait for the garbage collector
+            request.waiter = None  # each refers to the other, and neither is to wait for the garbage collector
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
@@ -121,7 +121,7 @@ class Outbound:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
     def _abandon(self, call: Call, error: BaseException) -> bool:
-        """Whether the peer knew of it, and is told now."""
+        """Abandon the request of ``call``. Return whether the peer knew of it, and gets a cancel if such are sent."""
         request = call.request
         if not self._state.abandon(request) or self._outbox.withdraw(call) or isinstance(error, NotSerializable):
             return False
@@ -134,16 +134,17 @@ class Outbound:
         reason = _cancel_reason(error)
         params = {"requestId": request_id, **({} if reason is None else {"reason": reason})}
         # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
-        with contextlib.suppress(NotSerializable):  # a reason that is no text is not worth a word
+        with contextlib.suppress(NotSerializable):  # a cancel whose reason cannot be encoded is dropped
             self._outbox.put_first(frame_notification("notifications/cancelled", params) + b"\n")
 
     @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:
-        """A call whose requests are sent inside, one after another, with what this gives as their ``trips``.
+        """Open a call whose requests are sent inside, one after another, with what this gives as their ``trips``.
 
-        Leaving it by an exception while the server waits for the next request sends exactly one
-        ``notifications/cancelled``, which names the request that it has answered last; `RoundTrips.leave` does so
-        before. 2026-07-28 lets a server ignore that; one that keeps the handler of the call waiting can stop it.
+        Leaving the block by an exception while the server waits for the next request sends exactly one
+        ``notifications/cancelled``, which names the request that the server has answered last; `RoundTrips.leave` does
+        so before. 2026-07-28 lets a server ignore that; a server that keeps the handler of the call waiting can stop
+        the handler.
         """
         trips = RoundTrips(self._send_cancel)
         try:
@@ -154,7 +155,7 @@ class Outbound:
 
     @contextmanager
     def while_connected(self) -> Generator[None]:
-        """Inside, the loss of the connection cancels; it is raised as `ConnectionLost`."""
+        """Cancel the block when the connection is lost, and raise `ConnectionLost` then."""
         if self.over is not None:
             raise _again(self.over)
         with trio.CancelScope() as scope:
@@ -167,14 +168,14 @@ class Outbound:
             raise _again(self.over)
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
-        """Fail ``request``, which was answered with what cannot be read."""
+        """Fail ``request``, whose answer cannot be read."""
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """Fail who may wait in vain: an answer to one of ``requests`` in flight cannot be read, and names nobody.
+        """Fail calls that may wait in vain: an answer to one of ``requests`` in flight cannot be read, and names none.
 
-        Where only one of them was sent, it is that one. Else each call that has no time limit is given up, since it
-        might wait for ever, and the peer is told so; those that have one go on.
+        Where only one of them was sent, that one is failed. Else each call that has no time limit is given up, since it
+        might wait for ever, and the peer is told so; calls that have one go on.
         """
         sent = [request for request in requests if not request.waiter.segments]
         if len(sent) == 1:
@@ -194,7 +195,7 @@ class Outbound:
         return violation
 
     def fail_all(self, error: ConnectionLost) -> None:
-        """No reply will ever come: all that wait get ``error``, and so does whoever asks from now on."""
+        """Fail all calls in flight, and all calls from now on, with ``error``: no reply will ever come."""
         self.over = self.over or error
         for request in self._state.abandon_all():
             request.waiter.settle(Settled(None, error))
@@ -203,7 +204,7 @@ class Outbound:
 
 
 def _carrying_trace(params: dict[str, Any] | None) -> dict[str, Any] | None:
-    """``params`` with the trace context of what we are working for, if it has one."""
+    """Return ``params`` with the trace context of what we are working for, if it has one."""
     trace = present_trace()
     if trace is None:
         return params
@@ -212,8 +213,8 @@ def _carrying_trace(params: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _cancel_reason(error: BaseException) -> str | None:
-    """The reason of the inbound request we are working for, where that was cancelled, else our own. `None`: its peer
-    has given none, and we do not make one up."""
+    """Return the reason of the inbound request we are working for, where that was cancelled, else our own. `None`: the
+    peer has given none, and we do not make one up."""
     scope = current_request.get(None)
     cancellation = scope.cancellation if scope is not None else None
     if cancellation is not None and (cancellation.reason is not None or cancellation.cause is CancelCause.PEER):
@@ -222,7 +223,7 @@ def _cancel_reason(error: BaseException) -> str | None:
 
 
 def _again(error: MCPError) -> MCPError:
-    """A fresh exception of the same kind for each that waits, so that tracebacks do not pile up on one."""
+    """Return a fresh exception of the same kind for each call that waits, so that tracebacks do not pile up on one."""
     fresh = error.__class__.__new__(error.__class__)
     fresh.__dict__.update(error.__dict__)
     fresh.args = error.args

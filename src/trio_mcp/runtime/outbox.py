@@ -1,4 +1,4 @@
-"""The outbox: what waits to be written, in order, and can still be taken back.
+"""The outbox holds what waits to be written, in order, and can still be taken back.
 
 Producers never touch the stream: they put whole lines here, and the one writer takes them out in large
 pieces. Lines of one owner that follow each other share a segment, a bytearray, so that a line costs an append
@@ -35,17 +35,17 @@ class Segment:
 
 
 class Owner:
-    """Somebody whose lines can be withdrawn."""
+    """A producer whose lines can be withdrawn."""
 
     __slots__ = ("__weakref__", "segments")
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
-        """Oldest first; the writer takes them in this order."""
+        """Segments that wait, oldest first; the writer takes them in this order."""
 
 
 def _taken(segment: Segment) -> bytearray:
-    """The lines of ``segment``, which is out of everybody's reach from now on."""
+    """Return the lines of ``segment``, which can be neither withdrawn nor replaced from now on."""
     segment.taken = True
     if segment.owner is not None and segment.data:
         del segment.owner.segments[0]
@@ -69,12 +69,12 @@ class Outbox:
         self._producers = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
         self._blocked = 0
-        """How many producers and watchers wait for room."""
+        """Number of producers and watchers that wait for room."""
         self._writing = False
         self.over = False
-        """Nobody writes any more."""
+        """True once nothing is written any more."""
         self._emptied: trio.Event | None = None
-        """Set when all is written; `None` while nobody waits for that."""
+        """Event set when all is written; `None` while no task waits for that."""
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
         """Append ``line``, newline included."""
@@ -111,7 +111,7 @@ class Outbox:
         self._writer.wake()
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Put ``line`` in the place of a sealed segment. False when the writer has it already, or it was
+        """Put ``line`` in the place of a sealed segment. Return false when the writer has that already, or it was
         withdrawn: nothing has changed then."""
         if segment.taken:
             return False
@@ -120,7 +120,7 @@ class Outbox:
         return True
 
     def withdraw(self, owner: Owner) -> bool:
-        """Take back all that ``owner`` has here. True when that was anything."""
+        """Take back all lines that ``owner`` has here. Return true when there were any."""
         if not owner.segments:
             return False
         for segment in owner.segments:
@@ -134,14 +134,14 @@ class Outbox:
         return True
 
     def is_full(self, marks: int = 1) -> bool:
-        """Whether `room` would wait."""
+        """Return whether `room` would wait."""
         return self.size >= marks * self.high_water
 
     async def room(self, marks: int = 1) -> None:
-        """Wait until less than ``marks`` times the high-water mark is waiting. No checkpoint when there is room."""
+        """Wait until less than ``marks`` times the high-water mark is here. No checkpoint when there is room."""
         while self.size >= marks * self.high_water:
             await self._blocked_in(self._producers)
-            # Pass it on: whoever was woken may put nothing, and nobody else would wake the next one.
+            # Wake the next one: the task that was woken may put nothing, and no other would wake the next one.
             self._make_room(1)
 
     async def _blocked_in(self, lot: trio.lowlevel.ParkingLot) -> None:
@@ -156,14 +156,14 @@ class Outbox:
             self._producers.unpark(count=count)
 
     async def room_of(self, owner: Owner, marks: int) -> None:
-        """As `room`, but only what ``owner`` has here counts."""
+        """Wait as `room` does, but count only the lines of ``owner``."""
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
             await self._blocked_in(self._watchers)
 
     async def take(self) -> bytearray:
-        """For the writer: wait for lines and take them, about ``high_water`` bytes at a time, always whole.
+        """Wait for lines and take them, for the writer, about ``high_water`` bytes at a time, always whole.
 
-        No checkpoint when there are any. Taken lines are out of everybody's reach.
+        No checkpoint when there are any. Taken lines can be neither withdrawn nor replaced.
         """
         self._writing = False
         while True:
@@ -191,7 +191,7 @@ class Outbox:
         return chunk
 
     def let_go(self) -> None:
-        """Nobody writes any more: drop what still waits, and wake who waits for room."""
+        """Drop what still waits, since nothing is written any more, and wake the producers that wait for room."""
         self.over = True
         for segment in self._segments:
             if segment.owner is not None:
@@ -209,5 +209,5 @@ class Outbox:
             await self._emptied.wait()
 
     def statistics(self) -> dict[str, Any]:
-        """``size`` in bytes and how many ``producers`` wait for room."""
+        """Return the ``size`` in bytes and how many ``producers`` wait for room."""
         return {"size": self.size, "producers": len(self._producers)}

@@ -1,4 +1,4 @@
-"""Overruns: cancelled requests whose cleanup takes longer than its grace."""
+"""Overruns reports cancelled requests whose cleanup takes longer than its grace."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Overruns:
         self._grace = grace
         self._report = report
         self._watched: dict[RequestScope, float] = {}
-        """When each is due. The grace is the same for all, so the oldest is always the next."""
+        """Time at which each is due. The grace is the same for all, so the oldest is always the next."""
         self.task = OnDemand()
 
     def watch(self, scope: RequestScope) -> None:
-        """It was cancelled now."""
+        """Watch ``scope``, which was cancelled now."""
         self._watched[scope] = trio.current_time() + self._grace
         self.task.wake(self._run)
 
     def forget(self, scope: RequestScope) -> None:
-        """It has ended. At once, since all that it was called with is kept alive as long as it is watched."""
+        """Forget ``scope`` as soon as it has ended: while it is watched, all that it was called with is kept alive."""
         self._watched.pop(scope, None)
 
     def let_go(self) -> None:
-        """The connection is over: nothing is reported any more."""
+        """Report nothing any more, since the connection is over."""
         del self._report
 
     async def _run(self) -> None:
@@ -46,7 +46,7 @@ class Overruns:
                 self._report_oldest()
 
     def _report_oldest(self) -> None:
-        """Not in `_run`, which sleeps next and would keep the request alive meanwhile."""
+        """Report the oldest, outside of `_run`, which sleeps next and would keep the request alive meanwhile."""
         scope = next(iter(self._watched))
         del self._watched[scope]
         self._report(scope)

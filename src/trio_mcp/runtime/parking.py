@@ -1,4 +1,4 @@
-"""Parking: requests that were answered with questions, and whose handlers wait for the client to come back."""
+"""Parking keeps requests that were answered with questions, and whose handlers wait for the client to come back."""
 
 from __future__ import annotations
 
@@ -60,23 +60,23 @@ class Parking:
         self._in_flight = in_flight
         self._cancel = cancel
         self._places: dict[bytes, _Place] = {}
-        """By handle, oldest first. All wait equally long, so the oldest is always the next to expire."""
+        """Places by handle, oldest first. All wait equally long, so the oldest is always the next to expire."""
         self._handles: dict[InboundRequest, bytes] = {}
         self.task = OnDemand()
-        """Lets them expire."""
+        """Task that lets parked handlers expire."""
 
     def __iter__(self) -> Iterator[RequestScope]:
-        """All that are parked now, oldest first."""
+        """Iterate over the scopes that are parked now, oldest first."""
         return iter([place.scope for place in self._places.values()])
 
     def find(self, request: InboundRequest) -> RequestScope | None:
-        """The scope that was parked when ``request`` was answered with questions."""
+        """Return the scope parked when ``request`` was answered with questions; `None` when it is parked no more."""
         handle = self._handles.get(request)
         return None if handle is None else self._places[handle].scope
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
-        """Answer its request with ``questions`` and let its handler wait. Synchronous. Raises `NotSerializable`, and
-        has done nothing, when they cannot be written any more."""
+        """Answer the request of ``scope`` with ``questions`` and let its handler wait. Synchronous. Raises
+        `NotSerializable`, and has done nothing, when the questions cannot be written any more."""
         wiring, request = self._wiring, scope.request
         assert wiring.seal is not None, "who cannot park has no way back"
         handle = secrets.token_bytes(_HANDLE_BYTES)
@@ -93,7 +93,7 @@ class Parking:
         self.task.wake(self._run)
 
     def resume(self, request: InboundRequest, retry: Retry) -> RequestScope:
-        """Let the parked handler go on with ``request``, once it is its turn; its scope. Synchronous.
+        """Let the parked handler go on with ``request``, once it is its turn, and return its scope. Synchronous.
 
         Raises `CodedError`, and nothing has changed then: -32602 for a handle that is not good (any more), and
         "too busy" when the request is one too many.
@@ -113,14 +113,14 @@ class Parking:
         return scope
 
     def forget(self, scope: RequestScope) -> None:
-        """It is parked no more. Idempotent."""
+        """Note that ``scope`` is parked no more. Idempotent."""
         handle = self._handles.pop(scope.request, None)
         if handle is not None:
             del self._places[handle]
             self._in_flight.unpark()
 
     def let_go(self) -> None:
-        """The connection is over, and nobody is parked any more."""
+        """Let go of the callback, since the connection is over, and no handler is parked any more."""
         del self._cancel
 
     def _expire(self, scope: RequestScope, reason: str) -> None:
@@ -132,7 +132,7 @@ class Parking:
         while True:
             while not self._places:
                 await self.task.sleep()
-            due = next(iter(self._places.values())).due  # no more of it: who sleeps would keep it alive
+            due = next(iter(self._places.values())).due  # and no reference to the place: this frame would keep it alive
             if due > trio.current_time():
                 await trio.sleep_until(due)
             else:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection."""
+"""Peer describes the other end of a connection."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ class Headers(Mapping[str, str]):
 
 @attrs.frozen(eq=False)
 class Peer:
-    """What the transport knows of the client; nothing, on stdio and in memory."""
+    """The client as the transport knows it; nothing is known on stdio and in memory."""
 
     session_id: str | None = None
-    """Names this connection; minted by us."""
+    """Name of this connection, made by us."""
     headers: Mapping[str, str] | None = None
-    """Headers of the HTTP request it came with, best as `Headers`."""
+    """Headers of the HTTP request that the client came with, best as `Headers`."""
     principal: str | None = None
-    """Who calls, where the transport has found out; answers to questions must come from the same."""
+    """Identity of the caller, where the transport has found out; answers to questions must come from the same."""
     alone: bool = False
-    """No other client can come as long as it is here, as on stdio: nothing need be kept free for others."""
+    """True when no other client can come as long as this one is here, as on stdio: nothing need be kept free for
+    others."""
 
 
 NOBODY_KNOWN = Peer()

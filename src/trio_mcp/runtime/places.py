@@ -1,4 +1,4 @@
-"""Places: how many threads there may be, and who of those that wait gets the next one."""
+"""Places decide how many threads there may be, and which of the calls that wait gets the next one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlaceState(IntEnum):
 
 
 class Work(Protocol):
-    """What is done in a thread."""
+    """A call that is run in a thread."""
 
     def describe(self) -> str:
         """Return the name of the function and where it is now, for the log."""
@@ -43,7 +43,7 @@ class Workers:
     """The threads of plain handlers, of all connections together.
 
     Up to ``worker_threads`` of them run. Up to ``max_asking_threads`` more wait for an answer of their peer, so that
-    nobody who waits for a thread waits for somebody's user. Those that were abandoned count by themselves: while
+    no call that waits for a thread waits for a client's user. Abandoned threads count by themselves: while
     there are ``max_abandoned_threads``, no other call gets a thread. Each connection has a `WorkerShare`.
     """
 
@@ -57,12 +57,12 @@ class Workers:
         self._queue = deque[WorkerShare]()
         """Connections with calls that wait, the one whose turn is next first."""
         self._hanging: dict[Place, Work] = {}
-        """What is done in the threads that were abandoned and still run."""
+        """Calls in threads that were abandoned and still run, by their places."""
         self._told = True
-        """The log knows all that hangs."""
+        """True while the log has been told of all those calls."""
 
     def share(self, *, alone: bool) -> WorkerShare:
-        """Return the part of one connection. ``alone``: there is no other, so that nothing need be kept free."""
+        """Return the share of one connection. ``alone``: there is no other, so that nothing need be kept free."""
         return WorkerShare(self, alone)
 
     def free(self, state: PlaceState) -> int:
@@ -75,15 +75,15 @@ class Workers:
         self._counts[after] += 1
 
     def line_up(self, share: WorkerShare) -> None:
-        """Let ``share``, of which nobody waited so far, have its turns, after those that wait."""
+        """Let ``share``, of which no call waited so far, have its turns, after the shares that wait."""
         self._queue.append(share)
 
     def line_out(self, share: WorkerShare) -> None:
-        """Give up the turn of ``share``, of which nobody waits any more."""
+        """Give up the turn of ``share``, of which no call waits any more."""
         self._queue.remove(share)
 
     def hand_out(self) -> None:
-        """Wake those for whom there is a place now: one of each connection, then the next of each."""
+        """Wake the calls for which there is a place now: one of each connection, then the next of each."""
         found = True
         while found:
             found = False
@@ -108,8 +108,8 @@ class Workers:
         self._hanging.pop(place, None)
 
     def refusal(self) -> CodedError:
-        """Return what a call gets that is one too many after those that were abandoned. The log is told what hangs,
-        once for all calls that are refused before one more is abandoned."""
+        """Return the error for a call that is refused because too many were abandoned. The log is told where those
+        hang, once for all calls that are refused before one more is abandoned."""
         if not self._told:
             self._told = True
             most = Counter(work.describe() for work in self._hanging.values()).most_common(_MOST_TOLD)
@@ -133,20 +133,20 @@ class WorkerShare:
         self._alone = alone
         self._counts = [0] * len(PlaceState)
         self._waiting: dict[Place, trio.lowlevel.Task] = {}
-        """Oldest first."""
+        """Tasks that wait for a thread, by their places, oldest first."""
 
     @property
     def waits(self) -> bool:
-        """Somebody waits for a thread."""
+        """True while a call waits for a thread."""
         return bool(self._waiting)
 
     def may_have(self, state: PlaceState) -> bool:
-        """Return whether one more of its threads may be in ``state``."""
+        """Return whether one more thread of the connection may be in ``state``."""
         free = self.workers.free(state)
         return free > 0 if self._alone else leaves_enough(self._counts[state], free)
 
     def move(self, before: PlaceState, after: PlaceState) -> None:
-        """Count a thread that was ``before`` and is ``after`` now, and let others have what that leaves."""
+        """Count a thread that was ``before`` and is ``after`` now, and hand out what becomes free by that."""
         self._counts[before] -= 1
         self._counts[after] += 1
         self.workers.move(before, after)
@@ -154,10 +154,10 @@ class WorkerShare:
             self.workers.hand_out()
 
     async def turn(self, place: Place) -> None:
-        """Wait until ``place`` runs. Those of one connection get their turn in the order in which they came.
+        """Wait until ``place`` runs. Places of one connection get their turn in the order in which they came.
 
-        Nobody else runs meanwhile when it may at once, so that threads start in that order, too. Raises `CodedError`
-        when it is refused, and has changed nothing then, as when it is cancelled.
+        No other task runs meanwhile when it may run at once, so that threads start in that order, too. Raises
+        `CodedError` when ``place`` is refused; nothing has changed then, nor when the wait is cancelled.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._waiting and self.may_have(PlaceState.RUNNING):
@@ -176,15 +176,15 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> None:
-        """Give the turn to the one that came first."""
+        """Give the turn to the place that came first."""
         place = next(iter(self._waiting))
         trio.lowlevel.reschedule(self._waiting.pop(place), outcome.capture(place.run))
 
 
 class Place:
-    """Where one thread counts, from its start to its end, whoever has given it up meanwhile.
+    """The place in which one thread counts, from its start to its end, even if it was abandoned meanwhile.
 
-    It takes the limiter's place in `trio.to_thread.run_sync`.
+    A `Place` stands in for the limiter in `trio.to_thread.run_sync`.
     """
 
     __slots__ = ("_share", "_state", "given_back")
@@ -193,14 +193,14 @@ class Place:
         self._share = share
         self._state = PlaceState.OUTSIDE
         self.given_back = trio.Event()
-        """Set when the thread has ended, and counts no more."""
+        """Event set when the thread has ended, and counts no more."""
 
     def _move(self, state: PlaceState) -> None:
         before, self._state = self._state, state
         self._share.move(before, state)
 
     def run(self) -> None:
-        """Take it. Raises `CodedError` for a thread that is not to start, since too many were abandoned."""
+        """Take the place. Raises `CodedError` for a thread that is not to start, since too many were abandoned."""
         if self._state is PlaceState.OUTSIDE and not self._share.may_have(PlaceState.ABANDONED):
             raise self._share.workers.refusal()
         self._move(PlaceState.RUNNING)
@@ -210,22 +210,22 @@ class Place:
         await self._share.turn(self)
 
     def release_on_behalf_of(self, _: object) -> None:
-        """Count a thread no more that has ended."""
+        """Give the place back: the thread has ended, and counts no more."""
         self._share.workers.forget(self)
         self._move(PlaceState.OUTSIDE)
         self.given_back.set()
 
     def ask(self) -> None:
-        """Let somebody else run while this one waits for an answer. Raises `CodedError` when too many do."""
+        """Let another thread run while this one waits for an answer. Raises `CodedError` when too many wait so."""
         if not self._share.may_have(PlaceState.ASKING):
             raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
         self._move(PlaceState.ASKING)
 
     async def go_on(self) -> None:
-        """Wait for the turn of a thread that has its answer. Cancelled, it is to end, and waits for no turn."""
+        """Wait for the turn of a thread that has its answer. A cancelled thread is to end, and waits for no turn."""
         await self._share.turn(self)
 
     def abandon(self, work: Work) -> None:
-        """Let somebody else run, though ``work`` has not ended."""
+        """Let another thread run, though ``work`` has not ended."""
         self._share.workers.keep(self, work)
         self._move(PlaceState.ABANDONED)

@@ -1,4 +1,4 @@
-"""Present trace: to which trace belongs what is asked here and now."""
+"""present_trace says to which trace a request that is made here and now belongs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = Contex
 
 
 def present_trace() -> TraceContext | None:
-    """The trace context of the inbound request that is worked for, as its ``_meta`` says at this moment, or of the
-    call whose server is being answered."""
+    """Return the trace context of the inbound request that is worked for, as its ``_meta`` says at this moment, or of
+    the call whose server is being answered; `None` without any."""
     scope = current_request.get(None)
     answered = _answering.get()
-    if answered is not None and answered[1] is scope:  # and no request that was received since then
+    if answered is not None and answered[1] is scope:  # else a request was received since then
         return answered[0]
     return None if scope is None else scope.trace
 
 
 @contextmanager
 def answering(meta: Mapping[str, Any]) -> Generator[None]:
-    """Inside, what a server asked in its answer to a request with ``meta`` is answered, in this task and those it
-    starts. Where servers send requests, these say by themselves to which trace they belong."""
+    """Mark the block, and the tasks that it starts, as answering what a server asked in its answer to a request with
+    ``meta``. Where servers send requests, these say by themselves to which trace they belong."""
     present = present_trace()
     trace = TraceContext.of(meta if present is None else present.carried_by(meta))
     token = _answering.set(None if trace is None else (trace, current_request.get(None)))

@@ -1,4 +1,4 @@
-"""ProgressReporter: at most one notification per interval, the latest value never lost."""
+"""ProgressReporter sends at most one notification per interval, and never loses the latest value."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["ProgressReporter", "Report", "reportable"]
 
 Report: TypeAlias = tuple[float, float | None, str | None]
-"""How far it is, the total in the same unit, and words for people."""
+"""The progress, the total in the same unit, and words for people."""
 
 _LARGEST: Final = sys.float_info.max
-"""What is further from zero has no finite number in most JSON readers."""
+"""Largest number that may be sent: what is further from zero has no finite number in most JSON readers."""
 
 
 def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
-    """Return a report as it travels, with plain numbers and plain text; `None` when it cannot.
+    """Return a report as it travels, with plain numbers and plain text; `None` when it cannot travel.
 
-    What handlers report comes from anywhere, and must not fail them: numbers are those of `numbers.Real` (numpy's
+    What handlers report comes from anywhere, and must not make them fail: numbers are those of `numbers.Real` (numpy's
     are), but for booleans, finite only; a message is text that UTF-8 can carry.
     """
     number = _plain_number(progress)
@@ -50,7 +50,7 @@ def _plain_number(value: object) -> float | None:
             number = float(value)
         else:
             return None
-    except Exception:  # of a class that only looks like a number
+    except Exception:  # raised by a class that only looks like a number
         return None
     return number if -_LARGEST <= number <= _LARGEST else None
 
@@ -67,10 +67,10 @@ def _plain_text(value: object) -> str | None:
 
 
 class ProgressReporter:
-    """Progress of one request, towards one token.
+    """Reports the progress of one request, under one token.
 
     ``interval`` in seconds is the least time between two notifications. ``later`` is called when a value starts
-    to be kept, so that somebody calls `let_out` once the interval is over. ``with_message``: the revision has
+    to be kept, and has `let_out` called once the interval is over. ``with_message``: the revision has
     the ``message`` member. `report` never blocks and never raises.
     """
 
@@ -108,18 +108,18 @@ class ProgressReporter:
         )
         self._last: float = -_LARGEST
         self._total: float | None = None
-        """Looked at, and fit to be sent: most handlers give the same one each time."""
+        """Total that was checked last and is fit to be sent: most handlers give the same one each time."""
         self._due: float = -_LARGEST
         self._pending: Report | None = None
         self._segment: Segment | None = None
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Note ``progress``. True when a notification was put on its way now; a slow peer may find a later value
-        in its place.
+        """Note ``progress``. Return true when a notification was put on its way now; a slow peer may find a later
+        value in its place.
 
-        False when it was kept for later because the interval is not over, and when it was dropped because it
-        does not exceed the value before it (2025-11-25 progress: MUST increase) or is not `reportable`: then it
-        changes nothing.
+        Return false when the value was kept for later because the interval is not over, and when it was dropped because
+        it does not exceed the value before it (2025-11-25 progress: MUST increase) or is not `reportable`: a dropped
+        value changes nothing.
         """
         if (
             total is not self._total
@@ -142,24 +142,24 @@ class ProgressReporter:
         return self._send(progress, total, message)
 
     def let_out(self) -> bool:
-        """Send the kept value if its time has come. True when a notification went out."""
+        """Send the kept value if its time has come. Return true when a notification went out."""
         if self._pending is None or current_time() < self._due:
             return False
         return self._send(*self._pending)
 
     @property
     def due(self) -> float | None:
-        """When the kept value may go out (`trio.current_time`), `None` when none is kept."""
+        """Time at which the kept value may go out (`trio.current_time`), `None` when none is kept."""
         return self._due if self._pending is not None else None
 
     def flush(self) -> bool:
-        """Send the kept value now, whatever the interval says. True when there was one."""
+        """Send the kept value now, whatever the interval says. Return true when there was one."""
         if self._pending is None:
             return False
         return self._send(*self._pending)
 
     def forget(self) -> None:
-        """Keep no value any more: its request was cancelled."""
+        """Drop the kept value: its request was cancelled."""
         self._pending = None
 
     def _send(self, progress: float, total: float | None, message: str | None) -> bool:

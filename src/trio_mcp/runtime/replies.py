@@ -1,5 +1,5 @@
-"""Reply lines: a result or an error in the words of the request's revision, and always something that can be
-sent."""
+"""Replies writes reply lines: a result or an error in the words of the request's revision, and always something that
+can be sent."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _LONGEST_TOLD: Final = 4000
 
 class Replies:
     """Writes the replies of one side. ``server_info``: what results carry in ``_meta``, per revision that wants it.
-    ``expose_errors``: the peer is told the text of exceptions that nobody foresaw."""
+    ``expose_errors``: the peer is told the text of unexpected exceptions."""
 
     def __init__(self, server_info: dict[Revision, Any], *, expose_errors: bool = False) -> None:
         self._server_info = server_info
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any) -> bytes:
-        """Return the line of ``result``, or of the failure that it cannot be said or sent (DESIGN ruling 15)."""
+        """Return the line of ``result``, or of a failure when it cannot be expressed or sent (DESIGN ruling 15)."""
         try:
             return self.line(request, result)
         except NotExpressible as error:
@@ -50,8 +50,8 @@ class Replies:
             return self.failure(request, error)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
-        """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and what a value of another class
-        than the specification's comes to."""
+        """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and whatever comes of a value of
+        another class than the specification's."""
         revision = request.revision
         data: Any = unstructure(result, revision)
         if meta := data.get("_meta"):
@@ -69,20 +69,21 @@ class Replies:
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
         """Return the line of ``error``, under a code that the revision of ``request`` has."""
         code = request.revision.renamed_errors.get(error.code, error.code)
-        # A fresh one: the traceback of what was raised knows the request, and only the garbage collector could
-        # part them.
+        # A fresh error: the traceback of the one that was raised refers to the request, and only the garbage collector
+        # could free the two.
         request.error = CodedError(code, error.message, error.data)
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
     def failure(self, request: InboundRequest, failure: BaseException) -> bytes:
-        """Return the line for an exception of a handler: a `CodedError` or `ToolError` says what it is, all else stays
-        inside, and is logged. What a tool fails with is a result (2025-11-25 tools, Error Handling)."""
+        """Return the line for an exception of a handler: the peer is told of a `CodedError` or `ToolError`; all else
+        stays inside, and is logged. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
         single = only_member(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
-            # Of questions that were asked together. 2026-07-28 basic, Per-request protocol fields: all of it is told.
+            # Questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all that
+            # is missing.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
-            # Of what we wanted to send: the method of the request itself is there.
+            # It is about what the handler wanted to send: the method of the request itself is there.
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):
             return self.error(request, single)
@@ -94,7 +95,7 @@ class Replies:
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
-        """Return the line for a ``failure`` that nobody foresaw; ``reason``: what of it the peer may know."""
+        """Return the line for an unexpected ``failure``; ``reason``: what of it the peer may know."""
         if request.method.tells_failures:
             told = f"internal error in tool {str(request.params.get('name'))[:200]}"
         else:
@@ -113,7 +114,7 @@ class Replies:
 
 
 def _look_at_keys(request: InboundRequest, meta: Any) -> None:
-    """A key that is none is worth a word and not the result, which may be that of another server, handed on."""
+    """Log a key in ``meta`` that is not legal, but do not fail: the result may be that of another server, handed on."""
     try:
         check_meta_keys(meta)
     except ValueError as error:
@@ -121,7 +122,7 @@ def _look_at_keys(request: InboundRequest, meta: Any) -> None:
 
 
 def _missing_in(failure: BaseException) -> set[str]:
-    """Return the capabilities that are missing by a group of `CapabilityMissing` alone; of all else nothing."""
+    """Return the capabilities missing in a `CapabilityMissing`, or in a group of nothing else; otherwise none."""
     if isinstance(failure, CapabilityMissing):
         return set(failure.missing)
     if isinstance(failure, BaseExceptionGroup):

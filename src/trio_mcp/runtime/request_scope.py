@@ -1,4 +1,4 @@
-"""RequestScope: the nursery, the cancel scope and the closing rules of one inbound request."""
+"""RequestScope holds the nursery, the cancel scope and the closing rules of one inbound request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request
 
 
 class Ask(Protocol):
-    """How the handler's own requests go out: `DuplexChannel.request`."""
+    """Sends the handler's own requests: `DuplexChannel.request`."""
 
     def __call__(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None = None, /
@@ -49,7 +49,7 @@ class Ask(Protocol):
 
 
 class Park(Protocol):
-    """How a handler comes to wait for the answers to its questions: `Parking.park`."""
+    """Lets a handler wait for the answers to its questions: `Parking.park`."""
 
     def __call__(self, scope: RequestScope, questions: Sequence[Question], /) -> None:
         """Answer the request with ``questions``."""
@@ -57,7 +57,7 @@ class Park(Protocol):
 
 
 class RequestScope(Logged, Asking, Abortable):
-    """One inbound request from its acceptance to its end, all its rounds included.
+    """An inbound request from its acceptance to its end, all its rounds included.
 
     Its nursery's cancel scope is the abort signal: `cancel` stops the handler, the tasks it started in the
     nursery and the requests it has sent and waits for. After `finished` nothing more is sent for it, unless it is
@@ -101,37 +101,39 @@ class RequestScope(Logged, Asking, Abortable):
         self.outbox = wiring.outbox
         self.segments = []
         self.finished = False
-        """Nothing more is sent for it but, perhaps, its answer."""
+        """True once nothing more is sent for the request but, perhaps, its answer."""
         self.is_over = False
-        """Handler, child tasks and cleanup have ended."""
+        """True once handler, child tasks and cleanup have ended."""
         self.holds_slot = False
-        """It counts as in flight."""
+        """True while the request counts as in flight."""
         self.size = 0
-        """Bytes of what it was called with (`InboundRequest.size`), as long as they are counted."""
+        """Bytes of what the handler was called with (`InboundRequest.size`), as long as they are counted."""
         self.due = self._due() if request.meta else math.inf
-        """When it is cancelled because its caller must have given up (`trio.current_time`)."""
+        """Time at which the request is cancelled because its caller must have given up (`trio.current_time`)."""
         self.deadline_number = -1
-        """Kept by `Deadlines`."""
+        """Number that `Deadlines` keeps here."""
         self.rounds: Rounds | None = None
-        """`None` until it asks a client that can be sent no requests."""
+        """Questions of the request; `None` until it asks a client that can be sent no requests."""
         self.instead: Any = None
-        """What to answer, whatever the handler returns."""
+        """Result to answer, whatever the handler returns; `None` for what it returns."""
         self.nursery: trio.Nursery | None = None
-        """`None` until the handler runs, and once it and all it started have ended."""
+        """Nursery of the handler; `None` until the handler runs, and once it and all it started have ended."""
         self.cancelled_inside = False
-        """The nursery's cancel scope was cancelled, by whom ever, and that ended the handler."""
+        """True once the nursery's cancel scope was cancelled, by whomever, and that ended the handler."""
         self.task: trio.lowlevel.Task | None = None
         self.reply_scope: trio.CancelScope | None = None
         self.reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
         self._cancellation: Cancellation | None = None
-        """By anybody but its own side."""
+        """Cancellation from outside: by the peer, the connection or the server. The request is answered no more."""
         self._overdue: Cancellation | None = None
-        """By its own side: by its time limit, by its own scope, or because it is to run again. It is answered."""
+        """Cancellation by its own side: by its time limit, by its own scope, or because the handler is to run again.
+        The request is answered."""
         self.limit: HandlerLimit | None = None
-        """Of the handler's time, where there is one."""
+        """Limit of the handler's time, where there is one."""
         self._event: threading.Event | None = None
         self.watching: trio.CancelScope | None = None
-        """Of the task that sets `event` when the nursery is cancelled; `None` as long as nobody has asked for that."""
+        """Scope of the task that sets `event` when the nursery is cancelled; `None` as long as no code has asked for
+        `event`."""
         self._log: RequestLog | None = None
 
     def _due(self) -> float:
@@ -154,11 +156,11 @@ class RequestScope(Logged, Asking, Abortable):
         return self.wiring.workers
 
     def cancel(self, cause: CancelCause, reason: str | None) -> bool:
-        """Cancel it. False when it was cancelled before or is over: nothing happens then.
+        """Cancel the request. Return false when it was cancelled before or is over: nothing happens then.
 
-        What it still had in the outbox is withdrawn, and the progress that its reporter keeps for later is
-        forgotten (DESIGN ruling 1); but questions whose time is up were its answer, and remain that. Synchronous,
-        so nothing comes between.
+        Lines of it that are still in the outbox are withdrawn, and the progress that its reporter keeps for later is
+        forgotten (DESIGN ruling 1); but questions whose time is up were its answer, and stay. Synchronous, so nothing
+        comes between.
         """
         if self._cancellation is not None or self.is_over:
             return False
@@ -196,7 +198,7 @@ class RequestScope(Logged, Asking, Abortable):
         return self.wiring.state.log_rank
 
     def admits(self, level: str) -> bool:
-        """Whether the client wants messages of ``level`` now."""
+        """Return whether the client wants messages of ``level`` now."""
         return (
             not self.finished
             and self.minimum_log_rank < NEVER_LOGGED
@@ -205,13 +207,13 @@ class RequestScope(Logged, Asking, Abortable):
 
     @property
     def log(self) -> RequestLog:
-        """Its log."""
+        """The log of the request."""
         if self._log is None:
             self._log = RequestLog(self)
         return self._log
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report progress: see `ProgressReporter.report`. False too without a token, and after the end."""
+        """Report progress: see `ProgressReporter.report`. Return false also without a token, and after the end."""
         if self.reporter is None or self.finished:
             return False
         return self.reporter.report(progress, total, message)
@@ -233,14 +235,14 @@ class RequestScope(Logged, Asking, Abortable):
         self._park(self, questions)
 
     def park(self) -> None:
-        """Its request is answered with questions now: nothing more is sent until the next round begins."""
+        """Note that the request is answered with questions: nothing more is sent until the next round begins."""
         assert self.rounds is not None, "nothing was asked"
         self.close()
         self.rounds.park()
 
     def bind(self, request: InboundRequest) -> None:
-        """The client came back: from `resume` on it goes on as ``request``, which has a deadline of its own. What its
-        handler was run with stays."""
+        """Take ``request``, with which the client came back, as the one to go on with from `resume` on. It has a
+        deadline of its own. What the handler was run with stays."""
         request.continuation, self.request = self.request.continuation, request
         self.due = self._due()
         if self.nursery is not None:
@@ -248,24 +250,24 @@ class RequestScope(Logged, Asking, Abortable):
         self.reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
 
     def resume(self) -> None:
-        """The next round begins."""
+        """Begin the next round."""
         assert self.rounds is not None, "only what is parked is resumed"
         self.finished = False
         self.rounds.resume()
 
     @property
     def parked(self) -> bool:
-        """It was answered with questions, and the next round has not begun."""
+        """True while the request is answered with questions, and the next round has not begun."""
         return self.rounds is not None and self.rounds.parked
 
     async def next_round(self) -> None:
-        """Return once it is not parked. A cancel of the request ends the wait, too."""
+        """Wait until the request is not parked. A cancel of the request ends the wait, too."""
         if self.rounds is not None and self._cancellation is None:
             with trio.CancelScope() as self.reply_scope:
                 await self.rounds.resumed()
 
     def run_again(self, result: Any, reason: str) -> None:
-        """Stop the handler, which will run again from the top, and answer ``result`` in its place."""
+        """Stop the handler, which will run again from the top, and answer ``result`` instead of what it returns."""
         assert self.nursery is not None, "a handler runs inside the nursery"
         self.instead = result
         self._overdue = Cancellation(CancelCause.REPLAY, reason, trio.current_time())
@@ -276,7 +278,7 @@ class RequestScope(Logged, Asking, Abortable):
             self.rounds.end()
 
     def leave_nursery(self) -> None:
-        """The handler and all that it started have ended."""
+        """Note that the handler and all that it started have ended."""
         assert self.nursery is not None, "it has run"
         self.cancelled_inside = self.nursery.cancel_scope.cancelled_caught
         self.nursery = None
@@ -284,13 +286,14 @@ class RequestScope(Logged, Asking, Abortable):
             self.rounds.end()
 
     def close(self) -> None:
-        """The handler is done: let the latest progress out, and nothing after it."""
+        """Let the latest progress out, and nothing after it: the handler is done."""
         if not self.finished and self.reporter is not None:
             self.reporter.flush()
         self.finished = True
 
     def let_go(self) -> None:
-        """It is over: nothing is kept alive by it, and it by nothing (the task's context holds this scope)."""
+        """Drop what the request refers to, since it is over: the task's context holds this scope, and so would keep all
+        of that alive."""
         self.is_over = True
         if self.rounds is not None:
             self.rounds.end()

@@ -15,16 +15,16 @@ __all__ = ["Retry", "Seal"]
 
 @attrs.frozen
 class Retry:
-    """What `RequestHandler.answer_now` returns for a request that brings a parked handler its answers."""
+    """Result of `RequestHandler.answer_now` for a request that brings a parked handler its answers."""
 
     handle: bytes
-    """What `Seal` was given for that handler."""
+    """Handle that `Seal` was given for that handler."""
     responses: dict[str, Any]
-    """Plain objects, by the keys of the questions."""
+    """Answers as plain objects, by the keys of the questions."""
 
 
 class Seal(Protocol):
-    """Makes the ``requestState`` that goes out with questions, for nobody else to read or to change."""
+    """Makes the ``requestState`` that goes out with questions, which no other party can read or change."""
 
     def __call__(
         self,
@@ -35,9 +35,9 @@ class Seal(Protocol):
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """``request`` is the one that is answered with it, and only its retry may bring it back.
+        """Return the state for ``request``, which is answered with it; only the retry of that may bring the state back.
 
-        ``handle``: of the handler that is parked. For one that is not: the keys that were ``asked`` now, the
+        ``handle``: that of the handler that is parked. For a handler that is not: the keys that were ``asked`` now, the
         ``answers`` so far, and the handler's own ``state``.
         """
         ...

@@ -1,4 +1,4 @@
-"""Rounds: what one request asks a client that can be sent no requests.
+"""Rounds keeps what one request asks a client that can be sent no requests.
 
 2026-07-28 mrtr: the server answers with an ``InputRequiredResult``, and the client sends the request again with
 the answers, as often as it takes.
@@ -26,41 +26,42 @@ if TYPE_CHECKING:
 __all__ = ["Asking", "Question", "Rounds"]
 
 _TICKS: Final = 2
-"""How often the scheduler goes round before questions go out, so that tasks started together ask together."""
+"""Number of scheduler rounds before questions go out, so that tasks started together ask together."""
 
 
 class Asking:
-    """A request, as what it asks sees it."""
+    """A request, as seen by its questions."""
 
     __slots__ = ()
 
     request: InboundRequest
-    """The one that will be answered next."""
+    """Request that will be answered next."""
     outbox: Outbox
     finished: bool
-    """It cannot be answered with questions now: it was cancelled, is over, or has its questions out already."""
+    """True while the request cannot be answered with questions: it was cancelled, is over, or has its questions out
+    already."""
     nursery: trio.Nursery | None
 
 
 @attrs.define(eq=False)
 class Question:
-    """One of its questions, from the moment it is asked until it is told the answer or given up."""
+    """A question of a request, from the moment it is asked until it is told the answer or given up."""
 
     key: str
     request: InputRequest
     sent: bool = False
-    """The client knows of it."""
+    """True while the client knows of the question."""
     answer: JSONObject | None = None
     failure: Exception | None = None
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     def tell(self, answer: JSONObject) -> None:
-        """The client has answered it."""
+        """Take the answer of the client."""
         self.answer = answer
         self.ended.set()
 
     def fail(self, failure: Exception) -> None:
-        """It cannot be asked."""
+        """Fail the question, which cannot be asked."""
         self.failure = failure
         self.ended.set()
 
@@ -68,12 +69,12 @@ class Question:
 class Rounds:
     """The questions of one request.
 
-    Those asked at the same moment, by several tasks of the request, go to ``send`` together. ``known`` are answers
+    Questions asked at the same moment, by several tasks of the request, go to ``send`` together. ``known`` are answers
     of earlier rounds, for a handler that runs again from the top.
     """
 
     parked = False
-    """The request was answered with questions, and the next round has not begun."""
+    """True while the request is answered with questions, and the next round has not begun."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Rounds:
     async def ask(self, method: str, params: JSONObject | None) -> JSONObject:
         """Ask, and wait for the answer, plain data.
 
-        Leaving it for any reason gives the question up: an answer that comes later is ignored. Raises
+        Leaving the wait for any reason gives the question up: an answer that comes later is ignored. Raises
         `CapabilityMissing` when the client did not declare, on the request that would carry the question, what it
         takes to answer it; `NoWayBack` once the request is over, and `NotSerializable`.
         """
@@ -118,8 +119,8 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Names the question by what it asks, so that it is the same when the handler runs again and its tasks
-        come in another order. The number tells apart those that ask the same."""
+        """Return a name of the question made from what it asks, so that the name is the same when the handler runs
+        again and its tasks come in another order. The number tells apart questions that ask the same."""
         kind = request.method.partition("/")[0]
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
@@ -159,22 +160,22 @@ class Rounds:
     # Between two rounds
 
     def park(self) -> None:
-        """The questions are out: wait for the next round."""
+        """Note that the questions are out, and the next round has not begun."""
         self.parked = True
         self._resumed = trio.Event()
 
     def bring(self, responses: Mapping[str, JSONObject]) -> None:
-        """The client has come back; its turn is yet to come."""
+        """Keep the answers of the client, which has come back, until its turn comes."""
         self._responses = responses
 
     async def resumed(self) -> None:
-        """Wait for the next round; return at once when it is not parked."""
+        """Wait for the next round; return at once when the request is not parked."""
         if self.parked:
             await self._resumed.wait()
 
     def resume(self) -> None:
-        """The next round begins: tell those who asked. What the client left out is asked again, and what was not
-        asked is ignored (2026-07-28 mrtr, Error Handling)."""
+        """Begin the next round: give the answers to the tasks that asked. What the client left out is asked again, and
+        answers to what was not asked are ignored (2026-07-28 mrtr, Error Handling)."""
         self.parked = False
         self._resumed.set()
         answers, self._responses = self._responses, {}
@@ -187,8 +188,8 @@ class Rounds:
             self._announce()
 
     def end(self) -> None:
-        """Nothing can be asked any more: the request was cancelled, or its nursery is closed. Who still waits is
-        no task of the request, or shielded, and would wait for ever. Idempotent."""
+        """Fail all questions, from now on too: the request was cancelled, or its nursery is closed. A task that still
+        waits is none of the request's, or shielded, and would wait for ever. Idempotent."""
         self._over = True
         for question in self._open.values():
             if not question.ended.is_set():

@@ -1,4 +1,4 @@
-"""Sleeper: where one task waits until it is woken."""
+"""Sleeper lets one task wait until it is woken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Sleeper:
         self._task: trio.lowlevel.Task | None = None
 
     async def sleep(self) -> None:
-        """Wait for the next `wake`. Always a checkpoint; never for two tasks at once."""
+        """Wait for the next `wake`. Always a checkpoint. Only one task may wait at a time."""
         assert self._task is None, "one task sleeps here"
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._abort)
@@ -29,7 +29,7 @@ class Sleeper:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Wake the task that sleeps here; nothing when there is none. Synchronous."""
+        """Wake the task that sleeps here; do nothing when there is none. Synchronous."""
         task = self._task
         if task is not None:
             self._task = None

@@ -1,4 +1,4 @@
-"""Time limits that know about the calls inside: they start anew, and they stand still."""
+"""Time limits that take account of the calls inside: they start anew, or stand still."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["TimeLimit", "call_limits", "fail_after_silence", "fail_after_work", 
 
 
 class TimeLimit:
-    """A limit of ``seconds`` for ``scope``. Its clock can be stopped; ``latest`` is kept to all the same."""
+    """A limit of ``seconds`` for ``scope``. Its clock can be stopped, but it is over at ``latest`` all the same."""
 
     def __init__(self, scope: trio.CancelScope, seconds: float, latest: float, around: float, *, renewed: bool) -> None:
         self._scope = scope
         self._seconds = self._left = seconds
         self._latest = latest
         self.never_after = min(latest, around)
-        """What its deadline, and those around it, never exceed."""
+        """Time that its deadline, and those around it, never exceed."""
         self._pauses = 0
         self.renewed = renewed
-        """Progress of the calls inside starts it anew."""
+        """True when progress of the calls inside starts the limit anew."""
         self.over = False
-        """Its block was left. Tasks started inside may live on, and do not stand under it any more."""
+        """True once its block was left. Tasks started inside may live on, but the limit holds for them no more."""
         self._run()
 
     def _run(self) -> None:
@@ -35,18 +35,18 @@ class TimeLimit:
 
     @property
     def deadline(self) -> float:
-        """When it is over, unless it moves before."""
+        """Time of `trio.current_time` at which the limit is over, unless it moves before."""
         return self._scope.deadline
 
     def heard(self) -> None:
-        """Progress has arrived."""
+        """Start anew, if the limit does so, since progress has arrived."""
         if self.renewed:
             self._left = self._seconds
             if not self._pauses:
                 self._run()
 
     def pause(self) -> None:
-        """Stop its clock, until `resume` was called as many times."""
+        """Stop the clock, until `resume` was called as many times."""
         if not self._pauses:
             self._left = max(self._due - trio.current_time(), 0)
             self._scope.deadline = self._latest
@@ -63,13 +63,13 @@ _limits: ContextVar[tuple[TimeLimit, ...]] = ContextVar("trio_mcp.time_limits", 
 
 
 def call_limits() -> tuple[TimeLimit, ...]:
-    """The limits that a call made here and now stands under."""
+    """Return the limits that hold for a call made here and now."""
     limits = _limits.get()
     return tuple(limit for limit in limits if not limit.over) if limits else ()
 
 
 def last_deadline() -> float:
-    """When a call made here and now is left at the latest, as far as that is certain; `math.inf` when it is not.
+    """Return when a call made here and now is left at the latest, as far as that is certain, else `math.inf`.
 
     A limit that starts anew or stands still counts with what it never exceeds.
     """
@@ -81,7 +81,7 @@ def last_deadline() -> float:
 
 @contextmanager
 def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.CancelScope]:
-    """A time limit that starts anew with each progress notification of the calls inside.
+    """Limit the time of the block; the limit starts anew with each progress notification of the calls inside.
 
     Like `trio.fail_after`, but only ``seconds`` without any progress count, and ``maximum`` seconds are never
     exceeded, whatever the peer reports (2025-11-25 lifecycle, Timeouts). The calls ask for progress by
@@ -101,13 +101,13 @@ def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.Canc
 
 @contextmanager
 def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
-    """A time limit that stands still while our user is asked in the course of the calls inside.
+    """Limit the time of the block; the limit stands still while our user is asked in the course of the calls inside.
 
     Like `trio.fail_after`, but the time that elicitation handlers take for these calls does not count, nor that of
     sampling handlers which ask the user (`ClientSettings.sampling_asks_user`). Legacy servers do not say for which call
     they ask; there the limits of all calls in flight on that connection stand still. The default limit of a client,
-    ``call_timeout``, is one of these, and calls inside of this one or of `fail_after_silence` stand under it instead.
-    Limits nest.
+    ``call_timeout``, is one of these; for calls inside of this one or of `fail_after_silence`, these hold instead of
+    the default. Limits nest.
 
     Raises `trio.TooSlowError` when the time is over, and `ValueError` for what is no time.
     """

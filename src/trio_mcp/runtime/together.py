@@ -1,4 +1,4 @@
-"""run_together: several things done at once for one caller, whose exceptions stay plain."""
+"""run_together makes several calls at once for one caller, and raises their exceptions plain."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ logger = logging.getLogger("trio_mcp")
 async def run_together(
     calls: Sequence[Callable[[], Awaitable[T]]], on_failure: Callable[[BaseException], None] | None = None
 ) -> list[T]:
-    """Run all ``calls`` at once, each in a task of its own; their results in the order of ``calls``.
+    """Run all ``calls`` at once, each in a task of its own, and return their results in the order of ``calls``.
 
     The first failure cancels the others and leaves as it is, never inside an ExceptionGroup (DESIGN ruling 16);
     what else fails until they have ended is logged, unless it is a `CodedError`. A cancel from outside leaves as
-    one `trio.Cancelled`. ``on_failure`` gets either at once, while the cleanup of the calls takes its time; later
+    one `trio.Cancelled`. ``on_failure`` gets the failure or the cancel at once, while the calls still clean up; later
     failures, too.
     """
     results: dict[int, T] = {}
@@ -56,15 +56,15 @@ async def run_together(
         if not failed:
             await trio.lowlevel.checkpoint_if_cancelled()  # the same cancel, with its reason, outside of any group
             raise
-    failed.sort(key=lambda each: isinstance(each, Exception))  # an interrupt of the program is nobody's later failure
+    failed.sort(key=lambda each: isinstance(each, Exception))  # an interrupt of the program comes before all failures
     for later in failed[1:]:
-        if not isinstance(later, CodedError):  # which is an answer, and one was given
+        if not isinstance(later, CodedError):  # such an error is an answer, and one was given already
             logger.error("a call failed after another one had failed", exc_info=later)
     if failed:
         try:
             raise failed[0]
         finally:
-            failed.clear()  # a traceback knows this frame, so that only the garbage collector could part them
+            failed.clear()  # a traceback refers to this frame: only the garbage collector could free the two
     return [results[place] for place in range(len(calls))]
 
 
@@ -73,7 +73,7 @@ def _nobody_cares(_: BaseException) -> None:
 
 
 def only_member(failure: BaseException) -> BaseException:
-    """The exception in a group of one, however deep."""
+    """Return the exception in a group of one, however deep."""
     while isinstance(failure, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", failure).exceptions
         if len(members) != 1:
@@ -83,9 +83,9 @@ def only_member(failure: BaseException) -> BaseException:
 
 
 def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    """The members of a nursery's group that are no cancel.
+    """Return the members of a nursery's group that are no cancel.
 
-    Whoever calls it must not keep them: their tracebacks know that frame.
+    The caller must not keep them: their tracebacks refer to its frame.
     """
     failures = group.split(trio.Cancelled)[1]
     return [] if failures is None else [only_member(each) for each in failures.exceptions]

@@ -1,4 +1,4 @@
-"""Tracing: somebody who is told of each request from its start to its end. Nobody, unless it is asked for."""
+"""Tracing follows each request from its start to its end. There is none unless it is asked for."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ class CallSpan(Protocol):
         ...
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """It is over: ``result`` is plain data; ``error`` is what its caller gets instead."""
+        """Note that the request is over: ``result`` is plain data; ``error`` is what its caller gets instead."""
 
 
 class HandlerSpan(Protocol):
     """A request of the peer, while its handler runs."""
 
     def end(self, result: Any) -> None:
-        """It is over. The scope knows of a cancel, and its request of an error reply."""
+        """Note that the handler has ended. The scope knows of a cancel, and its request of an error reply."""
 
 
 class Tracer(Protocol):
-    """Who is told of the requests of one connection. Its methods never raise, nor do those of its spans."""
+    """Follows the requests of one connection. Its methods never raise, nor do those of its spans."""
 
     def calling(self, request: OutboundRequest, params: dict[str, Any] | None) -> CallSpan | None:
-        """A request of ours is about to be sent, from the current task. `None` when it is not traced."""
+        """Return the span of a request of ours that the current task is about to send; `None` when it is not traced."""
         ...
 
     def handling(self, scope: RequestScope) -> HandlerSpan | None:
-        """A handler is about to run, in the current task. `None` when it is not traced."""
+        """Return the span of a handler that is about to run in the current task; `None` when it is not traced."""
         ...
 
 
 class Tracing(Protocol):
-    """What servers and clients are given: one `Tracer` for each connection."""
+    """Makes one `Tracer` for each connection of a server or a client, which is given this."""
 
     def tracer(self, network: str | None) -> Tracer:
-        """``network``: how the messages travel, ``pipe``, ``tcp`` or ``unix``; `None` when they do not."""
+        """Return the tracer of a connection whose messages travel by ``network``: ``pipe``, ``tcp`` or ``unix``; `None`
+        when they do not leave the process."""
         ...

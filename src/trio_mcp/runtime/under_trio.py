@@ -1,4 +1,4 @@
-"""Errors for those who run trio-mcp with asyncio."""
+"""Errors for users who run trio-mcp with asyncio."""
 
 from __future__ import annotations
 

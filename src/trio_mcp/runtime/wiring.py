@@ -1,4 +1,4 @@
-"""Wiring: what all parts of one connection share, so that none of them needs to know the whole."""
+"""Wiring holds what all parts of one connection share, so that none of them needs to know the whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Wiring"]
 
 @attrs.frozen(eq=False)
 class Wiring:
-    """One of each, for one connection."""
+    """The objects and settings that the parts of one connection share."""
 
     state: ConnectionState
     limits: Limits
@@ -29,18 +29,18 @@ class Wiring:
     workers: WorkerShare
     """The threads that plain ``def`` handlers of this connection may have."""
     may_log: bool
-    """Handlers' log messages may go out."""
+    """True when handlers' log messages may go out."""
     trio_token: trio.lowlevel.TrioToken
-    """For threads that have something to say to the connection."""
+    """Token for threads that have something to say to the connection."""
     load: Load
-    """Counts what happens, across connections where it is shared."""
+    """Counts of what happens, across connections where it is shared."""
     peer: Peer
-    """Who is at the other end."""
+    """The other end of the connection."""
     stateless: bool
-    """Nothing is kept between requests, so none of them can wait for an answer of the client."""
+    """True when nothing is kept between requests, so that none of them can wait for an answer of the client."""
     graces: Graces
-    """How long cancelled handlers in threads may clean up."""
+    """Times that cancelled handlers in threads may clean up."""
     seal: Seal | None
-    """Makes ``requestState``; `None`: nobody here asks by answering."""
+    """Maker of ``requestState``; `None`: this side does not answer requests with questions."""
     ending: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the connection starts to end: streams end now, and nothing else is hurried."""
+    """Event set when the connection starts to end: streams end now, and nothing else is hurried."""

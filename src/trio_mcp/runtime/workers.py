@@ -29,9 +29,9 @@ logger = logging.getLogger("trio_mcp")
 async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Graces) -> T:
     """Run ``call`` in one of the threads of ``share`` and return what it returns.
 
-    Those that call this one after another, with nobody else running in between, get their threads in that order.
-    Cancelled, the thread learns it at its next `trio.from_thread.check_cancelled` or `await_in_worker` and has one of
-    ``graces`` to end; then it is abandoned: it runs on, gives its place back, and nobody looks at its result
+    Tasks that call this one after another, with no other running in between, get their threads in that order. When the
+    task is cancelled, the thread learns of it at its next `trio.from_thread.check_cancelled` or `await_in_worker` and
+    has one of ``graces`` to end; then it is abandoned: it runs on, gives its place back, and its result is ignored
     (DESIGN ruling 8). A call that has not started by then never does. Raises what ``call`` raises, and `CodedError`
     when too many threads were abandoned and still run.
     """
@@ -41,19 +41,19 @@ async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Grace
             work = _Work(call, Place(share), nursery)
             token = _here.set(work)
             ends.append(await outcome.acapture(work.run, graces))
-            _here.reset(token)  # the nursery knows this task, and its context is not to know the nursery
+            _here.reset(token)  # the nursery refers to this task, whose context is not to refer to the nursery
             nursery.cancel_scope.cancel(reason="the thread has ended")
         return ends.pop().unwrap()  # outside of the nursery, which would put an exception into a group
     finally:
-        ends.clear()  # the traceback of an exception knows this frame, and only the garbage collector could part them
+        ends.clear()  # the traceback of an exception refers to this frame: only the garbage collector could free both
 
 
 def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
-    """From a thread that `run_in_worker` started: run ``call`` in trio and return what it returns.
+    """Run ``call`` in trio, from a thread that `run_in_worker` started, and return what it returns.
 
-    ``asks``: it waits for the peer, so somebody else may run meanwhile. Raises what ``call`` raises, `trio.Cancelled`
-    when the thread's call is cancelled meanwhile or was before, and `CodedError` when too many ask.
-    In any other thread of trio's it is `trio.from_thread.run`.
+    ``asks``: ``call`` waits for the peer, so another thread may run meanwhile. Raises what ``call`` raises,
+    `trio.Cancelled` when the thread's call is cancelled meanwhile or was before, and `CodedError` when too many ask.
+    In any other thread of trio's, this function does what `trio.from_thread.run` does.
     """
     here = _here.get(None)
     if here is None:
@@ -81,7 +81,7 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
     end = ends.get()
     try:
         if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
-            trio.from_thread.check_cancelled()  # raises one of this thread's own
+            trio.from_thread.check_cancelled()  # raises a `trio.Cancelled` of this thread's own
         return end.unwrap()
     finally:
         del end
@@ -92,7 +92,7 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
 
 
 class _Work(Generic[T]):
-    """One call in a thread."""
+    """A call that is run in a thread."""
 
     __slots__ = ("_call", "_ends", "_given_up", "_ident", "_place", "_started", "nursery")
 
@@ -100,16 +100,16 @@ class _Work(Generic[T]):
         self._call = call
         self._place = place
         self.nursery = nursery
-        """Where what the thread waits for runs, so that it is cancelled with the thread's call."""
+        """Nursery for what the thread waits for, so that it is cancelled with the thread's call."""
         self._started = self._given_up = False
         self._ident: int | None = None
-        """The thread's, while the call runs."""
+        """Identifier of the thread, while the call runs."""
         self._ends: list[outcome.Outcome[T]] = []
-        """How the call ended. Not what `_body` returns or raises: the traceback of an exception knows the frames of the
-        thread, and what they hold in their turn only the garbage collector could free."""
+        """Outcome of the call. `_body` does not return or raise it: the traceback of an exception refers to the frames
+        of the thread, and what those hold in their turn only the garbage collector could free."""
 
     async def run(self, graces: Graces) -> T:
-        """Run it, as `run_in_worker` says."""
+        """Run the call, as `run_in_worker` says."""
         try:
             await trio.to_thread.run_sync(self._body, limiter=cast("Any", self._place), abandon_on_cancel=True)
         except trio.Cancelled:
@@ -139,7 +139,7 @@ class _Work(Generic[T]):
             self._ident = None
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Wait for ``call``, and let somebody else run meanwhile."""
+        """Wait for ``call``, and let another thread run meanwhile."""
         self._place.ask()
         try:
             return await call()
@@ -147,8 +147,8 @@ class _Work(Generic[T]):
             await self._place.go_on()
 
     def frames(self) -> list[tuple[FrameType, int]]:
-        """Return where the thread is, outermost first: in the author's function and what that called. Nothing, when it
-        is in none of them."""
+        """Return where the thread is, outermost first: in the author's function and what that called. The list is empty
+        when the thread is in none of them."""
         ident = self._ident
         if ident is None:
             return []
@@ -159,15 +159,15 @@ class _Work(Generic[T]):
         return inside[-2::-1]  # the last one is that of `outcome.capture`
 
     def describe(self) -> str:
-        """Return the name of the function and where it is now, for the log. What it was called with is nobody's
-        business, and may be of any length."""
-        function = getattr(self._call, "func", self._call)  # of a partial
+        """Return the name of the function and where it is now, for the log. Its arguments are not shown: they may be
+        private, and of any length."""
+        function = getattr(self._call, "func", self._call)  # the function of a partial
         name = getattr(function, "__qualname__", type(function).__qualname__)
         return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
 
 
 _BODY: Final = cast("Any", _Work)._body.__code__
-"""Below it, a stack is that of the thread's owner and of none of its users."""
+"""Code of the frame below which a stack is that of the thread's owner, and not of the call."""
 
 _here: ContextVar[_Work[Any]] = ContextVar("trio_mcp.worker")
 """The call that this thread runs, or for whose thread this task waits."""
