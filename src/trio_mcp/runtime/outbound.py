@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -131,11 +130,8 @@ class Outbound:
     def _send_cancel(self, request_id: RequestId, error: BaseException) -> None:
         if not self._send_cancels:
             return
-        reason = _cancel_reason(error)
-        params = {"requestId": request_id, **({} if reason is None else {"reason": reason})}
         # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
-        with contextlib.suppress(NotSerializable):  # a cancel whose reason cannot be encoded is dropped
-            self._outbox.put_first(frame_notification("notifications/cancelled", params) + b"\n")
+        self._outbox.put_first(_cancel_line(request_id, _cancel_reason(error)))
 
     @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:
@@ -210,6 +206,15 @@ def _carrying_trace(params: dict[str, Any] | None) -> dict[str, Any] | None:
         return params
     params = params or {}
     return {**params, "_meta": trace.carried_by(params.get("_meta") or {})}
+
+
+def _cancel_line(request_id: RequestId, reason: str | None) -> bytes:
+    params: dict[str, Any] = {"requestId": request_id}
+    try:
+        told = params if reason is None else {**params, "reason": reason}
+        return frame_notification("notifications/cancelled", told) + b"\n"
+    except NotSerializable:  # the reason cannot be encoded; the cancel is what counts
+        return frame_notification("notifications/cancelled", params) + b"\n"
 
 
 def _cancel_reason(error: BaseException) -> str | None:

@@ -151,6 +151,17 @@ async def test_the_reason_of_an_explicit_cancel_travels(autojump_clock: object) 
     assert peer.wire[-1]["params"]["reason"] == "the user pressed stop"
 
 
+async def test_a_reason_that_cannot_be_encoded_is_left_out_of_the_cancel(autojump_clock: object) -> None:
+    async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "any")
+                await wait_all_tasks_blocked()
+                scope.cancel(reason="half of a character: \ud83d")
+    call, cancel = peer.wire[-2:]
+    assert (cancel["method"], cancel["params"]) == ("notifications/cancelled", {"requestId": call["id"]})
+
+
 async def test_the_reason_of_a_deadline_says_so_and_names_nothing_of_ours(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         with trio.move_on_after(3):
