@@ -100,7 +100,10 @@ class Signature:
                 "members (an integer of more than 64 bits counts as a thousand of them, or more)"
             )
         try:
-            bound = self._convert(arguments, strict)
+            if strict and not self._needs_options:
+                bound = msgspec.convert(arguments, self._model)
+            else:  # each option makes the conversion slower
+                bound = self._convert(arguments, strict)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             bound = self._mended(arguments, strict, error)
         return msgspec.structs.asdict(bound)
@@ -115,8 +118,6 @@ class Signature:
         raise BadArguments(str(fault)) from None
 
     def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
-        if strict and not self._needs_options:  # each option makes the conversion slower
-            return msgspec.convert(arguments, self._model)
         return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=_decode_foreign)
 
 

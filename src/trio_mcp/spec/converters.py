@@ -48,6 +48,13 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
     members that ``revision`` does not have: these are ignored."""
     members: Any = {} if data is None else data
     try:
+        return _hook_for(kind)(members, kind)
+    except (KeyError, TypeError, ValueError):
+        return _without_later_members(members, kind, revision)
+
+
+def _without_later_members(members: Any, kind: type[T], revision: Revision) -> T:
+    try:
         return structure(members, kind)
     except ValueError as error:
         try:
