@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trio import current_time
 
 from ..jsonrpc.codec import encode_value
+from ..jsonrpc.scalars import plain_scalar
 from ..spec.meta import ProgressToken
 
 if TYPE_CHECKING:
@@ -44,15 +44,10 @@ def _plain_number(value: object) -> float | None:
     if isinstance(value, bool):
         return None
     try:
-        if isinstance(value, Integral):
-            number: float = int(value)
-        elif isinstance(value, Real):
-            number = float(value)
-        else:
-            return None
-    except Exception:  # raised by a class that only looks like a number
+        number = plain_scalar(value)
+    except Exception:  # it is none, or of a class that only looks like a number
         return None
-    return number if -_LARGEST <= number <= _LARGEST else None
+    return number if not isinstance(number, str) and -_LARGEST <= number <= _LARGEST else None
 
 
 def _plain_text(value: object) -> str | None:

@@ -99,7 +99,7 @@ def _message(value: Any) -> PromptMessage:
     if isinstance(value, PromptMessage):
         return value
     if isinstance(value, str):
-        return PromptMessage("user", TextContent(str.__str__(value)))
+        return PromptMessage("user", TextContent(value))
     if isinstance(value, BLOCKS):
         return PromptMessage("user", value)
     raise TypeError(

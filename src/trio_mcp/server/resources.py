@@ -165,7 +165,7 @@ def _contents(uri: str, value: Any, mime_type: str | None) -> ResourceContents:
     if isinstance(value, TextResourceContents | BlobResourceContents):
         return value
     if isinstance(value, str):
-        return TextResourceContents(uri, str.__str__(value), mime_type or "text/plain")
+        return TextResourceContents(uri, value, mime_type or "text/plain")
     if isinstance(value, bytes):
         return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type or "application/octet-stream")
     return TextResourceContents(uri, encode_value(to_plain(value)).decode(), mime_type or "application/json")

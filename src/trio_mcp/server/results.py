@@ -121,4 +121,4 @@ def _wrapped(value: Any) -> CallToolResult:
 
 
 def _as_text(plain: Any) -> TextContent:
-    return TextContent(str.__str__(plain) if isinstance(plain, str) else encode_value(plain).decode())
+    return TextContent(plain if isinstance(plain, str) else encode_value(plain).decode())
