@@ -103,7 +103,7 @@ async def look_around(last: LastWatch) -> None:
 
 @dataclass
 class WatchEnd:
-    """How the last watch ended. Times are in seconds of the machine's monotonic clock."""
+    """The end of the last watch. Times are in seconds of the machine's monotonic clock."""
 
     process: int
     handler_ended: float
