@@ -132,23 +132,9 @@ def test_s2c_04_a_senseless_reply_ends_the_wait_of_whom_it_is_meant_for(start: S
             question = client.asked("sampling/createMessage")
             client.send({**reply, "id": question["id"]} if reply.get("id") is ... else reply)
             (text,) = answers(client, call)
-            assert "the answer cannot be read" in text or "PeerError -32603" in text, "the latter behind a proxy"
+            assert text.startswith("PeerError -32603" if client.is_bridged else "UnreadableAnswer"), (reply, text)
+            assert client.is_bridged or "the answer cannot be read" in text
         assert client.echo("lives") == "lives"
-        assert client.finish() == 0
-
-
-def test_s2c_04_a_reply_that_makes_no_sense_is_an_error_of_the_question_that_it_names(start: Start) -> None:
-    with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
-        for nonsense in (
-            {"result": SAMPLED, "error": {"code": -1, "message": "no"}},
-            {"error": "a text"},
-            {"error": {"code": "1", "message": 2}},
-            {"jsonrpc": "1.0", "result": SAMPLED},
-        ):
-            call = client.call("ask", {"kind": "sampling"})
-            client.send({"jsonrpc": "2.0", "id": client.asked("sampling/createMessage")["id"], **nonsense})
-            (text,) = answers(client, call)
-            assert text.startswith("PeerError -32603" if client.is_bridged else "UnreadableAnswer"), (nonsense, text)
         assert client.finish() == 0
 
 
