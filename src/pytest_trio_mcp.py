@@ -64,7 +64,7 @@ async def mcp_scripted_client(
     mcp_server: Server, mcp_era: Literal["legacy", "modern"]
 ) -> AsyncGenerator[ScriptedClient]:
     """A `trio_mcp.testing.ScriptedClient` of ``mcp_server``, in memory, that declares nothing. It needs pytest-trio."""
-    from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN
+    from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
     from trio_mcp.testing import open_scripted_client
 
     revision = LATEST_LEGACY if mcp_era == "legacy" else LATEST_MODERN

@@ -31,7 +31,7 @@ def place_of(filename: str) -> str | None:
         return None
     if path.is_relative_to(_TRIO) or "outcome" in filename or "trio." in filename:
         return "trio"
-    return "trio_mcp.spec, generated" if filename.startswith("<") else "standard library and others"
+    return "trio_mcp.protocol, generated" if filename.startswith("<") else "standard library and others"
 
 
 @contextmanager

@@ -10,30 +10,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from .concurrency.time_limits import fail_after_silence, fail_after_work
 from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
-from .runtime.calls import OnProgress, Progress
-from .runtime.cancellation import CancelCause, Cancellation
-from .runtime.channel import ConnectionLost
-from .runtime.limits import Limits
-from .runtime.load import Statistics
-from .runtime.logs import RequestLog
-from .runtime.time_limits import fail_after_silence, fail_after_work
-from .server.auth import Auth
-from .server.cache_hints import CacheHints
-from .server.connected_client import ConnectedClient
-from .server.context import RequestContext
-from .server.elicit_answer import ElicitAnswer
-from .server.input_required import InputRequired
-from .server.log_bridge import ClientLogHandler
-from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
-from .server.resources import ResourceNotFound
-from .server.results import error_result, text_result
-from .server.server import Server
-from .server.worker_context import WorkerContext
-from .serving.stdio import serve_stdio
-from .spec.capabilities import ClientCapabilities, Elicitation, Roots, Sampling, ServerCapabilities
-from .spec.completion import Completion, PromptReference, ResourceTemplateReference
-from .spec.content import (
+from .protocol.conversion.converters import NotExpressible
+from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
+from .protocol.log_levels import LogLevel
+from .protocol.revisions import REVISIONS, Revision
+from .protocol.trace_context import TraceContext
+from .protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling, ServerCapabilities
+from .protocol.types.completion import Completion, PromptReference, ResourceTemplateReference
+from .protocol.types.content import (
     Annotations,
     AudioContent,
     BlobResourceContents,
@@ -47,18 +33,14 @@ from .spec.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from .spec.converters import NotExpressible
-from .spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
-from .spec.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
-from .spec.input_required import InputRequest
-from .spec.lifecycle import Icon, Implementation
-from .spec.log_levels import LogLevel
-from .spec.notifications import LogParams
-from .spec.prompts import GetPromptResult, Prompt, PromptArgument, PromptMessage
-from .spec.resources import ReadResourceResult, Resource, ResourceTemplate
-from .spec.revisions import REVISIONS, Revision
-from .spec.roots import Root
-from .spec.sampling import (
+from .protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
+from .protocol.types.input_required import InputRequest
+from .protocol.types.lifecycle import Icon, Implementation
+from .protocol.types.notifications import LogParams
+from .protocol.types.prompts import GetPromptResult, Prompt, PromptArgument, PromptMessage
+from .protocol.types.resources import ReadResourceResult, Resource, ResourceTemplate
+from .protocol.types.roots import Root
+from .protocol.types.sampling import (
     CreateMessageParams,
     CreateMessageResult,
     ModelHint,
@@ -66,20 +48,38 @@ from .spec.sampling import (
     SamplingMessage,
     ToolChoice,
 )
-from .spec.subscriptions import SubscriptionFilter
-from .spec.tools import CallToolResult, Tool, ToolAnnotations, ToolError
-from .spec.trace_context import TraceContext
+from .protocol.types.subscriptions import SubscriptionFilter
+from .protocol.types.tools import CallToolResult, Tool, ToolAnnotations, ToolError
+from .runtime.channel import ConnectionLost
+from .runtime.limits import Limits
+from .runtime.load import Statistics
+from .runtime.on_progress import OnProgress, Progress
+from .runtime.requests.cancellation import CancelCause, Cancellation
+from .runtime.requests.logs import RequestLog
+from .server.asking.input_required import InputRequired
+from .server.cache_hints import CacheHints
+from .server.connected_client import ConnectedClient
+from .server.context.auth import Auth
+from .server.context.elicit_answer import ElicitAnswer
+from .server.context.request_context import RequestContext
+from .server.context.worker_context import WorkerContext
+from .server.log_bridge import ClientLogHandler
+from .server.offers.resources import ResourceNotFound
+from .server.offers.results import error_result, text_result
+from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
+from .server.server import Server
+from .serving.stdio import serve_stdio
 
 if TYPE_CHECKING:
     from .client.cache import CachePartition, ResponseCache
     from .client.changes import Change
     from .client.client import Client
     from .client.keep_alive import KeepAlive
+    from .client.listening.subscriptions import Changes
     from .client.options import ClientOptions, ClientSettings
-    from .client.subscriptions import Changes
     from .client.unreadable import UnreadableMessage
+    from .connecting.bad_target import BadTarget
     from .connecting.command import Command
-    from .connecting.errors import BadTarget
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
     from .connecting.stdio import open_stdio
@@ -88,8 +88,8 @@ if TYPE_CHECKING:
     from .hosting.catalogue import Catalogue, Entry
     from .hosting.config_files import Config, ConfigError, read_config
     from .hosting.descriptions import MemberDescription
-    from .hosting.errors import MemberUnavailable, NotInCatalogue
     from .hosting.group import Group, open_group
+    from .hosting.group_errors import MemberUnavailable, NotInCatalogue
     from .hosting.restarting import RestartPolicy
     from .hosting.states import MemberState, MemberStatus
     from .hosting.watching import Watch
@@ -100,11 +100,11 @@ if TYPE_CHECKING:
 
 _LATER: Final = {
     "Address": ".connecting.targets",
-    "BadTarget": ".connecting.errors",
+    "BadTarget": ".connecting.bad_target",
     "CachePartition": ".client.cache",
     "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
-    "Changes": ".client.subscriptions",
+    "Changes": ".client.listening.subscriptions",
     "Client": ".client.client",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
@@ -118,8 +118,8 @@ _LATER: Final = {
     "MemberDescription": ".hosting.descriptions",
     "MemberState": ".hosting.states",
     "MemberStatus": ".hosting.states",
-    "MemberUnavailable": ".hosting.errors",
-    "NotInCatalogue": ".hosting.errors",
+    "MemberUnavailable": ".hosting.group_errors",
+    "NotInCatalogue": ".hosting.group_errors",
     "open_group": ".hosting.group",
     "open_memory": ".connecting.memory",
     "open_stdio": ".connecting.stdio",

@@ -17,11 +17,11 @@ import trio
 from opentelemetry import context, propagate, trace
 
 from .jsonrpc.errors import PeerError
-from .runtime.present_trace import present_trace
-from .runtime.request_scope import RequestScope
-from .runtime.tracing import CallSpan, HandlerSpan, Tracer
-from .spec.meta import TRACEPARENT, TRACESTATE
-from .spec.tools import CallToolResult
+from .protocol.meta import TRACEPARENT, TRACESTATE
+from .protocol.types.tools import CallToolResult
+from .runtime.calls.present_trace import present_trace
+from .runtime.requests.request_scope import RequestScope
+from .runtime.requests.tracing import CallSpan, HandlerSpan, Tracer
 from .state.requests import InboundRequest, OutboundRequest
 
 __all__ = ["OpenTelemetry"]

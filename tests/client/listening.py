@@ -11,7 +11,7 @@ import trio
 
 from trio_mcp import Changes, Client, Server
 from trio_mcp.client.opening import open_client
-from trio_mcp.spec.meta import SUBSCRIPTION_ID
+from trio_mcp.protocol.meta import SUBSCRIPTION_ID
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

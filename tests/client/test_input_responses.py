@@ -20,7 +20,7 @@ from trio_mcp import (
     fail_after_silence,
 )
 from trio_mcp.client.opening import open_client
-from trio_mcp.spec.meta import CLIENT_CAPABILITIES
+from trio_mcp.protocol.meta import CLIENT_CAPABILITIES
 
 NAME = {"action": "accept", "content": {"name": "Ann"}}
 SAID = {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "model"}

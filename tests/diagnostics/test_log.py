@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 import trio_mcp
 from trio_mcp import PeerError, Server, open_memory
 from trio_mcp.diagnostics.log import WrittenInAThread, share_of_a_peer, writer, written_in_a_thread
-from trio_mcp.diagnostics.shares import BURST, Shares
+from trio_mcp.diagnostics.log_shares import BURST, Shares
 
 logger = logging.getLogger("trio_mcp")
 

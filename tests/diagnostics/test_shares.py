@@ -9,7 +9,7 @@ import threading
 import attrs
 from tests.patience import PATIENCE
 
-from trio_mcp.diagnostics.shares import BURST, OVERALL, WINDOW, Share, Shares
+from trio_mcp.diagnostics.log_shares import BURST, OVERALL, WINDOW, Share, Shares
 
 
 @attrs.define

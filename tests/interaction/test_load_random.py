@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trio_mcp import ConnectionLost, InputRequired, Limits, RequestContext, Server
+from trio_mcp.protocol.types.input_required import InputRequest
 from trio_mcp.runtime.load import Load
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.server.server import RunningServer
-from trio_mcp.spec.input_required import InputRequest
 from trio_mcp.transports.memory import memory_channel_pair
 
 from .conversation import ANSWERS, MODERN, Conversation

@@ -12,7 +12,7 @@ from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import Limits, RequestContext, Server, ToolError, WorkerContext, error_result
-from trio_mcp.spec.tools import CallToolResult
+from trio_mcp.protocol.types.tools import CallToolResult
 
 from .memory_peer import LATEST_LEGACY, MODERN, connected, connected_twice
 

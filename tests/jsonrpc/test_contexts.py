@@ -9,7 +9,7 @@ from weakref import ref
 
 import pytest
 
-from trio_mcp.jsonrpc.contexts import asynccontextmanager, contextmanager
+from trio_mcp.concurrency.contexts import asynccontextmanager, contextmanager
 
 
 class Held:

@@ -10,9 +10,9 @@ import trio
 from trio.testing import MockClock
 
 from trio_mcp import fail_after_silence
-from trio_mcp.runtime.deadlines import Deadlines
-from trio_mcp.runtime.remaining import REMAINING_MS, due_of, with_remaining
-from trio_mcp.runtime.time_limits import fail_after_work, last_deadline
+from trio_mcp.concurrency.time_limits import fail_after_work, last_deadline
+from trio_mcp.runtime.remaining_time import REMAINING_MS, due_of, with_remaining
+from trio_mcp.runtime.requests.deadlines import Deadlines
 
 
 @attrs.define(eq=False)

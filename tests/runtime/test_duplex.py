@@ -12,12 +12,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, ConnectionLost, Limits
+from trio_mcp.concurrency.nurseries import open_service_nursery
+from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.channel import MessageChannel
 from trio_mcp.runtime.duplex import DuplexChannel
-from trio_mcp.runtime.handler import NOT_NOW
-from trio_mcp.runtime.nurseries import open_service_nursery
-from trio_mcp.runtime.request_scope import RequestScope
-from trio_mcp.spec.revisions import LATEST_LEGACY
+from trio_mcp.runtime.requests.handler import NOT_NOW
+from trio_mcp.runtime.requests.request_scope import RequestScope
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest

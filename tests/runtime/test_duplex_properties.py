@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from trio_mcp import CodedError, ConnectionLost, Limits, PeerError, Progress
+from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.channel import MessageChannel
 from trio_mcp.runtime.duplex import DuplexChannel
-from trio_mcp.runtime.handler import NOT_NOW
-from trio_mcp.runtime.request_scope import RequestScope
-from trio_mcp.spec.revisions import LATEST_LEGACY
+from trio_mcp.runtime.requests.handler import NOT_NOW
+from trio_mcp.runtime.requests.request_scope import RequestScope
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest

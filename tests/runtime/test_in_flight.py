@@ -10,9 +10,9 @@ from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Limits
-from trio_mcp.runtime.in_flight import InFlight
+from trio_mcp.protocol.methods import METHODS, Method
 from trio_mcp.runtime.load import Load
-from trio_mcp.spec.methods import METHODS, Method
+from trio_mcp.runtime.requests.admission import InFlight
 
 
 @attrs.define(eq=False)

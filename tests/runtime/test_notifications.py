@@ -10,12 +10,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from trio_mcp.concurrency.backlog import Backlog
 from trio_mcp.jsonrpc.codec import decode, encode
 from trio_mcp.jsonrpc.messages import Notification
-from trio_mcp.runtime.backlog import Backlog
-from trio_mcp.runtime.notifications import NotificationQueue
-from trio_mcp.spec.methods import METHODS
-from trio_mcp.spec.revisions import LATEST_LEGACY
+from trio_mcp.protocol.methods import METHODS
+from trio_mcp.protocol.revisions import LATEST_LEGACY
+from trio_mcp.runtime.callback_queue import NotificationQueue
 from trio_mcp.state.events import NotificationReceived
 
 

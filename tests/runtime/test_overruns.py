@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_mcp.runtime.overruns import Overruns
+from trio_mcp.runtime.requests.overruns import Overruns
 
 
 @asynccontextmanager

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp.runtime.late_progress import LateProgress
 from trio_mcp.runtime.outbox import Outbox, Owner
-from trio_mcp.runtime.progress import ProgressReporter
+from trio_mcp.runtime.requests.late_progress import LateProgress
+from trio_mcp.runtime.requests.progress import ProgressReporter
 
 
 class Reporting:

@@ -9,8 +9,8 @@ from trio.testing import wait_all_tasks_blocked
 from trio_mcp import CancelCause, Cancellation, RequestContext, Server, open_memory
 from trio_mcp.jsonrpc.codec import encode
 from trio_mcp.jsonrpc.messages import Request
+from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from trio_mcp.server.connection import ServerConnection
-from trio_mcp.spec.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from trio_mcp.transports.memory import memory_channel_pair
 
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from trio_mcp import CodedError, ElicitAnswer
-from trio_mcp.server.forms import form_schema
-from trio_mcp.spec.schemas import SchemaValidator
+from trio_mcp.protocol.json_schema.schemas import SchemaValidator
+from trio_mcp.server.signatures.forms import form_schema
 
 
 class Seat(enum.Enum):

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from trio_mcp import CodedError
-from trio_mcp.server.pages import Listing
+from trio_mcp.server.offers.listings import Listing
 
 
 def listing(*names: str, page_size: int | None = 2) -> Listing[str]:

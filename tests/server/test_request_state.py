@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from trio_mcp import Server
-from trio_mcp.server.request_state import BadRequestState, RequestStates, SealedState
+from trio_mcp.server.asking.request_state import BadRequestState, RequestStates, SealedState
 
 OLD, NEW = b"o" * 32, b"n" * 40
 CONTENT = SealedState(b"print", 5.0, "ada", b"", ["q"], {"q": {"action": "accept"}}, "mine")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, RequestId
-from trio_mcp.spec.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from trio_mcp.spec.revisions import LATEST_MODERN, Revision
+from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from trio_mcp.protocol.revisions import LATEST_MODERN, Revision
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import Event, Refused, RequestReceived
 from trio_mcp.state.requests import InboundRequest

@@ -8,7 +8,7 @@ from tests.state.peers import client_of, initialize, modern, refused, server_of
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import INVALID_REQUEST
 from trio_mcp.jsonrpc.messages import Batch, Notification, Request, Response, Unreadable
-from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import (
     BatchReceived,

@@ -10,7 +10,7 @@ from tests.state.peers import accepted, cancel, client_of, initialize, meta_of, 
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from trio_mcp.jsonrpc.messages import Notification, Request, Response
-from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, REVISIONS, Revision
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY_REVISIONS, REVISIONS, Revision
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import Ignored, NotificationReceived, Refused, Unread
 

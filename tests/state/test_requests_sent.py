@@ -10,8 +10,8 @@ from tests.state.peers import accepted, client_of, server_of
 from trio_mcp.jsonrpc.codec import decode
 from trio_mcp.jsonrpc.errors import METHOD_NOT_FOUND
 from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response, Unreadable
-from trio_mcp.spec.errors import MethodUnavailable
-from trio_mcp.spec.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
+from trio_mcp.protocol.errors import MethodUnavailable
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import (
     AnswerLost,

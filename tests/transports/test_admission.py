@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.transports.admission import Admission, admission_for, is_loopback
+from trio_mcp.transports.host_checks import Admission, admission_for, is_loopback
 
 
 @pytest.mark.parametrize(

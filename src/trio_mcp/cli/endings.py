@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from ..connecting.errors import BadTarget
+from ..connecting.bad_target import BadTarget
 from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
 from .statuses import NO_CONNECTION, OUT_OF_TIME, SERVER_ERROR, USAGE

@@ -10,12 +10,12 @@ from typing import Any, Final, cast
 import attrs
 
 from ..connecting.command import Command
-from ..spec.fields import JSONObject
+from ..protocol.fields import JSONObject
 from .endings import WITH_SERVER, say, say_error
+from .errands.offers import Offers, ask_for_offers
 from .host_files.hosts import Host
 from .host_files.json_text import NotEditable, parse_object, with_value
 from .host_files.kept_file import CannotChange, KeptFile
-from .offers import Offers, ask_for_offers
 from .statuses import ENDED_WELL, NOT_WRITTEN
 from .terminal.interrupts import run_until_interrupted
 from .terminal.plain import name_shown

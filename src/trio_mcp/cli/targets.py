@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..connecting.bad_target import BadTarget
 from ..connecting.command import Command
-from ..connecting.errors import BadTarget
 from ..connecting.targets import Address, Target
 from ..transports.last_lines import TextSink
 from .host_files.configured import BadConfiguration, configured_target

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple, cast
 
 import attrs
 
+from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode_value, encode_value
-from ..jsonrpc.contexts import contextmanager
 from ..jsonrpc.errors import INVALID_PARAMS, NotSerializable
-from ..spec.caching import scope_in, ttl_ms_in
-from ..spec.fields import JSONObject
+from ..protocol.caching import scope_in, ttl_ms_in
+from ..protocol.fields import JSONObject
 from .changes import Change
 
 __all__ = ["CachePartition", "Fetch", "Question", "ResponseCache"]

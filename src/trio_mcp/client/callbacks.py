@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..spec.converters import structure
-from ..spec.notifications import LogParams
+from ..protocol.conversion.converters import structure
+from ..protocol.types.notifications import LogParams
 from ..state.events import NotificationReceived
+from .answering.open_urls import OpenURLs
 from .changes import Change, change_in
-from .open_urls import OpenURLs
 from .options import ClientSettings
 from .relay import Relay
 

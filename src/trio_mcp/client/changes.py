@@ -6,9 +6,9 @@ from typing import Literal, TypeAlias, cast
 
 import attrs
 
-from ..spec.converters import structure
-from ..spec.notifications import ResourceUpdatedParams
-from ..spec.subscriptions import SubscriptionFilter
+from ..protocol.conversion.converters import structure
+from ..protocol.types.notifications import ResourceUpdatedParams
+from ..protocol.types.subscriptions import SubscriptionFilter
 from ..state.events import NotificationReceived
 
 __all__ = ["Change", "ChangeKind", "change_in", "kinds_in"]

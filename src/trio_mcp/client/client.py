@@ -8,13 +8,13 @@ from typing import Any, NoReturn, TypeVar
 
 import trio
 
-from ..runtime.calls import OnProgress
-from ..runtime.channel import ConnectionLost, MessageChannel
-from ..runtime.duplex import DuplexChannel
-from ..runtime.graces import Graces
-from ..runtime.places import Workers
-from ..spec.capabilities import ClientCapabilities, ServerCapabilities
-from ..spec.completion import (
+from ..concurrency.graces import Graces
+from ..concurrency.places import Workers
+from ..protocol.fields import JSONObject
+from ..protocol.log_levels import LogLevel
+from ..protocol.revisions import Revision
+from ..protocol.types.capabilities import ClientCapabilities, ServerCapabilities
+from ..protocol.types.completion import (
     CompleteParams,
     CompleteResult,
     Completion,
@@ -23,31 +23,31 @@ from ..spec.completion import (
     PromptReference,
     ResourceTemplateReference,
 )
-from ..spec.fields import JSONObject
-from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation
-from ..spec.log_levels import LogLevel
-from ..spec.notifications import SetLevelParams
-from ..spec.prompts import GetPromptParams, GetPromptResult, Prompt
-from ..spec.resources import (
+from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation
+from ..protocol.types.notifications import SetLevelParams
+from ..protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt
+from ..protocol.types.resources import (
     ReadResourceParams,
     ReadResourceResult,
     Resource,
     ResourceTemplate,
     SubscribeParams,
 )
-from ..spec.revisions import Revision
-from ..spec.subscriptions import SubscriptionFilter
-from ..spec.tools import CallToolParams, CallToolResult, Tool
+from ..protocol.types.subscriptions import SubscriptionFilter
+from ..protocol.types.tools import CallToolParams, CallToolResult, Tool
+from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.duplex import DuplexChannel
+from ..runtime.on_progress import OnProgress
 from ..state.connection_state import ConnectionState
-from .answers import Answers
-from .call_limits import CallLimits
+from .answering.answers import Answers
+from .call_timeouts import CallLimits
 from .callbacks import Callbacks
+from .calling.requests import Requests
+from .listening.subscriptions import Changes, Subscriptions
 from .options import ClientSettings
 from .pages import Pages
 from .relay import Relay
-from .requests import Requests
 from .server_messages import ServerMessages
-from .subscriptions import Changes, Subscriptions
 from .unreadable import UnreadableMessages
 
 __all__ = ["Client"]

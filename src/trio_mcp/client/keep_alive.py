@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import trio
 
+from ..concurrency.time_limits import fail_after_work
 from ..jsonrpc.errors import PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
 from ..runtime.duplex import DuplexChannel
-from ..runtime.time_limits import fail_after_work
 
 __all__ = ["KeepAlive", "answers", "in_progress"]
 

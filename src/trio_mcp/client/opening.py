@@ -9,17 +9,15 @@ from typing import Any, Final, Unpack, cast
 import attrs
 import trio
 
-from ..jsonrpc.contexts import asynccontextmanager, contextmanager
+from ..concurrency.contexts import asynccontextmanager, contextmanager
+from ..concurrency.entering import entered
+from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.errors import MCPError, PeerError, ProtocolViolation, UnreadableAnswer
-from ..runtime.channel import ConnectionLost, MessageChannel
-from ..runtime.entering import entered
-from ..runtime.nurseries import open_service_nursery
-from ..spec.converters import unstructure
-from ..spec.errors import UNSUPPORTED_PROTOCOL_VERSION
-from ..spec.fields import JSONObject
-from ..spec.lifecycle import DiscoverResult, Implementation, InitializeParams, InitializeResult
-from ..spec.meta import SERVER_INFO
-from ..spec.revisions import (
+from ..protocol.conversion.converters import unstructure
+from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
+from ..protocol.fields import JSONObject
+from ..protocol.meta import SERVER_INFO
+from ..protocol.revisions import (
     LATEST_LEGACY,
     LATEST_MODERN,
     LEGACY_REVISIONS,
@@ -27,6 +25,8 @@ from ..spec.revisions import (
     REVISIONS,
     Revision,
 )
+from ..protocol.types.lifecycle import DiscoverResult, Implementation, InitializeParams, InitializeResult
+from ..runtime.channel import ConnectionLost, MessageChannel
 from .client import Client
 from .options import ClientOptions, ClientSettings
 from .results import check_result_type, structured

@@ -11,16 +11,16 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 import attrs
 
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import LEGACY_REVISIONS
+from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
+from ..protocol.types.lifecycle import Implementation
+from ..protocol.types.notifications import LogParams
+from ..protocol.types.roots import Root
+from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult
 from ..runtime.limits import DEFAULT_LIMITS, Limits
-from ..runtime.tracing import Tracing
-from ..spec.capabilities import ClientCapabilities
-from ..spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
-from ..spec.fields import JSONObject
-from ..spec.lifecycle import Implementation
-from ..spec.notifications import LogParams
-from ..spec.revisions import LEGACY_REVISIONS
-from ..spec.roots import Root
-from ..spec.sampling import CreateMessageParams, CreateMessageResult
+from ..runtime.requests.tracing import Tracing
 from .cache import CachePartition, ResponseCache
 from .keep_alive import KeepAlive
 from .unreadable import UnreadableMessage

@@ -9,9 +9,9 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 import attrs
 
 from ..jsonrpc.errors import INVALID_PARAMS, PeerError, ProtocolViolation
-from ..spec.prompts import ListPromptsResult
-from ..spec.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
-from ..spec.tools import ListToolsResult
+from ..protocol.types.prompts import ListPromptsResult
+from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
+from ..protocol.types.tools import ListToolsResult
 
 __all__ = ["Pages"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeVar, cast
 
 from ..jsonrpc.errors import ProtocolViolation
-from ..spec.converters import structure
-from ..spec.fields import JSONObject
+from ..protocol.conversion.converters import structure
+from ..protocol.fields import JSONObject
 
 __all__ = ["check_result_type", "structured"]
 

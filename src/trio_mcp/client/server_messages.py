@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-from ..runtime.handler import NOT_NOW
-from ..runtime.request_scope import RequestScope
-from ..spec.lifecycle import EmptyResult
+from ..protocol.types.lifecycle import EmptyResult
+from ..runtime.requests.handler import NOT_NOW
+from ..runtime.requests.request_scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .answers import Answers
+from .answering.answers import Answers
 from .callbacks import Callbacks
 
 __all__ = ["ServerMessages"]

@@ -14,13 +14,13 @@ import trio
 from ..client.client import Client
 from ..client.opening import LostInProbe, open_over
 from ..client.options import ClientOptions, ClientSettings
-from ..jsonrpc.contexts import asynccontextmanager
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.nurseries import open_service_nursery
+from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.limits import DEFAULT_LIMITS, Limits
-from ..runtime.nurseries import open_service_nursery
-from ..runtime.under_trio import check_opened_under_trio
 from ..transports.last_lines import TextSink
 from ..transports.process import ProcessChannel, start_process
-from .errors import BadTarget
+from .bad_target import BadTarget
 from .exits import notice_exit
 
 __all__ = ["Command", "open_process"]

@@ -13,13 +13,13 @@ import trio
 from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
-from ..jsonrpc.contexts import asynccontextmanager
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.entering import entered
+from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.channel import ConnectionLost
-from ..runtime.entering import entered
-from ..runtime.under_trio import check_opened_under_trio
 from ..transports.lines import LineChannel
 from ..transports.sockets import keep_alive
-from .errors import BadTarget, check_address
+from .bad_target import BadTarget, check_address
 
 __all__ = ["open_tcp", "open_unix"]
 

@@ -8,12 +8,12 @@ from typing import Unpack
 from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
-from ..jsonrpc.contexts import asynccontextmanager
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.entering import entered
+from ..concurrency.nurseries import open_service_nursery
+from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.channel import MessageChannel
-from ..runtime.entering import entered
-from ..runtime.nurseries import open_service_nursery
 from ..runtime.peer import THE_ONLY_ONE
-from ..runtime.under_trio import check_opened_under_trio
 from ..server.served import Servable, connection_to
 from ..transports.memory import memory_channel_pair
 

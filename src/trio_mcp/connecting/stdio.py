@@ -9,7 +9,7 @@ from typing import Unpack
 
 from ..client.client import Client
 from ..client.options import ClientOptions
-from ..runtime.entering import entered
+from ..concurrency.entering import entered
 from ..transports.last_lines import TextSink
 from .command import Command
 

@@ -14,8 +14,8 @@ import attrs
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..server.server import Server
+from .bad_target import BadTarget
 from .command import Command
-from .errors import BadTarget
 from .lines import open_tcp, open_unix
 from .memory import open_memory
 from .websocket import open_websocket

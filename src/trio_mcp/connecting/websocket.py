@@ -13,14 +13,14 @@ import trio
 from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
-from ..jsonrpc.contexts import asynccontextmanager
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.entering import entered
+from ..concurrency.nurseries import open_service_nursery
+from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.channel import ConnectionLost
-from ..runtime.entering import entered
-from ..runtime.nurseries import open_service_nursery
-from ..runtime.under_trio import check_opened_under_trio
 from ..transports.broken import let_go_of_cause
 from ..transports.websocket import WebSocketChannel
-from .errors import BadTarget, check_address
+from .bad_target import BadTarget, check_address
 
 __all__ = ["open_websocket"]
 

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 import trio
 
-from ..jsonrpc.contexts import asynccontextmanager, contextmanager
-from .shares import Share, Shares
+from ..concurrency.contexts import asynccontextmanager, contextmanager
+from .log_shares import Share, Shares
 from .texts import bound
 from .unread import let_go_of_unread_output
 from .writer import Writer, hand_over

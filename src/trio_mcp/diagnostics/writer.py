@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from .shares import Shares
+from .log_shares import Shares
 from .texts import resolve
 from .unread import let_go_of_unread_output
 

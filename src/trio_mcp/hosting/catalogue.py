@@ -9,9 +9,9 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
-from ..spec.prompts import Prompt
-from ..spec.resources import Resource, ResourceTemplate
-from ..spec.tools import Tool
+from ..protocol.types.prompts import Prompt
+from ..protocol.types.resources import Resource, ResourceTemplate
+from ..protocol.types.tools import Tool
 from .names import catalogue_name, catalogue_uri
 from .watching import Feed, Watch
 

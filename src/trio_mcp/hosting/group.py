@@ -10,18 +10,18 @@ import trio
 
 from ..client.client import Client
 from ..client.options import ClientOptions
-from ..jsonrpc.contexts import asynccontextmanager
-from ..runtime.calls import OnProgress
-from ..runtime.entering import entered
-from ..runtime.nurseries import ServiceNursery, open_service_nursery
-from ..runtime.under_trio import check_opened_under_trio
-from ..spec.fields import JSONObject
-from ..spec.prompts import GetPromptResult
-from ..spec.resources import ReadResourceResult
-from ..spec.tools import CallToolResult
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.entering import entered
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
+from ..concurrency.under_trio import check_opened_under_trio
+from ..protocol.fields import JSONObject
+from ..protocol.types.prompts import GetPromptResult
+from ..protocol.types.resources import ReadResourceResult
+from ..protocol.types.tools import CallToolResult
+from ..runtime.on_progress import OnProgress
 from .catalogue import Catalogue, Entry, ListName
 from .descriptions import MemberDescription
-from .errors import MemberUnavailable, NotInCatalogue
+from .group_errors import MemberUnavailable, NotInCatalogue
 from .member import Member
 from .names import may_name, parse_uri
 from .states import MemberState, MemberStatus

@@ -12,18 +12,18 @@ import trio
 
 from ..client.client import Client
 from ..client.options import ClientOptions, ClientSettings
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.together import only_member
+from ..connecting.bad_target import BadTarget
 from ..connecting.command import Command
-from ..connecting.errors import BadTarget
 from ..connecting.targets import Target
 from ..diagnostics.log import share_of_a_peer
-from ..jsonrpc.contexts import asynccontextmanager
 from ..jsonrpc.errors import MCPError
 from ..runtime.channel import ConnectionLost
-from ..runtime.together import only_member
 from ..transports.last_lines import LastLines
 from .catalogue import Catalogue
 from .descriptions import MemberDescription
-from .errors import MemberUnavailable
+from .group_errors import MemberUnavailable
 from .listing import Listing
 from .states import MemberState, MemberStatus
 

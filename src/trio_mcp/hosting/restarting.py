@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from ..runtime.delays import growing_delay
+from ..concurrency.delays import growing_delay
 
 __all__ = ["RestartPolicy"]
 

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from .collector import collector_quiet
+from .collector_pause import CollectorPause
 from .errors import INVALID_REQUEST, PARSE_ERROR, NotSerializable
 from .extent import MOST_FAR, MOST_LEVELS, has_many_far, is_too_deep, weight_of
 from .messages import (
@@ -74,7 +74,7 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
         elif has_many_far(line):
             return _unreadable(remains_of(line), _TOO_FAR, PARSE_ERROR, f"Parse error: {_TOO_FAR}")
         else:
-            with collector_quiet():
+            with CollectorPause():
                 data = _decoder.decode(line)
     except RecursionError:
         return _too_deep(line)
@@ -237,7 +237,7 @@ def decode_value(text: bytes) -> Any:
     """Read what `encode_value` or `pack_value` has written. Raises `RecursionError` where the stack is nearly full."""
     if len(text) < _LARGE:
         return _decoder.decode(text)
-    with collector_quiet():
+    with CollectorPause():
         return _decoder.decode(text)
 
 

@@ -10,6 +10,7 @@ __all__ = [
     "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
     "PARSE_ERROR",
+    "TOO_BUSY",
     "CodedError",
     "MCPError",
     "NotSerializable",
@@ -24,6 +25,8 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
+TOO_BUSY: Final = -31000
+"""A code of ours, outside the reserved ranges: a limit of this server is reached, or it is shutting down; try later."""
 
 
 class MCPError(Exception):

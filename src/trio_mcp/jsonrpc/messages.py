@@ -1,6 +1,6 @@
 """The four messages of JSON-RPC 2.0, as plain values.
 
-``params`` and ``result`` are plain JSON data here; `trio_mcp.spec` knows what they mean.
+``params`` and ``result`` are plain JSON data here; `trio_mcp.protocol` knows what they mean.
 """
 
 from __future__ import annotations

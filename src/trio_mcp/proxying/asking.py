@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Iterable
 from typing import Any, Final, Protocol
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..runtime.calls import OnProgress
+from ..protocol.conversion.converters import NotExpressible
+from ..protocol.declared import declares
+from ..protocol.errors import CapabilityMissing, MethodUnavailable
+from ..protocol.fields import JSONObject
+from ..protocol.meta import PROGRESS_TOKEN
+from ..protocol.methods import METHODS
+from ..protocol.revisions import Revision
+from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.types.input_required import ASKABLE, InputRequest, capability_for
 from ..runtime.channel import ConnectionLost
-from ..runtime.request_scope import RequestScope, current_request
-from ..spec.capabilities import ClientCapabilities
-from ..spec.converters import NotExpressible
-from ..spec.declared import declares
-from ..spec.errors import CapabilityMissing, MethodUnavailable
-from ..spec.fields import JSONObject
-from ..spec.input_required import ASKABLE, InputRequest, capability_for
-from ..spec.meta import PROGRESS_TOKEN
-from ..spec.methods import METHODS
-from ..spec.revisions import Revision
+from ..runtime.on_progress import OnProgress
+from ..runtime.requests.request_scope import RequestScope, current_request
 from .downstream import Downstream
 from .translating import translated
 

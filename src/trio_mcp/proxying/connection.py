@@ -7,23 +7,23 @@ from typing import Any, Final
 
 import trio
 
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
+from ..protocol.conversion.converters import structure_params, unstructure
+from ..protocol.revisions import MODERN_REVISIONS, Revision
+from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
+from ..protocol.types.notifications import SetLevelParams
+from ..protocol.types.resources import SubscribeParams
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
-from ..runtime.handler import NOT_NOW
 from ..runtime.limits import Limits
 from ..runtime.load import Load
-from ..runtime.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.peer import Peer
-from ..runtime.request_scope import RequestScope
-from ..server.request_state import RequestStates
-from ..server.retries import Retries
-from ..server.subscribing import too_many_subscriptions, uri_to_subscribe
-from ..spec.converters import structure_params, unstructure
-from ..spec.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
-from ..spec.notifications import SetLevelParams
-from ..spec.resources import SubscribeParams
-from ..spec.revisions import MODERN_REVISIONS, Revision
+from ..runtime.requests.handler import NOT_NOW
+from ..runtime.requests.request_scope import RequestScope
+from ..server.asking.request_state import RequestStates
+from ..server.asking.round_states import Retries
+from ..server.subscribe_bounds import too_many_subscriptions, uri_to_subscribe
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
@@ -31,7 +31,7 @@ from .downstream import Downstream
 from .forwarding import forward, upstream_error
 from .listening import listen
 from .reaching import Reach
-from .turns import Turns
+from .reading_order import Turns
 from .upstream import Upstream
 
 __all__ = ["ProxyConnection"]

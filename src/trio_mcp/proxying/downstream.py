@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ..concurrency.backlog import Backlog
+from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import encode_value, frame_notification
-from ..jsonrpc.contexts import contextmanager
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
-from ..runtime.backlog import Backlog
-from ..runtime.calls import OnProgress
-from ..runtime.notifications import NotificationQueue
-from ..runtime.request_scope import RequestScope
-from ..spec.capabilities import ClientCapabilities
-from ..spec.errors import NoWayBack
-from ..spec.fields import JSONObject
-from ..spec.log_levels import log_level_rank
-from ..spec.meta import SUBSCRIPTION_ID
-from ..spec.revisions import Revision
+from ..protocol.errors import NoWayBack
+from ..protocol.fields import JSONObject
+from ..protocol.log_levels import log_level_rank
+from ..protocol.meta import SUBSCRIPTION_ID
+from ..protocol.revisions import Revision
+from ..protocol.types.capabilities import ClientCapabilities
+from ..runtime.callback_queue import NotificationQueue
+from ..runtime.on_progress import OnProgress
+from ..runtime.requests.request_scope import RequestScope
 from ..state.events import NotificationReceived
 
 if TYPE_CHECKING:

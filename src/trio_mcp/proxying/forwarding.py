@@ -6,20 +6,20 @@ from typing import Any, Final, cast
 
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
-from ..runtime.calls import OnProgress, Progress
-from ..runtime.channel import ConnectionLost
-from ..runtime.request_scope import RequestScope
-from ..spec.converters import NotExpressible, unstructure
-from ..spec.errors import UPSTREAM_LOST
-from ..spec.fields import JSONObject
-from ..spec.meta import (
+from ..protocol.conversion.converters import NotExpressible, unstructure
+from ..protocol.errors import UPSTREAM_LOST
+from ..protocol.fields import JSONObject
+from ..protocol.meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
 )
-from ..spec.notifications import ProgressParams
+from ..protocol.types.notifications import ProgressParams
+from ..runtime.channel import ConnectionLost
+from ..runtime.on_progress import OnProgress, Progress
+from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
 from .downstream import Downstream
 from .translating import translated, translated_result

@@ -9,18 +9,23 @@ from typing import Any, Final
 import trio
 
 from ..client.changes import Change
-from ..client.subscriptions import Changes
+from ..client.listening.subscriptions import Changes
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import encode_value, frame_notification
-from ..jsonrpc.contexts import asynccontextmanager
 from ..jsonrpc.errors import PeerError
-from ..runtime.calls import OnNotification
-from ..runtime.nurseries import open_service_nursery
-from ..runtime.request_scope import RequestScope
-from ..server.uri_templates import LONGEST_URI
-from ..spec.converters import structure_params, unstructure
-from ..spec.meta import SUBSCRIPTION_ID
-from ..spec.revisions import LATEST_MODERN
-from ..spec.subscriptions import ListenParams, ListenResult, SubscriptionFilter, SubscriptionsAcknowledgedParams
+from ..protocol.conversion.converters import structure_params, unstructure
+from ..protocol.meta import SUBSCRIPTION_ID
+from ..protocol.revisions import LATEST_MODERN
+from ..protocol.types.subscriptions import (
+    ListenParams,
+    ListenResult,
+    SubscriptionFilter,
+    SubscriptionsAcknowledgedParams,
+)
+from ..runtime.calls.call import OnNotification
+from ..runtime.requests.request_scope import RequestScope
+from ..server.offers.uri_templates import LONGEST_URI
 from ..state.events import NotificationReceived
 from .upstream import Upstream
 

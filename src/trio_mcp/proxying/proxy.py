@@ -7,14 +7,14 @@ from functools import partial
 from importlib.metadata import version
 
 from ..client.client import Client
-from ..jsonrpc.contexts import asynccontextmanager
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.nurseries import open_service_nursery
+from ..protocol.types.lifecycle import Implementation
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
-from ..runtime.nurseries import open_service_nursery
 from ..runtime.peer import NOBODY_KNOWN, Peer
-from ..server.request_state import RequestStates
-from ..spec.lifecycle import Implementation
+from ..server.asking.request_state import RequestStates
 from .connection import ProxyConnection, Reaching
 from .reaching import OpenUpstream, OwnUpstream, SharedUpstream
 from .upstream import Upstream

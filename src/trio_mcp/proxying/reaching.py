@@ -11,11 +11,11 @@ import trio
 
 from ..client.client import Client
 from ..client.options import ClientOptions
+from ..concurrency.nurseries import ServiceNursery
 from ..jsonrpc.errors import CodedError, MCPError, PeerError, ProtocolViolation
+from ..protocol.errors import UPSTREAM_LOST
+from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.channel import ConnectionLost
-from ..runtime.nurseries import ServiceNursery
-from ..spec.capabilities import ClientCapabilities
-from ..spec.errors import UPSTREAM_LOST
 from ..state.requests import InboundRequest
 from .upstream import Upstream
 

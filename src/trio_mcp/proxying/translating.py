@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ..spec.converters import structure, unstructure
-from ..spec.fields import JSONObject
-from ..spec.meta import SERVER_INFO
-from ..spec.revisions import Revision
+from ..protocol.conversion.converters import structure, unstructure
+from ..protocol.fields import JSONObject
+from ..protocol.meta import SERVER_INFO
+from ..protocol.revisions import Revision
 
 __all__ = ["translated", "translated_result"]
 

@@ -10,11 +10,11 @@ import trio
 
 from ..client.client import Client
 from ..client.relay import Relay
+from ..protocol.fields import JSONObject
+from ..protocol.log_levels import log_level_rank
+from ..protocol.revisions import Revision
+from ..protocol.types.lifecycle import EmptyResult
 from ..runtime.channel import ConnectionLost
-from ..spec.fields import JSONObject
-from ..spec.lifecycle import EmptyResult
-from ..spec.log_levels import log_level_rank
-from ..spec.revisions import Revision
 from ..state.events import NotificationReceived
 from .asking import ask_downstream
 from .downstream import Downstream

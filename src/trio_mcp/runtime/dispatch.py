@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..jsonrpc.codec import pack_value
 from ..jsonrpc.errors import PeerError
-from ..spec.converters import structure
-from ..spec.notifications import ProgressParams
+from ..protocol.conversion.converters import structure
+from ..protocol.types.notifications import ProgressParams
 from ..state import events
 from .batches import BatchReplies
-from .calls import Call, Progress, Settled
+from .calls.call import Call, Settled
+from .on_progress import Progress
 from .replies import error_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .handler import RequestHandler
-    from .inbound import Inbound
-    from .notifications import NotificationQueue
-    from .outbound import Outbound
+    from .callback_queue import NotificationQueue
+    from .calls.outbound import Outbound
+    from .requests.handler import RequestHandler
+    from .requests.runner import Inbound
 
 __all__ = ["Dispatch", "OnUnreadable"]
 

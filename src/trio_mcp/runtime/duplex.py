@@ -19,32 +19,32 @@ from typing import Any, Final
 
 import trio
 
+from ..concurrency.graces import Graces
+from ..concurrency.places import Workers
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.codec import decode, skipped
-from ..spec.revisions import Revision
+from ..protocol.revisions import Revision
 from ..state import events
 from ..state.connection_state import ConnectionState
-from .calls import OnProgress
-from .cancellation import CancelCause
+from .announcements import Notices
+from .callback_queue import callback_queue
+from .calls.outbound import Outbound
 from .channel import ConnectionLost, MessageChannel, UnreadableFrame
 from .dispatch import Dispatch, OnUnreadable
-from .graces import Graces
-from .handler import RequestHandler
-from .inbound import Inbound
 from .last_flush import LEAST_FLUSH, LastFlush
-from .late_progress import LateProgress
 from .limits import Limits
 from .load import Load
-from .notices import Notices
-from .notifications import callback_queue
-from .outbound import Outbound
+from .on_progress import OnProgress
 from .outbox import Outbox
 from .peer import THE_ONLY_ONE, Peer
-from .places import Workers
 from .replies import Replies
-from .retry import Seal
-from .tracing import Tracing
-from .wiring import Wiring
+from .requests.cancellation import CancelCause
+from .requests.handler import RequestHandler
+from .requests.late_progress import LateProgress
+from .requests.retry import Seal
+from .requests.runner import Inbound
+from .requests.tracing import Tracing
+from .requests.wiring import Wiring
 
 __all__ = ["DuplexChannel"]
 

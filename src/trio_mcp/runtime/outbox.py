@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from .sleeper import Sleeper
+from ..concurrency.sleeper import Sleeper
 
 __all__ = ["REQUEST_MARKS", "Outbox", "Owner", "Segment"]
 

@@ -7,19 +7,19 @@ import logging
 import traceback
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from ..concurrency.together import failures_in, only_member
 from ..jsonrpc.codec import frame_error, frame_result
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable, UnsendableResult
 from ..jsonrpc.messages import ErrorResponse
-from ..spec.content import TextContent
-from ..spec.converters import NotExpressible, unstructure
-from ..spec.errors import CapabilityMissing, MethodUnavailable
-from ..spec.input_required import InputRequiredResult
-from ..spec.meta import SERVER_INFO, check_meta_keys
-from ..spec.tools import CallToolResult, ToolError
-from .together import failures_in, only_member
+from ..protocol.conversion.converters import NotExpressible, unstructure
+from ..protocol.errors import CapabilityMissing, MethodUnavailable
+from ..protocol.meta import SERVER_INFO, check_meta_keys
+from ..protocol.types.content import TextContent
+from ..protocol.types.input_required import InputRequiredResult
+from ..protocol.types.tools import CallToolResult, ToolError
 
 if TYPE_CHECKING:
-    from ..spec.revisions import Revision
+    from ..protocol.revisions import Revision
     from ..state.requests import InboundRequest
 
 __all__ = ["Replies", "error_line"]

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import attrs
 
-from ..spec.lifecycle import CacheScope
-from ..spec.methods import ROWS
+from ..protocol.methods import ROWS
+from ..protocol.types.lifecycle import CacheScope
 
 __all__ = ["NOT_CACHED", "CacheHints", "hints_by_method"]
 

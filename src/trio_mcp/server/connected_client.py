@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..jsonrpc.errors import ProtocolViolation
+from ..protocol.conversion.converters import structure
+from ..protocol.errors import CapabilityMissing, NoWayBack
+from ..protocol.revisions import LATEST_LEGACY, Revision
+from ..protocol.types.lifecycle import Implementation
+from ..protocol.types.roots import ListRootsResult, Root
 from ..runtime.duplex import DuplexChannel
-from ..spec.converters import structure
-from ..spec.errors import CapabilityMissing, NoWayBack
-from ..spec.lifecycle import Implementation
-from ..spec.revisions import LATEST_LEGACY, Revision
-from ..spec.roots import ListRootsResult, Root
 
 __all__ = ["ConnectedClient"]
 

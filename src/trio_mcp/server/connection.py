@@ -10,30 +10,30 @@ import attrs
 import trio
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
-from ..runtime.channel import MessageChannel
-from ..runtime.duplex import DuplexChannel
-from ..runtime.handler import NOT_NOW
-from ..runtime.peer import NOBODY_KNOWN, Peer
-from ..runtime.request_scope import RequestScope
-from ..spec.capabilities import ResourcesCapability
-from ..spec.completion import CompleteParams
-from ..spec.converters import structure_params, unstructure
-from ..spec.lifecycle import CacheScope, DiscoverResult, EmptyResult, InitializeResult
-from ..spec.notifications import SetLevelParams
-from ..spec.prompts import GetPromptParams, ListPromptsResult
-from ..spec.resources import (
+from ..protocol.conversion.converters import structure_params, unstructure
+from ..protocol.revisions import MODERN_REVISIONS
+from ..protocol.types.capabilities import ResourcesCapability
+from ..protocol.types.completion import CompleteParams
+from ..protocol.types.lifecycle import CacheScope, DiscoverResult, EmptyResult, InitializeResult
+from ..protocol.types.notifications import SetLevelParams
+from ..protocol.types.prompts import GetPromptParams, ListPromptsResult
+from ..protocol.types.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
     PageParams,
     ReadResourceParams,
 )
-from ..spec.revisions import MODERN_REVISIONS
-from ..spec.tools import CallToolParams, ListToolsResult
+from ..protocol.types.tools import CallToolParams, ListToolsResult
+from ..runtime.channel import MessageChannel
+from ..runtime.duplex import DuplexChannel
+from ..runtime.peer import NOBODY_KNOWN, Peer
+from ..runtime.requests.handler import NOT_NOW
+from ..runtime.requests.request_scope import RequestScope
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
+from .asking.round_states import Retries
 from .connected_client import ConnectedClient
-from .retries import Retries
 from .server import RunningServer
 from .subscriptions import Subscriptions
 

@@ -7,7 +7,7 @@ import logging
 import trio
 
 from ..jsonrpc.errors import NotSerializable
-from ..runtime.request_scope import RequestScope, current_request
+from ..runtime.requests.request_scope import RequestScope, current_request
 
 __all__ = ["ClientLogHandler"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-from ..spec.content import Annotations
-from ..spec.fields import JSONObject
-from ..spec.lifecycle import CacheScope, Icon
-from ..spec.sampling import ModelPreferences, ToolChoice
-from ..spec.tools import Tool, ToolAnnotations
+from ..protocol.fields import JSONObject
+from ..protocol.types.content import Annotations
+from ..protocol.types.lifecycle import CacheScope, Icon
+from ..protocol.types.sampling import ModelPreferences, ToolChoice
+from ..protocol.types.tools import Tool, ToolAnnotations
 
 __all__ = ["PromptOptions", "ResourceOptions", "SamplingOptions", "ToolOptions"]
 

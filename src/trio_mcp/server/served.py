@@ -7,11 +7,11 @@ from typing import Protocol, TypeAlias
 
 import trio
 
+from ..protocol.types.lifecycle import Implementation
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN, Peer
-from ..spec.lifecycle import Implementation
 from .connection import ServerConnection
 from .server import RunningServer, Server
 

@@ -9,22 +9,22 @@ from typing import Any, TypeVar, Unpack, overload
 
 import attrs
 
-from ..jsonrpc.contexts import asynccontextmanager
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.places import Workers
+from ..protocol.types.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
+from ..protocol.types.lifecycle import Icon, Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
-from ..runtime.places import Workers
-from ..runtime.tracing import Tracing
-from ..spec.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
-from ..spec.lifecycle import Icon, Implementation
+from ..runtime.requests.tracing import Tracing
+from .asking.request_state import RequestStates
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
-from .completion import Completions
 from .connected_client import ConnectedClient
 from .listeners import Listeners
+from .offers.completion import Completions
+from .offers.prompts import Prompts
+from .offers.resources import Resources
+from .offers.tools import Tools
 from .options import PromptOptions, ResourceOptions, ToolOptions
-from .prompts import Prompts
-from .request_state import RequestStates
-from .resources import Resources
-from .tools import Tools
 
 __all__ = ["RunningServer", "Server"]
 

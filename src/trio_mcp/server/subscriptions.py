@@ -9,16 +9,21 @@ import trio
 
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
+from ..protocol.conversion.converters import structure_params, unstructure
+from ..protocol.meta import SUBSCRIPTION_ID
+from ..protocol.types.lifecycle import EmptyResult
+from ..protocol.types.resources import SubscribeParams
+from ..protocol.types.subscriptions import (
+    ListenParams,
+    ListenResult,
+    SubscriptionFilter,
+    SubscriptionsAcknowledgedParams,
+)
 from ..runtime.duplex import DuplexChannel
-from ..runtime.request_scope import RequestScope
-from ..spec.converters import structure_params, unstructure
-from ..spec.lifecycle import EmptyResult
-from ..spec.meta import SUBSCRIPTION_ID
-from ..spec.resources import SubscribeParams
-from ..spec.subscriptions import ListenParams, ListenResult, SubscriptionFilter, SubscriptionsAcknowledgedParams
+from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
 from .server import Server
-from .subscribing import too_many_subscriptions, uri_to_subscribe
+from .subscribe_bounds import too_many_subscriptions, uri_to_subscribe
 
 __all__ = ["Subscriptions"]
 

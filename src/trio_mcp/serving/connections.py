@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import attrs
 import trio
 
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits
-from ..runtime.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.peer import Peer
 from ..server.served import Connection, Running, Servable, connection_to
 from .signals import shutting_down_at_signals

@@ -8,10 +8,10 @@ from typing import Unpack
 import attrs
 import trio
 
+from ..concurrency.nurseries import ServiceNursery
+from ..concurrency.under_trio import check_served_under_trio
 from ..runtime.limits import Limits
-from ..runtime.nurseries import ServiceNursery
 from ..runtime.peer import NOBODY_KNOWN
-from ..runtime.under_trio import check_served_under_trio
 from ..server.served import Servable
 from ..transports.sockets import SocketLineChannel, keep_alive, unix_listener
 from .connections import Arrival, Listeners, serve_connections

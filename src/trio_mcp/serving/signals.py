@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from ..jsonrpc.contexts import contextmanager
+from ..concurrency.contexts import contextmanager
 
 __all__ = ["ShutDown", "process_is_the_server", "shutting_down_at_signals"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 
+from ..concurrency.under_trio import check_served_under_trio
 from ..diagnostics.log import written_in_a_thread
 from ..diagnostics.unread import let_go_of_unread_output
 from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
-from ..runtime.under_trio import check_served_under_trio
 from ..server.served import Servable, connection_to
 from ..transports.stdio import own_stdio
 from .collector import quieten_collector

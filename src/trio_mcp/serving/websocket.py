@@ -10,12 +10,12 @@ from typing import Unpack
 import attrs
 import trio
 
+from ..concurrency.nurseries import ServiceNursery
+from ..concurrency.under_trio import check_served_under_trio
 from ..runtime.limits import Limits
-from ..runtime.nurseries import ServiceNursery
 from ..runtime.peer import Headers, Peer
-from ..runtime.under_trio import check_served_under_trio
 from ..server.served import Servable
-from ..transports.admission import Admission, Allowed, admission_for
+from ..transports.host_checks import Admission, Allowed, admission_for
 from ..transports.upgrade import Refused, check_upgrade, read_upgrade, refuse
 from ..transports.websocket import WebSocketChannel
 from .connections import Arrival, Listeners, serve_connections

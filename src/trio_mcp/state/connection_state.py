@@ -32,19 +32,19 @@ from ..jsonrpc.messages import (
     Unreadable,
     is_request_id,
 )
-from ..spec.capabilities import ClientCapabilities
-from ..spec.converters import structure_params
-from ..spec.errors import NOT_INITIALIZED
-from ..spec.lifecycle import Implementation, InitializeParams
-from ..spec.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
-from ..spec.meta import (
+from ..protocol.conversion.converters import structure_params
+from ..protocol.errors import NOT_INITIALIZED
+from ..protocol.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
+from ..protocol.meta import (
     CLIENT_CAPABILITIES,
     PROTOCOL_VERSION,
     SUBSCRIPTION_ID,
     progress_token_of,
 )
-from ..spec.methods import METHODS, Method
-from ..spec.revisions import LATEST_LEGACY, Revision, negotiate, notifications_of, requests_of
+from ..protocol.methods import METHODS, Method
+from ..protocol.revisions import LATEST_LEGACY, Revision, negotiate, notifications_of, requests_of
+from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.types.lifecycle import Implementation, InitializeParams
 from .events import (
     AnswerLost,
     BatchReceived,

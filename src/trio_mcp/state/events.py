@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.messages import ErrorResponse
 from ..jsonrpc.values import value
-from ..spec.methods import Method
-from ..spec.revisions import Revision
+from ..protocol.methods import Method
+from ..protocol.revisions import Revision
 from .requests import InboundRequest, OutboundRequest
 
 __all__ = [

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..jsonrpc.errors import INVALID_PARAMS, CodedError
-from ..spec.capabilities import ClientCapabilities
-from ..spec.converters import structure_params
-from ..spec.errors import UNSUPPORTED_PROTOCOL_VERSION
-from ..spec.lifecycle import Implementation
-from ..spec.log_levels import log_level_rank
-from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
-from ..spec.revisions import MODERN_REVISIONS, REVISIONS, Revision
+from ..protocol.conversion.converters import structure_params
+from ..protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
+from ..protocol.log_levels import log_level_rank
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from ..protocol.revisions import MODERN_REVISIONS, REVISIONS, Revision
+from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.types.lifecycle import Implementation
 
 __all__ = ["PerRequestFields"]
 

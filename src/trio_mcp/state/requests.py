@@ -10,12 +10,12 @@ import attrs
 from ..jsonrpc.codec import decode_value, pack_value
 from ..jsonrpc.errors import CodedError
 from ..jsonrpc.messages import RequestId
-from ..spec.capabilities import ClientCapabilities
-from ..spec.declared import declares
-from ..spec.lifecycle import Implementation
-from ..spec.meta import ProgressToken
-from ..spec.methods import Method
-from ..spec.revisions import Revision
+from ..protocol.declared import declares
+from ..protocol.meta import ProgressToken
+from ..protocol.methods import Method
+from ..protocol.revisions import Revision
+from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.types.lifecycle import Implementation
 
 __all__ = ["Continuation", "InboundRequest", "OutboundRequest"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from ..jsonrpc.messages import RequestId
-from ..spec.errors import MethodUnavailable
-from ..spec.revisions import Revision, requests_of
+from ..protocol.errors import MethodUnavailable
+from ..protocol.revisions import Revision, requests_of
 from .requests import InboundRequest, OutboundRequest
 
 __all__ = ["RequestTables", "Role"]

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from ..spec.fields import JSONObject
+from ..protocol.fields import JSONObject
 
 __all__ = ["Pattern", "differences", "shown"]
 

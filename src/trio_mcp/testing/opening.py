@@ -11,15 +11,15 @@ import trio
 from ..client.client import Client
 from ..client.opening import open_client
 from ..client.options import ClientOptions
+from ..concurrency.contexts import asynccontextmanager, contextmanager
+from ..concurrency.entering import entered
+from ..concurrency.nurseries import open_service_nursery
 from ..connecting.command import Command, open_process
 from ..connecting.memory import open_server
-from ..jsonrpc.contexts import asynccontextmanager, contextmanager
-from ..runtime.entering import entered
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import LATEST_MODERN
 from ..runtime.limits import DEFAULT_LIMITS
-from ..runtime.nurseries import open_service_nursery
 from ..server.served import Servable
-from ..spec.fields import JSONObject
-from ..spec.revisions import LATEST_MODERN
 from ..transports.last_lines import TextSink
 from ..transports.memory import memory_channel_pair
 from ..transports.stdio import own_stdio

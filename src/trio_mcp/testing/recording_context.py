@@ -11,25 +11,25 @@ from typing import Any, Self, Unpack
 import attrs
 import trio
 
+from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.together import failures_in
 from ..jsonrpc.codec import encode_value, frame_notification
-from ..jsonrpc.contexts import asynccontextmanager
 from ..jsonrpc.messages import RequestId
-from ..runtime.calls import Progress
-from ..runtime.cancellation import CancelCause, Cancellation
-from ..runtime.logs import RequestLog
+from ..protocol.declared import declares
+from ..protocol.errors import NoWayBack
+from ..protocol.fields import JSONObject
+from ..protocol.log_levels import should_log
+from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
+from ..protocol.trace_context import TraceContext
+from ..protocol.types.notifications import LogParams
+from ..runtime.on_progress import Progress
 from ..runtime.peer import Headers
-from ..runtime.progress import reportable
-from ..runtime.together import failures_in
-from ..server.asking import AskingContext
-from ..server.auth import Auth
-from ..server.elicit_answer import COMPLETE, tells_completion
-from ..spec.declared import declares
-from ..spec.errors import NoWayBack
-from ..spec.fields import JSONObject
-from ..spec.log_levels import should_log
-from ..spec.notifications import LogParams
-from ..spec.revisions import LATEST_MODERN, REVISIONS, Revision
-from ..spec.trace_context import TraceContext
+from ..runtime.requests.cancellation import CancelCause, Cancellation
+from ..runtime.requests.logs import RequestLog
+from ..runtime.requests.progress import reportable
+from ..server.asking.asking_context import AskingContext
+from ..server.context.auth import Auth
+from ..server.context.elicit_answer import COMPLETE, tells_completion
 from .scripted_user import ScriptedUser, UserOptions
 
 __all__ = ["RecordingContext", "Said"]

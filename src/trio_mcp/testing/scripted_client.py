@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..jsonrpc.messages import RequestId
+from ..protocol.fields import JSONObject
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
+from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from ..runtime.channel import MessageChannel
-from ..spec.fields import JSONObject
-from ..spec.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
-from ..spec.revisions import LATEST_MODERN, REVISIONS, Revision
 from .comparing import Pattern
 from .scripted_peer import ScriptedPeer, UnexpectedMessage
 

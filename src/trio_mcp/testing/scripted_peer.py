@@ -10,8 +10,8 @@ import msgspec
 import trio
 
 from ..jsonrpc.messages import RequestId
+from ..protocol.fields import JSONObject
 from ..runtime.channel import ConnectionLost, MessageChannel
-from ..spec.fields import JSONObject
 from .comparing import Pattern, differences, shown
 
 __all__ = ["MissingMessage", "ScriptedPeer", "UnexpectedMessage"]

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND
 from ..jsonrpc.messages import RequestId
-from ..spec.fields import JSONObject
-from ..spec.meta import PROGRESS_TOKEN, SERVER_INFO
-from ..spec.revisions import LATEST_MODERN, REVISIONS
+from ..protocol.fields import JSONObject
+from ..protocol.meta import PROGRESS_TOKEN, SERVER_INFO
+from ..protocol.revisions import LATEST_MODERN, REVISIONS
 from .comparing import Pattern
 from .scripted_peer import ScriptedPeer, UnexpectedMessage
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
-from ..client.answers import Answers
-from ..client.call_limits import CallLimits
+from ..client.answering.answers import Answers
+from ..client.call_timeouts import CallLimits
 from ..client.options import (
     ClientSettings,
     ElicitationHandler,
@@ -16,15 +16,15 @@ from ..client.options import (
     SamplingHandler,
     UrlElicitationHandler,
 )
+from ..concurrency.graces import Graces
+from ..concurrency.places import Workers
 from ..jsonrpc.errors import CodedError, PeerError
-from ..runtime.graces import Graces
+from ..protocol.conversion.converters import unstructure
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import Revision
+from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.types.roots import Root
 from ..runtime.limits import DEFAULT_LIMITS
-from ..runtime.places import Workers
-from ..spec.capabilities import ClientCapabilities
-from ..spec.converters import unstructure
-from ..spec.fields import JSONObject
-from ..spec.revisions import Revision
-from ..spec.roots import Root
 
 __all__ = ["ScriptedUser", "UserOptions"]
 

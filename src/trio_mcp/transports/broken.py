@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import trio
 
-from ..jsonrpc.contexts import contextmanager
+from ..concurrency.contexts import contextmanager
 
 __all__ = ["let_go_of_cause", "until_broken"]
 

@@ -17,8 +17,8 @@ from typing import Final
 
 import trio
 
+from ..concurrency.contexts import contextmanager
 from ..jsonrpc.codec import decode
-from ..jsonrpc.contexts import contextmanager
 from ..jsonrpc.errors import PARSE_ERROR
 from ..jsonrpc.messages import Unreadable
 from ..runtime.channel import ConnectionLost, UnreadableFrame

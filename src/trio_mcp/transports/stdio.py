@@ -10,8 +10,8 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import TextIO
 
+from ..concurrency.contexts import contextmanager
 from ..diagnostics.unread import takes_more
-from ..jsonrpc.contexts import contextmanager
 from .descriptors import DescriptorStream
 from .lines import LineChannel
 

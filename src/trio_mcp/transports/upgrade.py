@@ -12,10 +12,10 @@ import h11
 import trio
 
 from ..runtime.channel import ConnectionLost
-from .admission import Admission
 from .broken import let_go_of_cause, until_broken
 from .coalescing import HEAD_END
 from .handshake import SUBPROTOCOL
+from .host_checks import Admission
 
 __all__ = ["Refused", "UpgradeRequest", "check_upgrade", "read_upgrade", "refuse"]
 

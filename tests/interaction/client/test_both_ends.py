@@ -30,7 +30,7 @@ from trio_mcp import (
     open_stdio,
     open_websocket,
 )
-from trio_mcp.spec.revisions import REVISIONS
+from trio_mcp.protocol.revisions import REVISIONS
 
 FIXTURE = [sys.executable, str(Path(__file__).parents[1] / "fixture_server.py")]
 

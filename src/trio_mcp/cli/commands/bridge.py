@@ -63,8 +63,8 @@ def bridge(
     one client on standard input and output.
     """
     from ...diagnostics.log import WrittenInAThread
-    from ..addresses import Addresses
-    from ..bridging import run_bridge
+    from ..servers.addresses import Addresses
+    from ..servers.bridging import run_bridge
     from ..targets import NoTarget, target_typed
     from ..terminal.plain import CopiedToStderr
 

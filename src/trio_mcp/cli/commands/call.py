@@ -11,7 +11,7 @@ from .errand_options import errand_options
 from .target_options import TargetCommand
 
 if TYPE_CHECKING:
-    from ..calling import Call
+    from ..errands.calling import Call
 
 __all__ = ["call"]
 
@@ -43,8 +43,8 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) ->
     connection, or no more; 4 when the server answers with an error; 5 when the time is over; 130 after Ctrl-C, 128 and
     its number after another signal.
     """
-    from ..arguments import object_typed
-    from ..calling import Call
+    from ..errands.arguments import object_typed
+    from ..errands.calling import Call
 
     typed = None if given is None else object_typed(given)
     return Call(tool=tool, pairs=arguments, given=typed, raw=raw)

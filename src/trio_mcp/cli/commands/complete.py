@@ -11,7 +11,7 @@ from .errand_options import errand_options
 from .target_options import TargetCommand
 
 if TYPE_CHECKING:
-    from ..suggesting import Suggesting
+    from ..errands.suggesting import Suggesting
 
 __all__ = ["complete"]
 
@@ -35,6 +35,6 @@ def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> Suggesting
 
     Log lines, Ctrl-C and the exit status are those of `trio-mcp call`.
     """
-    from ..suggesting import Suggesting
+    from ..errands.suggesting import Suggesting
 
     return Suggesting(name=name, pairs=arguments, as_json=as_json)

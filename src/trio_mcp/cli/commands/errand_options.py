@@ -12,7 +12,7 @@ import click
 from .target_options import connection_options, words_after_dashes
 
 if TYPE_CHECKING:
-    from ..errands import Connection, Errand
+    from ..errands.errand import Connection, Errand
 
 __all__ = ["errand_options"]
 
@@ -39,8 +39,8 @@ def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
         *own: P.args,
         **named: P.kwargs,
     ) -> int:
-        from ..arguments import BadArgument
-        from ..errands import NotOffered, run_errand
+        from ..errands.arguments import BadArgument
+        from ..errands.errand import NotOffered, run_errand
         from ..targets import NoTarget
 
         try:
@@ -63,8 +63,8 @@ def _connection_typed(
     target: str, config: Path | None, era: Any, timeout: float | None, log_level: str, *, stderr: bool
 ) -> Connection:
     """Return the connection that TARGET and all these options describe. Raises `NoTarget`."""
-    from ..errands import Connection
-    from ..overheard import Overheard
+    from ..errands.errand import Connection
+    from ..errands.overheard import Overheard
     from ..targets import target_typed
     from ..terminal.plain import CopiedToStderr
 

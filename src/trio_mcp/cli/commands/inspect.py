@@ -31,7 +31,7 @@ def inspect(target: str, as_json: bool, config: Path | None, era: Any, timeout: 
     Exit status: 0; 2 for a TARGET that is none, 3 when there is no connection, 4 when the server answers with an
     error, 5 when the time is over (30 seconds unless given).
     """
-    from ..inspecting import inspect_server
+    from ..errands.inspecting import inspect_server
     from ..targets import NoTarget, target_typed
     from ..terminal.plain import CopiedToStderr
 

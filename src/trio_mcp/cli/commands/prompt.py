@@ -11,7 +11,7 @@ from .errand_options import errand_options
 from .target_options import TargetCommand
 
 if TYPE_CHECKING:
-    from ..prompting import Prompting
+    from ..errands.prompting import Prompting
 
 __all__ = ["prompt"]
 
@@ -35,6 +35,6 @@ def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> Prompting:
 
     Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
     """
-    from ..prompting import Prompting
+    from ..errands.prompting import Prompting
 
     return Prompting(prompt=name, pairs=arguments, as_json=as_json)

@@ -11,7 +11,7 @@ from .errand_options import errand_options
 from .target_options import TargetCommand
 
 if TYPE_CHECKING:
-    from ..reading import Reading
+    from ..errands.reading import Reading
 
 __all__ = ["read"]
 
@@ -36,6 +36,6 @@ def read(uri: str, as_json: bool) -> Reading:
 
     Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
     """
-    from ..reading import Reading
+    from ..errands.reading import Reading
 
     return Reading(uri=uri, as_json=as_json)

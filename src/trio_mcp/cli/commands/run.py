@@ -50,7 +50,7 @@ def run(
     With --websocket, --tcp or --unix it serves until SIGINT or SIGTERM. HOST is 127.0.0.1 unless given, and the
     port 0 is any free one; standard error says which.
     """
-    from ..addresses import Addresses
-    from ..run import run_server
+    from ..servers.addresses import Addresses
+    from ..servers.run import run_server
 
     return run_server(target, log_level, Addresses(websocket, tcp, unix, origins, names))

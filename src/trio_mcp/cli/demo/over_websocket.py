@@ -14,9 +14,9 @@ from typing import Final
 import trio
 
 from ...client.client import Client
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.nurseries import open_service_nursery
 from ...connecting.websocket import open_websocket
-from ...jsonrpc.contexts import asynccontextmanager
-from ...runtime.nurseries import open_service_nursery
 from .over_stdio import PATIENCE, Disappointed, label, pack, pack_again, watch
 from .screen import Screen
 

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ... import ElicitFormParams, ElicitResult, LogParams, Progress, Tool
-from ...jsonrpc.contexts import contextmanager
-from ...runtime.calls import OnProgress
+from ...concurrency.contexts import contextmanager
+from ...runtime.on_progress import OnProgress
 from ..terminal.bars import progress_bar, progress_words
 from ..terminal.keyboard import read_line
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from ...spec.fields import JSONObject
+from ...protocol.fields import JSONObject
 
 __all__ = ["HOSTS", "Host", "well_known_files"]
 

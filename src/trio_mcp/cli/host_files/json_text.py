@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import attrs
 
 from ...hosting.json_comments import without_comments, without_trailing_commas
-from ...spec.fields import JSONObject
+from ...protocol.fields import JSONObject
 
 __all__ = ["NotEditable", "parse_object", "with_value"]
 

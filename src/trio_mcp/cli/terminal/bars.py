@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from ...jsonrpc.contexts import contextmanager
-from ...runtime.calls import Progress
+from ...concurrency.contexts import contextmanager
+from ...runtime.on_progress import Progress
 from .plain import on_one_line
 
 __all__ = ["Bar", "progress_bar", "progress_words"]

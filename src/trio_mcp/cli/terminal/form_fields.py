@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 import attrs
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...spec.elicitation import check_form_size
-from ...spec.fields import JSONObject
-from ...spec.schemas import SchemaValidator
+from ...protocol.fields import JSONObject
+from ...protocol.json_schema.schemas import SchemaValidator
+from ...protocol.types.elicitation import check_form_size
 from .plain import name_shown, on_one_line
 
 __all__ = ["FormField", "form_fields"]

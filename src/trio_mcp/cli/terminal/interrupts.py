@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import trio
 
-from ...runtime.nurseries import open_service_nursery
+from ...concurrency.nurseries import open_service_nursery
 from ..statuses import SIGNALLED
 from .signals import Signals
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import trio
 
 from ...jsonrpc.errors import CodedError
-from ...spec.content import TextContent
-from ...spec.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
-from ...spec.sampling import CreateMessageParams, CreateMessageResult
+from ...protocol.types.content import TextContent
+from ...protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
+from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult
 from .form_fields import FormField, form_fields
 from .plain import name_shown
 from .terminal import Terminal

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, cast
 
-from ...spec.fields import JSONObject
+from ...protocol.fields import JSONObject
 
 __all__ = ["ENOUGH", "SchemaReader"]
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import trio
 
-from ...jsonrpc.contexts import contextmanager
-from ...runtime.time_limits import fail_after_work
+from ...concurrency.contexts import contextmanager
+from ...concurrency.time_limits import fail_after_work
 from ..statuses import OUT_OF_TIME, SIGNALLED
 
 __all__ = ["ENDING", "Signals"]

@@ -11,10 +11,10 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from ...jsonrpc.contexts import asynccontextmanager, contextmanager
-from ...runtime.calls import OnProgress, Progress
-from ...spec.log_levels import should_log
-from ...spec.notifications import LogParams
+from ...concurrency.contexts import asynccontextmanager, contextmanager
+from ...protocol.log_levels import should_log
+from ...protocol.types.notifications import LogParams
+from ...runtime.on_progress import OnProgress, Progress
 from .bars import Bar, progress_bar, progress_words
 from .keyboard import forget_typed, read_line
 from .plain import name_shown, printable

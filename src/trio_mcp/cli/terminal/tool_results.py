@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from ...spec.content import (
+from ...protocol.conversion.converters import unstructure
+from ...protocol.revisions import Revision
+from ...protocol.types.content import (
     AudioContent,
     ContentBlock,
     ImageContent,
@@ -16,9 +18,7 @@ from ...spec.content import (
     TextContent,
     TextResourceContents,
 )
-from ...spec.converters import unstructure
-from ...spec.revisions import Revision
-from ...spec.tools import CallToolResult
+from ...protocol.types.tools import CallToolResult
 from .plain import printable
 
 __all__ = ["show_result", "words_of_block", "words_of_resource"]

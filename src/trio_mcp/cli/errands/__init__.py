@@ -1,0 +1,1 @@
+"""Errands: what each command does with a server that somebody else runs."""

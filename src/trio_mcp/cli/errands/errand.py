@@ -1,0 +1,218 @@
+"""run_errand: do what a command wants of a server, with progress, logs, questions and signals on the way."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+import attrs
+import trio
+
+from ...client.client import Client
+from ...client.options import ClientOptions
+from ...concurrency.nurseries import open_service_nursery
+from ...connecting.targets import Target
+from ...jsonrpc.errors import INTERNAL_ERROR, MCPError, PeerError
+from ...protocol.errors import URL_ELICITATION_REQUIRED
+from ...protocol.revisions import Revision
+from ...runtime.on_progress import OnProgress
+from ..endings import WITH_SERVER, say, say_error
+from ..statuses import INTERRUPTED, SIGNALLED, TOOL_FAILED
+from ..terminal.plain import name_shown
+from ..terminal.questions import Questions
+from ..terminal.signals import Signals
+from ..terminal.terminal import Terminal
+from .overheard import Overheard
+from .urls_required import say_urls
+
+__all__ = ["Connection", "Errand", "NotOffered", "found", "not_offered", "run_errand"]
+
+R = TypeVar("R")
+N = TypeVar("N", bound="_Named")
+
+_PATIENCE: Final = 5.0
+"""Seconds for the server to show that it has read a cancel."""
+_LONGEST_NAME: Final = 60
+_NAMES_TOLD: Final = 10
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class NotOffered(ValueError):
+    """The server offers nothing of this name. The message is one line for the user."""
+
+
+async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
+    """Return the first of ``items`` of this name; unless ``declared`` they are not asked for. Raises `NotOffered`."""
+    names: list[str] = []
+    if declared:
+        async for item in items:
+            if item.name == name:
+                return item
+            names.append(item.name)
+    raise not_offered(kind, name, names)
+
+
+def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
+    """Return the error for a ``name`` that is none of ``names``; it lists similar ones, or else some."""
+    if not names:
+        return NotOffered(f"the server has no {kind}s")
+    near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
+    told = ", ".join(name_shown(one, _LONGEST_NAME) for one in near)
+    return NotOffered(f"the server has no {kind} {name!r}; it has {told}")
+
+
+@attrs.frozen(kw_only=True)
+class Connection:
+    """The options about the server, as typed. ``log_level`` is `None` for no log lines; ``timeout`` is in seconds, not
+    counting the user's time. ``overheard`` gets its standard error, unless the user sees that anyway."""
+
+    target: Target
+    overheard: Overheard | None
+    log_level: str | None
+    era: Literal["auto", "modern", "legacy"]
+    timeout: float | None
+
+
+class Errand(Protocol[R]):
+    """A single request, in three steps. The first two raise as `Client` does; other exceptions of theirs leave
+    `run_errand`."""
+
+    async def prepare(self, client: Client) -> None:
+        """Check whether the server has what is wanted. Ctrl-C leaves at once."""
+
+    async def request(self, client: Client, on_progress: OnProgress) -> R:
+        """Send the request. Ctrl-C cancels it."""
+        ...
+
+    def show(self, result: R, revision: Revision) -> int:
+        """Print the result to standard output and return the exit status."""
+        ...
+
+
+def run_errand(connection: Connection, errand: Errand[R]) -> int:
+    """Connect, do ``errand`` and show its result; return the exit status.
+
+    The first Ctrl-C cancels the request and reports what became of it, the next leaves. Where the server failed, the
+    text that it wrote to its standard error meanwhile is shown last.
+    """
+    run = _Run(connection, errand)
+    try:
+        status = trio.run(run.until_signalled)
+        failed = status == TOOL_FAILED
+    except WITH_SERVER as error:
+        failed = isinstance(error, PeerError) and error.code == INTERNAL_ERROR
+        if isinstance(error, PeerError) and error.code == URL_ELICITATION_REQUIRED:
+            say_urls(error.data)
+        status = say_error(error)
+    if failed and connection.overheard is not None and not run.refused:
+        connection.overheard.say_crash()
+    return status
+
+
+class _Run:
+    """A run of one errand."""
+
+    def __init__(self, connection: Connection, errand: Errand[Any]) -> None:
+        self._connection = connection
+        self._errand = errand
+        self._terminal = Terminal(connection.log_level)
+        self._server = "the server"
+        self._questions = Questions(self._terminal, lambda: self._server)
+        self._scope: trio.CancelScope | None = None  # the scope of the request, while that runs
+        self._ended_by: int | None = None
+
+    @property
+    def refused(self) -> bool:
+        """True once the user refused a request of the server, so that the server's failure is no surprise."""
+        return self._questions.refused
+
+    async def until_signalled(self) -> int:
+        status = INTERRUPTED
+        # Another signal may end the command, when the terminal is closed for example: the server is told then, too, and
+        # the terminal is restored.
+        with Signals() as signals:
+            async with open_service_nursery("the command is over") as nursery:
+                with trio.CancelScope() as leaving:
+                    nursery.start_soon(self._obey, signals.numbers, leaving)
+                    status = await self._connected(signals)
+        if leaving.cancelled_caught:
+            say("interrupted; the connection is closed")
+        return self._ended_by or status
+
+    async def _obey(self, numbers: AsyncIterator[int], leaving: trio.CancelScope) -> None:
+        async for number in numbers:
+            if number != signal.SIGINT:
+                self._ended_by = SIGNALLED + number
+                leaving.cancel(reason=signal.Signals(number).name)
+            elif self._scope is None or self._scope.cancel_called:
+                leaving.cancel(reason="Ctrl-C")
+            else:
+                self._terminal.say("Ctrl-C: the call is being cancelled; once more to leave at once")
+                self._scope.cancel(reason="the user pressed Ctrl-C")
+                self._questions.give_up()
+
+    async def _connected(self, signals: Signals) -> int:
+        begun = trio.current_time()
+        async with self._connection.target.open(**self._options()) as client:
+            if client.server_info is not None:
+                self._server = name_shown(client.server_info.name, _LONGEST_NAME) or self._server
+            with signals.limited(self._time_left(begun)):
+                await self._errand.prepare(client)
+                await self._want_logs(client)
+                if self._connection.overheard is not None:
+                    self._connection.overheard.begin()
+                result = None
+                with self._terminal.progress() as show, trio.CancelScope() as self._scope:
+                    result = await self._errand.request(client, show)
+            if result is None:
+                await _tell_of_cancel(client)
+                return INTERRUPTED
+            return self._errand.show(result, client.revision)
+
+    def _time_left(self, begun: float) -> float | None:
+        timeout = self._connection.timeout
+        return None if timeout is None else max(begun + timeout - trio.current_time(), 0)
+
+    def _options(self) -> ClientOptions:
+        options = ClientOptions(era=self._connection.era, on_log=self._terminal.log)
+        if self._connection.timeout is not None:
+            options["connect_timeout"] = self._connection.timeout
+        if self._terminal.can_ask:  # servers do not ask for what is not declared
+            options["elicitation"] = self._questions.form
+            options["elicitation_url"] = self._questions.url
+            options["sampling"] = self._questions.sample
+            options["sampling_asks_user"] = True
+        return options
+
+    async def _want_logs(self, client: Client) -> None:
+        # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.
+        if self._connection.log_level is not None and client.server_capabilities.logging is not None:
+            try:
+                await client.set_log_level(self._connection.log_level)
+            except PeerError as error:
+                say(f"no log level could be set: {error}")
+
+
+async def _tell_of_cancel(client: Client) -> None:
+    """Report that the call was cancelled, and whether the server knows. Messages are read in order, so a server that
+    answers a ping sent after the cancel has read the cancel, too."""
+    started = trio.current_time()
+    with trio.move_on_after(_PATIENCE) as patience:
+        try:
+            await client.ping()
+        except PeerError:
+            pass  # refusing a ping is an answer, too
+        except MCPError as error:
+            say(f"the call is cancelled, but the connection was lost meanwhile: {error}")
+            return
+    if patience.cancelled_caught:
+        say(f"the call is cancelled and the server was told, but it has answered nothing for {_PATIENCE:g} s")
+        return
+    took = (trio.current_time() - started) * 1000
+    say(f"the call is cancelled; the server was told, and it answered a ping after that in {took:.0f} ms")

@@ -1,0 +1,36 @@
+"""Overheard: keeps what a server that we started writes to standard error during a request."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...transports.last_lines import LastLines
+from ..endings import say
+
+__all__ = ["Overheard"]
+
+_MOST: Final = 200
+_TRACEBACK: Final = "Traceback (most recent call last)"
+"""The line with which Python begins a traceback; some servers decorate it."""
+
+
+class Overheard:
+    """A sink that keeps the last 200 lines of the server's standard error since `begin`."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was written so far."""
+        self._kept = LastLines(most=_MOST)
+
+    def write(self, text: str, /) -> None:
+        """Take ``text``: see `TextSink`."""
+        self._kept.write(text)
+
+    def say_crash(self) -> None:
+        """Show the tracebacks that were written, from the first one on; nothing where there are none."""
+        lines = self._kept.lines
+        first = next((number for number, line in enumerate(lines) if _TRACEBACK in line), None)
+        if first is not None:
+            say("\n  ".join(["the server wrote meanwhile, on stderr:", *lines[max(first - 1, 0) :]]))

@@ -1,0 +1,1 @@
+"""Servers: what the commands that serve do."""

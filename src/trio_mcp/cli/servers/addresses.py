@@ -1,0 +1,118 @@
+"""Addresses on which ``trio-mcp run`` and ``bridge`` serve, other than standard input and output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import attrs
+
+from ...server.served import Servable
+from ...serving.collector import quieten_collector
+from ...serving.signals import process_is_the_server
+
+__all__ = ["Addresses", "BadAddress", "CannotListen", "serving_on"]
+
+
+class BadAddress(ValueError):
+    """The options that were typed name no address."""
+
+
+class CannotListen(OSError):
+    """The address is in use, or not one of this machine."""
+
+
+@attrs.frozen
+class Addresses:
+    """The address options as typed; at most one of the first three may be given."""
+
+    websocket: str | None = None
+    tcp: str | None = None
+    unix: str | None = None
+    origins: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
+    """Return the function that serves there and reports it on standard error; `None` for standard input and output.
+
+    Raises `BadAddress` for options that make no sense.
+    """
+    given = [value for value in (addresses.websocket, addresses.tcp, addresses.unix) if value is not None]
+    if len(given) > 1:
+        raise BadAddress("--websocket, --tcp and --unix: give one of them")
+    if addresses.websocket is None and (addresses.origins or addresses.names):
+        raise BadAddress("--origin and --name go with --websocket")
+    if not given:
+        return None
+
+    # Servers on standard input and output start without all this.
+    from ...serving.lines import serve_tcp, serve_unix
+    from ...serving.websocket import serve_websocket
+
+    if addresses.websocket is not None:
+        host, port = _host_and_port(addresses.websocket)
+        origins = [] if addresses.origins == ("none",) else list(addresses.origins) or None
+        options: dict[str, Any] = {"origins": origins, "hosts": list(addresses.names) or None}
+        if options["origins"] is None or options["hosts"] is None:
+            _check_decided(host)
+        return partial(_serve, partial(serve_websocket, host=host, port=port, **options), "ws://{}/mcp")
+    if addresses.tcp is not None:
+        host, port = _host_and_port(addresses.tcp)
+        return partial(_serve, partial(serve_tcp, host=host, port=port), "{}, a message per line")
+    assert addresses.unix is not None, "one was given"
+    return partial(_serve, partial(serve_unix, path=addresses.unix), "{}, a message per line")
+
+
+def _check_decided(host: str) -> None:
+    from ...transports.host_checks import is_loopback
+
+    if not is_loopback(host):
+        raise BadAddress(
+            f"other machines can reach {host}: say which web pages may connect and under which names they reach it, "
+            "for example --origin https://app.example.com --name mcp.example.com, or --origin none"
+        )
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not (port.isdecimal() and int(port) < 65536):
+        raise BadAddress(f"an address is PORT or HOST:PORT, not {text!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+async def _serve(serve: Any, where: str, server: Servable) -> None:
+    announcement = _Announcement(server.info.name, where)
+    quieten_collector()
+    process_is_the_server()
+    try:
+        await serve(server, task_status=announcement)
+    except OSError as error:
+        if announcement.made:
+            raise
+        raise CannotListen(f"it cannot listen there: {error}") from error
+
+
+class _Announcement:
+    """Report where the server listens, once it does."""
+
+    def __init__(self, name: str, where: str) -> None:
+        self._name = name
+        self._where = where
+        self.made = False
+
+    def started(self, value: Any = None) -> None:
+        self.made = True
+        for listener in value:
+            where = self._where.format(_address(listener.socket.getsockname()))
+            print(f"trio-mcp: serving {self._name!r} at {where}; Ctrl-C ends it", file=sys.stderr, flush=True)
+
+
+def _address(name: Any) -> str:
+    if isinstance(name, str | bytes):
+        return os.fsdecode(name)
+    host, port, *_ = name
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,59 @@
+"""run: serve the server of a file over standard input and output, or on an address."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import trio
+
+from ...serving.stdio import serve_stdio
+from ..log_lines import log_to_stderr
+from .addresses import Addresses, BadAddress, CannotListen, serving_on
+from .loading import LoadingFailed, NoServer, load_server
+
+__all__ = ["run_server"]
+
+
+def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
+    """Serve the server that ``target`` names, FILE or FILE:NAME; return the exit status.
+
+    It is served on ``addresses``, or over standard input and output until the client is gone.
+
+    ``log_level`` is that of Python's logging on standard error; with `None` the file may set up its own. Errors are
+    reported on standard error: in one line and with status 2 when there is no such server or nothing to serve it on,
+    with the traceback and status 1 when the file raised.
+    """
+    try:
+        serve = serving_on(addresses)
+    except BadAddress as error:
+        return _say(str(error), 2)
+    if serve is None and (sys.stdin is None or sys.stdout is None):  # pyright: ignore[reportUnnecessaryComparison]
+        return _say("standard input and output must be open: they are the connection", 2)
+    if log_level is not None:
+        log_to_stderr(log_level)
+    try:
+        server = load_server(target)
+    except NoServer as error:
+        return _say(str(error), 2)
+    except LoadingFailed as failed:
+        traceback.print_exception(failed.error)
+        return _say(str(failed), 1)
+    if server is None:
+        return 0
+    log_to_stderr("warning")  # does nothing where logging was set up already
+    if serve is not None:
+        try:
+            trio.run(serve, server)
+        except CannotListen as error:
+            return _say(str(error), 2)
+        return 0
+    if sys.stdin.isatty():
+        _say(f"serving {server.info.name!r} to MCP clients; this is a terminal, where Ctrl-C ends it", 0)
+    trio.run(serve_stdio, server)
+    return 0
+
+
+def _say(line: str, status: int) -> int:
+    print(f"trio-mcp: {line}", file=sys.stderr)
+    return status

@@ -1,0 +1,59 @@
+"""Wire: standard input and output, kept for messages and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+
+from ...concurrency.contexts import contextmanager
+
+__all__ = ["Wire", "wire_held_back"]
+
+
+@contextmanager
+def wire_held_back() -> Generator[Wire]:
+    """Keep other code away from the wire while no server that owns it is up: descriptor 1 is standard error and
+    descriptor 0 is empty, for this process and for the children it starts."""
+    wire = Wire()
+    wire.hold_back()
+    try:
+        yield wire
+    finally:
+        wire.give_back()
+        wire.close()
+
+
+class Wire:
+    """Descriptors 0 and 1 as they were when this was made. Both must be open."""
+
+    def __init__(self) -> None:
+        self._input, self._output = os.dup(0), os.dup(1)
+
+    def hold_back(self) -> None:
+        """Put harmless descriptors in the place of the wire."""
+        sys.stdout.flush()
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(2 if sys.__stderr__ is not None else null, 1)
+        os.close(null)
+
+    def give_back(self) -> None:
+        """Put the wire back."""
+        sys.stdout.flush()  # what was printed waits in the buffer, and would be written to the wire
+        os.dup2(self._input, 0)
+        os.dup2(self._output, 1)
+
+    @contextmanager
+    def given_back(self) -> Generator[None]:
+        """Put the wire back, and hold it back again at the end."""
+        self.give_back()
+        try:
+            yield
+        finally:
+            self.hold_back()
+
+    def close(self) -> None:
+        """Close the copies of both descriptors, which stay as they are."""
+        os.close(self._input)
+        os.close(self._output)

@@ -1,0 +1,1 @@
+"""Answering: the questions of a server, and who answers them."""

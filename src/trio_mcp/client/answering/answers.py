@@ -1,0 +1,182 @@
+"""Answers: how a client answers the questions of its server, in either era."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, cast
+
+from ...concurrency.graces import Graces
+from ...concurrency.places import WorkerShare
+from ...concurrency.workers import run_in_worker
+from ...jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ...protocol.conversion.converters import structure_params
+from ...protocol.fields import JSONObject
+from ...protocol.json_schema.schemas import SchemaValidator
+from ...protocol.revisions import Revision
+from ...protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
+from ...protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
+from ...protocol.types.roots import ListRootsResult
+from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult
+from ..call_timeouts import CallLimits
+from ..options import ClientSettings
+from ..relay import Relay
+from .turns import Turns
+
+__all__ = ["Answer", "Answers"]
+
+T = TypeVar("T")
+
+Answer: TypeAlias = Callable[[], Awaitable[Any]]
+"""Runs the handler for one question, and gives the result in a class of the specification."""
+
+
+class Answers:
+    """The handlers with which a client answers, ``max_questions`` of a kind at the same time. Plain ``def`` ones
+    run in threads of ``workers``, with ``graces`` once they are cancelled; the time ``limits`` of calls stand still
+    while the user is asked, or a question waits for its turn."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        workers: WorkerShare,
+        graces: Graces,
+        limits: CallLimits,
+        *,
+        check_forms: bool = True,
+    ) -> None:
+        self._settings = settings
+        self._workers = workers
+        self._graces = graces
+        self._limits = limits
+        self._check_forms = check_forms
+        self._turns = {
+            kind: Turns(settings.max_questions, limits.user_is_asked)
+            for kind in ("sampling/createMessage", "elicitation/create", "roots/list")
+        }
+        self.relay: Relay | None = None
+        """The relay that takes the questions which the client declared to forward."""
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """The capabilities to declare: exactly those that have handlers, or those that are forwarded."""
+        settings = self._settings
+        if settings.forwards is not None:
+            return settings.forwards
+        sampling = elicitation = None
+        if settings.sampling is not None:
+            sampling = Sampling({} if settings.sampling_context else None, {} if settings.sampling_tools else None)
+        if settings.elicitation is not None or settings.elicitation_url is not None:
+            elicitation = Elicitation(
+                {} if settings.elicitation is not None else None,
+                {} if settings.elicitation_url is not None else None,
+            )
+        roots = Roots(list_changed=True) if settings.roots is not None else None
+        return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation)
+
+    def prepare(self, method: str, params: Any, revision: Revision) -> Answer:
+        """Return the function that answers this question; nothing has run yet. Raises `CodedError` for an undeclared
+        method (-32601; an undeclared part of a kind -32602) and for parameters that make no sense (-32602)."""
+        settings = self._settings
+        match method:
+            case name if settings.forwards is not None:
+                return self._forwarded(name, params)
+            case "sampling/createMessage" if settings.sampling is not None:
+                return self._sampling(settings.sampling, structure_params(params, CreateMessageParams, revision))
+            case "elicitation/create" if settings.elicitation is not None or settings.elicitation_url is not None:
+                kind = cast("type[ElicitParams]", ElicitParams)
+                return self._elicitation(structure_params(params, kind, revision))
+            case "roots/list" if settings.roots is not None:
+                return self._roots
+            case name:
+                raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
+
+    def _forwarded(self, method: str, params: Any) -> Answer:
+        if self.relay is None:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
+        ask = self.relay.ask
+
+        async def forward() -> Any:
+            with self._time_of_user(method):
+                return await ask(method, params or {})
+
+        return forward
+
+    def _time_of_user(self, method: str) -> AbstractContextManager[None]:
+        asks = method == "elicitation/create" or (
+            method == "sampling/createMessage" and self._settings.sampling_asks_user
+        )
+        return self._limits.user_is_asked() if asks else nullcontext()
+
+    def _sampling(self, handler: Callable[..., Any], params: CreateMessageParams) -> Answer:
+        if not self._settings.sampling_tools and (params.tools is not None or params.tool_choice is not None):
+            # 2025-11-25 and 2026-07-28 schema, CreateMessageRequestParams: the client MUST return an error.
+            raise CodedError(INVALID_PARAMS, "Invalid params: sampling with tools was not declared")
+
+        async def sample() -> CreateMessageResult:
+            answer = await self._ask("sampling/createMessage", handler, params)
+            return _expect(CreateMessageResult, answer, "a sampling handler")
+
+        return sample
+
+    def _elicitation(self, params: ElicitParams) -> Answer:
+        is_form = isinstance(params, ElicitFormParams)
+        handler = self._settings.elicitation if is_form else self._settings.elicitation_url
+        if handler is None:
+            # 2025-11-25 elicitation, Error Handling: MUST return -32602 for an undeclared mode.
+            raise CodedError(
+                INVALID_PARAMS,
+                f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared",
+            )
+
+        async def elicit() -> ElicitResult:
+            answer = await self._ask("elicitation/create", cast("Callable[..., Any]", handler), params)
+            if not isinstance(params, ElicitFormParams):
+                return _expect(ElicitResult, answer, "a handler of URL elicitations")
+            if isinstance(answer, dict):
+                answer = ElicitResult("accept", cast("dict[str, Any]", answer))
+            answer = with_defaults(_expect(ElicitResult, answer, "an elicitation handler"), params.requested_schema)
+            if self._check_forms:
+                _check_form(answer, params.requested_schema)
+            return answer
+
+        return elicit
+
+    async def _roots(self) -> ListRootsResult:
+        roots = self._settings.roots
+        return ListRootsResult(list(await self._ask("roots/list", roots) if callable(roots) else roots or ()))
+
+    async def _ask(self, method: str, handler: Callable[..., Any], *args: Any) -> Any:
+        async with self._turns[method].turn():
+            with self._time_of_user(method):
+                return await self._run(handler, *args)
+
+    async def _run(self, handler: Callable[..., Any], *args: Any) -> Any:
+        # An object with an async __call__ is an async function, too.
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+            return await handler(*args)
+        result = await run_in_worker(partial(handler, *args), self._workers, self._graces)
+        return await result if inspect.isawaitable(result) else result
+
+
+def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
+    """Raise `ValueError` for an accepted form that does not fit ``schema`` (2025-11-25 and 2026-07-28 elicitation,
+    Security Considerations: clients SHOULD validate all responses against the schema). A schema that is more than a
+    flat form is none of the specification, and is not trusted with this check."""
+    if answer.action != "accept":
+        return
+    try:
+        check_form_schema(schema)
+        form = SchemaValidator(schema)
+    except (CodedError, ValueError):
+        return
+    if fault := form.faults(answer.content or {}):
+        raise ValueError(f"the filled-in form does not fit what the server asked: {fault}")
+
+
+def _expect(kind: type[T], answer: Any, who: str) -> T:
+    if not isinstance(answer, kind):
+        raise TypeError(f"{who} returns {kind.__name__}, not {type(answer).__name__}")
+    return answer

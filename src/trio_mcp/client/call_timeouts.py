@@ -1,0 +1,100 @@
+"""CallLimits: how long the calls of one client may take, not counting the time of its user."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import trio
+
+from ..concurrency.contexts import contextmanager
+from ..concurrency.time_limits import TimeLimit, call_limits, fail_after_work
+
+__all__ = ["CallLimits"]
+
+
+class CallLimits:
+    """The time limits of all calls in flight on one connection.
+
+    ``seconds`` is the limit of a call for which its caller set none. A legacy server does not say in the course of
+    which call it asks, so the limits of all calls stand still while it does. A modern server asks by answering the
+    call: the handler runs inside the call, and under its limits.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._calls: dict[object, tuple[TimeLimit, ...]] = {}
+        self._questions = 0
+        self.asked_in_calls = False
+        """True when `user_is_asked` runs inside the call it belongs to."""
+
+    def around_call(self) -> AbstractContextManager[Any]:
+        """Keep the limits of the call inside. Raises `trio.TooSlowError` for the limit that is set here."""
+        limits = call_limits()
+        if limits:
+            return self._known(limits)
+        return nullcontext() if self._seconds == math.inf else self._limited()
+
+    @contextmanager
+    def _limited(self) -> Generator[None]:
+        limit: trio.CancelScope | None = None
+        try:
+            with fail_after_work(self._seconds) as limit, self._known(call_limits()):
+                yield
+        except trio.TooSlowError:
+            if limit is None or not limit.cancelled_caught:
+                raise  # not by this limit
+            # The caller set no limit, so the error says where this one comes from.
+            raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout)") from None
+
+    @contextmanager
+    def _known(self, limits: tuple[TimeLimit, ...]) -> Generator[None]:
+        key = object()
+        self._calls[key] = limits
+        if self._questions:
+            _pause(limits)
+        try:
+            yield
+        finally:
+            del self._calls[key]
+            if self._questions:
+                _resume(limits)
+
+    def user_is_asked(self) -> AbstractContextManager[None]:
+        """Stop the clocks while our user makes up their mind."""
+        return _standing_still(call_limits()) if self.asked_in_calls else self._all_standing_still()
+
+    @contextmanager
+    def _all_standing_still(self) -> Generator[None]:
+        self._questions += 1
+        if self._questions == 1:
+            for limits in self._calls.values():
+                _pause(limits)
+        try:
+            yield
+        finally:
+            self._questions -= 1
+            if not self._questions:
+                for limits in self._calls.values():
+                    _resume(limits)
+
+
+@contextmanager
+def _standing_still(limits: tuple[TimeLimit, ...]) -> Generator[None]:
+    _pause(limits)
+    try:
+        yield
+    finally:
+        _resume(limits)
+
+
+def _pause(limits: tuple[TimeLimit, ...]) -> None:
+    for limit in limits:
+        limit.pause()
+
+
+def _resume(limits: tuple[TimeLimit, ...]) -> None:
+    for limit in limits:
+        limit.resume()

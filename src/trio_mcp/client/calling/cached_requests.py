@@ -1,0 +1,88 @@
+"""CachedRequests: requests that are sent only where no fresh answer is kept."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import trio
+
+from ...jsonrpc.codec import canonical_value
+from ...jsonrpc.errors import NotSerializable, PeerError
+from ...protocol.fields import JSONObject
+from ...protocol.meta import BAGGAGE, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE
+from ...protocol.methods import ROWS
+from ...protocol.revisions import Revision
+from ...runtime.calls.outbound import Outbound
+from ...runtime.on_progress import OnProgress
+from ..cache import CachePartition, Question
+from .input_responses import InputRounds
+
+__all__ = ["CACHEABLE", "CachedRequests"]
+
+CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
+"""The methods whose answers may be kept; all others need not come here."""
+
+_WITHOUT_EFFECT: Final = frozenset({BAGGAGE, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
+"""Keys of ``_meta`` that do not change what is asked for. All others are part of the question: a server may list
+other tools to a client that can do more."""
+
+
+class CachedRequests:
+    """Sends requests of `CACHEABLE` methods as ``rounds`` does, except for those whose answer is in ``partition``.
+
+    Without a partition nothing is kept.
+    """
+
+    def __init__(self, rounds: InputRounds, outbound: Outbound, partition: CachePartition | None) -> None:
+        self._rounds = rounds
+        self._outbound = outbound
+        self._partition = partition
+
+    async def request(
+        self,
+        method: str,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        *,
+        refresh: bool,
+    ) -> Any:
+        """Return the result, plain data that is the caller's own. ``refresh``: ask in any case, and keep the answer.
+
+        A kept answer is given on a living connection only, with a checkpoint before it. A result of more than one
+        round is not kept: it depends on what was answered in between (2026-07-28 caching, Cache Key: MUST NOT).
+        """
+        question = None if self._partition is None else _question(method, params, revision)
+        if self._partition is None or question is None:
+            return (await self._rounds.request(method, params, revision, on_progress)).result
+        cache = self._partition.cache
+        if len(cache) and not refresh:
+            with self._outbound.while_connected():
+                await trio.lowlevel.checkpoint()
+            kept = cache.find(self._partition, question, trio.current_time())
+            if kept is not None:
+                return kept
+        with cache.fetching(self._partition, question) as fetch:
+            try:
+                completed = await self._rounds.request(method, params, revision, on_progress)
+            except PeerError as error:
+                fetch.refused(error.code)
+                raise
+            if completed.rounds == 1:
+                fetch.keep(completed.result, completed.received)
+            return completed.result
+
+
+def _question(method: str, params: JSONObject, revision: Revision) -> Question | None:
+    """Return the question of a request; `None` where the answer is not to be kept."""
+    if not revision.cache_hints:
+        return None
+    if "inputResponses" in params or "requestState" in params:
+        return None  # Cache Key: results of such requests MUST NOT be cached
+    meta = {key: value for key, value in params.get("_meta", {}).items() if key not in _WITHOUT_EFFECT}
+    try:
+        text = canonical_value({**params, "_meta": meta})
+    except NotSerializable:
+        return None  # it cannot be sent either, which sending it reports
+    uri, cursor = params.get("uri"), params.get("cursor")
+    return Question(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

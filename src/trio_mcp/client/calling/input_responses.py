@@ -1,0 +1,121 @@
+"""Multi round-trip requests, the client's side: a modern server answers by asking, and is called again with the
+answers (2026-07-28 basic, Multi Round-Trip Requests)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import Any
+
+import attrs
+
+from ...concurrency.together import run_together
+from ...jsonrpc.errors import CodedError, ProtocolViolation
+from ...protocol.conversion.converters import structure, unstructure
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ...protocol.types.input_required import InputRequiredResult
+from ...runtime.calls.call import RoundTrips
+from ...runtime.calls.outbound import Outbound
+from ...runtime.calls.present_trace import answering
+from ...runtime.on_progress import OnProgress
+from ..answering.answers import Answer, Answers
+from ..options import ClientSettings
+from ..results import check_result_type
+
+__all__ = ["Completed", "InputRounds"]
+
+
+@attrs.frozen
+class Completed:
+    """The last result of a call."""
+
+    result: Any
+    """Plain data."""
+    rounds: int
+    """Number of requests it took. After more than one the result depends on what was said in between, so it is not
+    kept for other calls."""
+    received: float = -inf
+    """Time on trio's clock when the result was read, which may be long before the callbacks it waited for were done;
+    given for cacheable methods in modern revisions."""
+
+
+class InputRounds:
+    """Sends requests, and answers what the server asks for each before it gives the result.
+
+    All state of a call lives in its own `request`: its answers and its ``requestState`` never meet another call.
+    """
+
+    def __init__(self, outbound: Outbound, answers: Answers, settings: ClientSettings) -> None:
+        self._outbound = outbound
+        self._answers = answers
+        self._settings = settings
+
+    async def request(
+        self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
+    ) -> Completed:
+        """Send a request as `DuplexChannel.request`, in as many rounds as the server wants, up to ``max_rounds``.
+
+        Each round has an id and a progress token of its own and is otherwise the same request, with the answers
+        and the exact ``requestState`` of the round before. The handlers for the questions run in tasks of this
+        call, all at once. The first one that fails cancels the others and ends the call: its exception leaves as
+        it is, since ``inputResponses`` have no place for an error and a missing answer would be asked for again.
+
+        Leaving the call between two rounds, whatever for, tells the server once: see `Outbound.round_trips`. Raises
+        `ProtocolViolation` when the server asks for something it may not ask, for too much or too often.
+        """
+        if not revision.result_type:
+            return Completed(await self._outbound.request(method, params or None, revision, on_progress), 1)
+        settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
+        with self._outbound.round_trips() as trips:
+            rounds = 1
+            while True:
+                result = await self._outbound.request(method, params or None, revision, on_progress, trips=trips)
+                if trips.asked is None:
+                    check_result_type(method, result)
+                    return Completed(result, rounds, trips.received)
+                if rounds > self._settings.max_rounds:
+                    raise ProtocolViolation(f"{method}: the server asked more than {rounds - 1} times for input")
+                with answering(params.get("_meta") or {}):
+                    params = {**settled, **await self._answered(method, result, revision, trips)}
+                rounds += 1
+
+    async def _answered(self, method: str, result: Any, revision: Revision, trips: RoundTrips) -> JSONObject:
+        """Return the members that the next request has beside the parameters of the first."""
+        try:
+            asked = structure(result, InputRequiredResult)
+        except ValueError as error:
+            raise ProtocolViolation(
+                f"{method}: the server asks for input in a way that makes no sense: {error}"
+            ) from None
+        more: JSONObject = {}
+        if asked.request_state is not None:
+            more["requestState"] = asked.request_state
+        if asked.input_requests is not None:
+            answers = self._prepare(method, asked, revision)
+            with self._outbound.while_connected():
+                # A call that is left tells the server at once, and not when the last handler has cleaned up.
+                given = await run_together([_giving(each, revision) for each in answers.values()], trips.leave)
+                more["inputResponses"] = dict(zip(answers, given, strict=True))
+        if not more:
+            # mrtr, Server Requirements: MUST include at least one of the two.
+            raise ProtocolViolation(f"{method}: the server asks for input, but neither names any nor has any state")
+        return more
+
+    def _prepare(self, method: str, asked: InputRequiredResult, revision: Revision) -> dict[str, Answer]:
+        """Check all questions before any handler runs, so that no user is asked for nothing."""
+        questions = asked.input_requests or {}
+        if len(questions) > self._settings.max_input_requests:
+            raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")
+        try:
+            return {key: self._answers.prepare(each.method, each.params, revision) for key, each in questions.items()}
+        except CodedError as error:
+            # mrtr, Server Requirements: MUST NOT ask for what the client did not declare.
+            raise ProtocolViolation(f"{method}: the server asks for input that we cannot give: {error}") from None
+
+
+def _giving(answer: Answer, revision: Revision) -> Callable[[], Awaitable[Any]]:
+    async def give() -> Any:
+        return unstructure(await answer(), revision)
+
+    return give

@@ -1,0 +1,112 @@
+"""Requests: the contents of a client's requests, and how they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from ...jsonrpc.errors import PeerError
+from ...protocol.conversion.converters import unstructure
+from ...protocol.fields import JSONObject
+from ...protocol.log_levels import LogLevel
+from ...protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, check_meta_keys
+from ...protocol.revisions import LATEST_LEGACY, Revision
+from ...protocol.types.subscriptions import ListenParams, SubscriptionFilter
+from ...runtime.calls.call import OnNotification
+from ...runtime.calls.outbound import Outbound
+from ...runtime.on_progress import OnProgress
+from ..answering.answers import Answers
+from ..answering.open_urls import OpenURLs
+from ..answering.turns import current_turn
+from ..call_timeouts import CallLimits
+from ..options import ClientSettings
+from ..results import structured
+from .cached_requests import CACHEABLE, CachedRequests
+from .input_responses import InputRounds
+
+__all__ = ["Requests"]
+
+T = TypeVar("T")
+
+
+class Requests:
+    """Sends all requests of a client: each carries in ``_meta`` what its revision asks for, stands under
+    the limits of calls, is answered from the cache where it can be, and else takes as many rounds as the server asks.
+    """
+
+    def __init__(
+        self, outbound: Outbound, answers: Answers, limits: CallLimits, settings: ClientSettings, urls: OpenURLs
+    ) -> None:
+        self._urls = urls
+        self._outbound = outbound
+        self._answers = answers
+        self._limits = limits
+        self._info = settings.info
+        self._rounds = InputRounds(outbound, answers, settings)
+        self._cached = CachedRequests(self._rounds, outbound, settings.cache)
+        self.revision: Revision = LATEST_LEGACY
+        """Revision of all requests from now on: see `speak`."""
+        self._meta: JSONObject = {}
+        self._log_level: JSONObject = {}
+
+    def speak(self, revision: Revision) -> None:
+        """Send requests of this revision from now on."""
+        self.revision = revision
+        self._meta = {} if revision.handshake else self.meta_in(revision)
+
+    def meta_in(self, revision: Revision) -> JSONObject:
+        """Return ``_meta`` of each request in a modern revision (2026-07-28 basic, Per-request protocol fields)."""
+        return {
+            PROTOCOL_VERSION: revision.name,
+            CLIENT_INFO: unstructure(self._info, revision),
+            CLIENT_CAPABILITIES: unstructure(self._answers.capabilities, revision),
+        }
+
+    def ask_for_logs(self, level: LogLevel) -> None:
+        """Have requests say from now on that their logs of ``level`` and above are wanted (2026-07-28 logging)."""
+        self._log_level = {LOG_LEVEL: level.value}
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        result_type: type[T],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+        refresh: bool = False,
+    ) -> T:
+        """Send a request and return its result. See `Client.request`."""
+        revision = self.revision
+        check_meta_keys(meta)
+        data: JSONObject = {} if params is None else unstructure(params, revision)
+        if self._meta or meta:
+            data = {**data, "_meta": {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}}
+        turn = current_turn.get()
+        if turn is not None:
+            turn.step_aside()
+        try:
+            with self._limits.around_call():
+                if method in CACHEABLE:
+                    result = await self._cached.request(method, data, revision, on_progress, refresh=refresh)
+                else:
+                    result = (await self._rounds.request(method, data, revision, on_progress)).result
+        except PeerError as error:
+            self._urls.required(error)
+            raise
+        finally:
+            if turn is not None:
+                await turn.step_back()
+        return structured(method, result, result_type)
+
+    async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
+        """Send a request for code that forwards: ``params`` are complete, in modern revisions with all that `meta_in`
+        gives, and the result is returned as it came, never from the cache."""
+        with self._limits.around_call():
+            return (await self._rounds.request(method, params, self.revision, on_progress)).result
+
+    def open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:
+        """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends it, and nothing
+        of it is kept; see `Outbound.request` for ``on_notification``."""
+        params = {**unstructure(ListenParams(asked), self.revision), "_meta": self._meta}
+        return self._outbound.request("subscriptions/listen", params, self.revision, on_notification=on_notification)

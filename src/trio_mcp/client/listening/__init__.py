@@ -1,0 +1,1 @@
+"""Listening: being told of changes by a modern server, on streams."""

@@ -1,0 +1,189 @@
+"""Subscriptions: being told of changes by a modern server, on streams of ``subscriptions/listen``."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+import trio
+
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.nurseries import ServiceNursery, open_service_nursery
+from ...jsonrpc.errors import PeerError, ProtocolViolation
+from ...protocol.revisions import LATEST_MODERN
+from ...protocol.types.capabilities import ServerCapabilities
+from ...protocol.types.subscriptions import SubscriptionFilter
+from ...runtime.duplex import DuplexChannel
+from ...runtime.limits import Limits
+from ...state.events import NotificationReceived
+from ..call_timeouts import CallLimits
+from ..callbacks import Callbacks
+from ..changes import Change, change_in, kinds_in
+from .following import Following
+from .streams import LEFT, Ask, Stream
+
+__all__ = ["Changes", "Subscriptions"]
+
+logger = logging.getLogger("trio_mcp")
+
+
+class Changes(AsyncIterator[Change]):
+    """Changes of the server in the order in which they came: see `Client.listen`.
+
+    Changes that nobody took yet are kept, equal ones once. So nothing that was asked for is lost except repetitions,
+    and the connection waits for nobody. Each step is a checkpoint; a cancelled one loses nothing. Several tasks
+    may take turns. The iteration ends when the server ends the stream in good order, and after the block;
+    it raises `ConnectionLost` when the connection is gone, and `PeerError` when the server fails the stream.
+    """
+
+    def __init__(self, asked: SubscriptionFilter, seen: Callable[[Change], None], limits: Limits) -> None:
+        self.stream = Stream(asked)
+        self.acknowledged = SubscriptionFilter()
+        """Changes that the server agreed to tell of: fewer than were asked for, where it cannot tell of all."""
+        self.dropped = 0
+        """Number of changes that had no room: of resources that were not asked for by name, parts of one perhaps."""
+        self.taker: Callable[[Change], bool] | None = None
+        """Function that is offered each change the moment it was read, where no other waits; returns whether it took
+        it."""
+        self._uris = frozenset(asked.resource_subscriptions or ())
+        self._kinds = kinds_in(asked)
+        self._seen = seen
+        self._limits = limits
+        self._waiting: dict[Change, int] = {}
+        self._bytes = 0
+        self._parked = trio.lowlevel.ParkingLot()
+
+    def _told(self, event: NotificationReceived, size: int) -> None:
+        change = change_in(event)
+        # 2026-07-28 subscriptions: the server MUST NOT send what was not asked for.
+        if change is None or change.kind not in self._kinds:
+            return
+        self._seen(change)
+        if change in self._waiting or (not self._waiting and self.taker is not None and self.taker(change)):
+            return
+        if change.uri is not None and change.uri not in self._uris and not self._has_room(size):
+            self.dropped += 1
+            return
+        self._waiting[change] = size
+        self._bytes += size
+        self._parked.unpark()
+
+    def _has_room(self, size: int) -> bool:
+        limits = self._limits
+        return len(self._waiting) < limits.max_pending_notifications and self._bytes + size <= limits.max_inbound_bytes
+
+    async def run(self, ask: Ask) -> None:
+        """Hold the stream open until its end."""
+        try:
+            await self.stream.run(ask, self._told)
+        finally:
+            self._parked.unpark_all()
+
+    async def __anext__(self) -> Change:
+        await trio.lowlevel.checkpoint()
+        while not self._waiting:
+            if self.stream.over.is_set():
+                raise StopAsyncIteration if self.stream.failure is None else copy.copy(self.stream.failure)
+            await self._parked.park()
+        change = next(iter(self._waiting))
+        self._bytes -= self._waiting.pop(change)
+        return change
+
+    def take_all(self) -> list[Change]:
+        """Return the changes that nobody took yet, and forget them; for a caller that waits no longer."""
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        return taken
+
+
+class Subscriptions:
+    """The streams of one client. The streams for its callbacks run in ``services``, which its opener sets."""
+
+    services: ServiceNursery
+
+    def __init__(self, duplex: DuplexChannel, callbacks: Callbacks, limits: CallLimits, ask: Ask) -> None:
+        self._duplex = duplex
+        self._limits = limits
+        self._callbacks = callbacks
+        self._ask = ask
+        self._followed: dict[str, Following] = {}
+        """Streams for callbacks, by URI."""
+
+    @asynccontextmanager
+    async def listen(self, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
+        """Hold a stream open inside. See `Client.listen`."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # or the stream would be asked for, and cancelled, all the same
+        changes = Changes(asked, self._callbacks.seen, self._duplex.limits)
+        async with open_service_nursery(LEFT) as nursery:
+            nursery.start_soon(changes.run, self._ask)
+            with self._limits.around_call():
+                changes.acknowledged = await changes.stream.acknowledgement()
+            yield changes
+
+    async def follow_lists(self, declared: ServerCapabilities, patience: float) -> None:
+        """Have the callbacks told when a list changes, of those whose changes are ``declared``.
+
+        Waits up to ``patience`` seconds for the acknowledgement, so that no change by later calls is missed. A server
+        that does not keep what it declared is logged; no error is raised.
+        """
+        asked = SubscriptionFilter(
+            (declared.tools and declared.tools.list_changed) or None,
+            (declared.prompts and declared.prompts.list_changed) or None,
+            (declared.resources and declared.resources.list_changed) or None,
+        )
+        if asked == SubscriptionFilter():
+            return
+        following = Following("its lists", asked, self._told)
+        self.services.start_soon(following.run, self._ask)
+        with trio.move_on_after(patience):
+            try:
+                await following.acknowledgement()
+            except (PeerError, ProtocolViolation) as error:
+                logger.warning("the server declares that it tells of changed lists, but does not: %s", error)
+
+    async def subscribe(self, uri: str) -> None:
+        """Follow the changes of a resource. See `Client.subscribe`."""
+        await trio.lowlevel.checkpoint()
+        if self._is_told_of(uri):
+            return
+        following = Following(uri, SubscriptionFilter(resource_subscriptions=[uri]), self._told)
+        self.services.start_soon(self._follow, uri, following)
+        try:
+            with self._limits.around_call():
+                honoured = await following.acknowledgement()
+        except BaseException:
+            following.leave()
+            raise
+        is_honoured = uri in (honoured.resource_subscriptions or ())
+        if is_honoured and not self._is_told_of(uri):  # or another task was faster
+            interrupted = self._followed.get(uri)
+            if interrupted is not None:
+                interrupted.leave()
+            self._followed[uri] = following
+            return
+        following.leave()
+        if not is_honoured:
+            raise PeerError(LATEST_MODERN.resource_not_found, "Resource not found", {"uri": uri})
+
+    def _is_told_of(self, uri: str) -> bool:
+        following = self._followed.get(uri)
+        return following is not None and following.is_told
+
+    async def _follow(self, uri: str, following: Following) -> None:
+        await following.run(self._ask)
+        if self._followed.get(uri) is following:
+            del self._followed[uri]
+
+    def _told(self, event: NotificationReceived, size: int) -> None:
+        if self._callbacks.take(event):
+            self._duplex.notified(event, size)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Stop following a resource, and wait until the cancel is on its way. See `Client.unsubscribe`."""
+        await trio.lowlevel.checkpoint()
+        following = self._followed.pop(uri, None)
+        if following is not None:
+            following.leave()
+            await following.over.wait()

@@ -1,0 +1,1 @@
+"""Concurrency: what trio tasks, threads and time limits need, without any knowledge of MCP."""

@@ -1,0 +1,124 @@
+"""open_service_nursery runs background tasks that serve a body, outlive it, and leave its exceptions alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import trio
+
+from .contexts import asynccontextmanager
+from .together import failures_in
+
+__all__ = ["ServiceNursery", "open_service_nursery"]
+
+
+class ServiceNursery:
+    """Starts the tasks that serve a body: see `open_service_nursery`."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._shields: set[trio.CancelScope] | None = set()
+
+    def start_soon(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Start ``service`` in the background, shielded until the body is left."""
+        self._nursery.start_soon(self._run_shielded, service, args)
+
+    async def start(self, service: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Start as `start_soon`, wait until ``service`` called ``task_status.started``, and return the value given."""
+        return await self._nursery.start(self._start_shielded, service, args)
+
+    async def _run_shielded(self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+        with trio.CancelScope() as scope:
+            self._shield(scope)
+            try:
+                await service(*args)
+            finally:
+                self._forget(scope)
+
+    async def _start_shielded(
+        self,
+        service: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        *,
+        task_status: trio.TaskStatus[Any],
+    ) -> None:
+        with trio.CancelScope() as scope:
+            # Not before the task has started: until then it belongs to the caller that waits for that. And not when
+            # that wait was cancelled meanwhile: trio leaves the task with it then, and only its end ends the wait.
+            def shield() -> None:
+                if trio.current_effective_deadline() > -math.inf:
+                    self._shield(scope)
+
+            try:
+                await service(*args, task_status=_Started(task_status, shield))
+            finally:
+                self._forget(scope)
+
+    def _shield(self, scope: trio.CancelScope) -> None:
+        if self._shields is not None:
+            scope.shield = True
+            self._shields.add(scope)
+
+    def _forget(self, scope: trio.CancelScope) -> None:
+        if self._shields is not None:
+            self._shields.discard(scope)
+
+    def cancel(self, reason: str) -> None:
+        """Cancel all tasks, shielded no more, since the body was left."""
+        shields, self._shields = self._shields or set(), None
+        for scope in shields:
+            scope.shield = False
+        self._nursery.cancel_scope.cancel(reason=reason)
+
+
+class _Started:
+    def __init__(self, status: trio.TaskStatus[Any], then: Callable[[], None]) -> None:
+        self._status = status
+        self._then = then
+
+    def started(self, value: Any = None) -> None:
+        self._status.started(value)
+        self._then()
+
+
+@asynccontextmanager
+async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
+    """Open a nursery whose tasks are cancelled, with ``reason``, when the body is left, and not before.
+
+    Leaving a call by a scope *around* the whole connection must still send the cancel for it, so the writer
+    has to outlive the caller: a cancel from outside reaches the body first, and the tasks once the body is
+    done. Their shield needs no deadline, because it ends with the body, which is not shielded. A task that
+    fails still cancels the body.
+
+    An exception of the body leaves as it is, a cancel from outside as one `trio.Cancelled`, never inside an
+    ExceptionGroup: callers catch plain types. That is why the body's exception does not pass through the nursery
+    but around it. Only where a task fails does a group leave, of the exceptions of the task and of the body.
+
+        async with open_service_nursery("the client was closed") as nursery:
+            nursery.start_soon(writer)
+            yield client
+    """
+    failure: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            services = ServiceNursery(nursery)
+            try:
+                yield services
+            except BaseException as error:
+                failure = error
+            services.cancel(reason)
+    except BaseExceptionGroup as group:
+        if broken := failures_in(group):
+            raised = [] if failure is None or isinstance(failure, trio.Cancelled) else [failure]
+            raise BaseExceptionGroup("services failed", [*raised, *broken]) from None
+        # Nothing but a cancel from outside, which the services have seen as well.
+        if failure is None:
+            await trio.lowlevel.checkpoint_if_cancelled()  # that cancel, with its reason, outside of any group
+            raise
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure

@@ -1,0 +1,132 @@
+"""Time limits that take account of the calls inside: they start anew, or stand still."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from contextvars import ContextVar
+
+import trio
+
+from .contexts import contextmanager
+
+__all__ = ["TimeLimit", "call_limits", "fail_after_silence", "fail_after_work", "last_deadline"]
+
+
+class TimeLimit:
+    """A limit of ``seconds`` for ``scope``. Its clock can be stopped, but it is over at ``latest`` all the same."""
+
+    def __init__(self, scope: trio.CancelScope, seconds: float, latest: float, around: float, *, renewed: bool) -> None:
+        self._scope = scope
+        self._seconds = self._left = seconds
+        self._latest = latest
+        self.never_after = min(latest, around)
+        """Time that its deadline, and those around it, never exceed."""
+        self._pauses = 0
+        self.renewed = renewed
+        """True when progress of the calls inside starts the limit anew."""
+        self.over = False
+        """True once its block was left. Tasks started inside may live on, but the limit holds for them no more."""
+        self._run()
+
+    def _run(self) -> None:
+        self._due = trio.current_time() + self._left
+        self._scope.deadline = min(self._due, self._latest)
+
+    @property
+    def deadline(self) -> float:
+        """Time of `trio.current_time` at which the limit is over, unless it moves before."""
+        return self._scope.deadline
+
+    def heard(self) -> None:
+        """Start anew, if the limit does so, since progress has arrived."""
+        if self.renewed:
+            self._left = self._seconds
+            if not self._pauses:
+                self._run()
+
+    def pause(self) -> None:
+        """Stop the clock, until `resume` was called as many times."""
+        if not self._pauses:
+            self._left = max(self._due - trio.current_time(), 0)
+            self._scope.deadline = self._latest
+        self._pauses += 1
+
+    def resume(self) -> None:
+        """Undo one `pause`."""
+        self._pauses -= 1
+        if not self._pauses:
+            self._run()
+
+
+_limits: ContextVar[tuple[TimeLimit, ...]] = ContextVar("trio_mcp.time_limits", default=())
+
+
+def call_limits() -> tuple[TimeLimit, ...]:
+    """Return the limits that hold for a call made here and now."""
+    limits = _limits.get()
+    return tuple(limit for limit in limits if not limit.over) if limits else ()
+
+
+def last_deadline() -> float:
+    """Return when a call made here and now is left at the latest, as far as that is certain, else `math.inf`.
+
+    A limit that starts anew or stands still counts with what it never exceeds.
+    """
+    deadline, limits = trio.current_effective_deadline(), call_limits()
+    if not limits or all(deadline < limit.deadline for limit in limits):
+        return deadline
+    return min(limit.never_after for limit in limits)
+
+
+@contextmanager
+def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.CancelScope]:
+    """Limit the time of the block; the limit starts anew with each progress notification of the calls inside.
+
+    Like `trio.fail_after`, but only ``seconds`` without any progress count, and ``maximum`` seconds are never
+    exceeded, whatever the peer reports (2025-11-25 lifecycle, Timeouts). The calls ask for progress by
+    themselves; no callback is needed. While our user is asked in the course of a call, as `fail_after_work`
+    says, silence does not count, but ``maximum`` holds. Limits nest.
+
+        with fail_after_silence(5, maximum=600):
+            await client.call_tool("index", {"path": "."})
+
+    Raises `trio.TooSlowError` when the time is over, and `ValueError` for what is no time.
+    """
+    if not (seconds >= 0 and maximum >= 0):
+        raise ValueError(f"a time limit is not negative: {seconds}, {maximum}")
+    with _limited(seconds, trio.current_time() + maximum, renewed=True) as scope:
+        yield scope
+
+
+@contextmanager
+def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
+    """Limit the time of the block; the limit stands still while our user is asked in the course of the calls inside.
+
+    Like `trio.fail_after`, but the time that elicitation handlers take for these calls does not count, nor that of
+    sampling handlers which ask the user (`ClientSettings.sampling_asks_user`). Legacy servers do not say for which call
+    they ask; there the limits of all calls in flight on that connection stand still. The default limit of a client,
+    ``call_timeout``, is one of these; for calls inside of this one or of `fail_after_silence`, these hold instead of
+    the default. Limits nest.
+
+    Raises `trio.TooSlowError` when the time is over, and `ValueError` for what is no time.
+    """
+    if not seconds >= 0:
+        raise ValueError(f"a time limit is not negative: {seconds}")
+    with _limited(seconds, math.inf, renewed=False) as scope:
+        yield scope
+
+
+@contextmanager
+def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
+    around = trio.current_effective_deadline()
+    with trio.CancelScope() as scope:
+        limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
+        token = _limits.set((*_limits.get(), limit))
+        try:
+            yield scope
+        finally:
+            _limits.reset(token)
+            limit.over = True
+    if scope.cancelled_caught:
+        raise trio.TooSlowError

@@ -1,0 +1,29 @@
+"""CollectorPause keeps the garbage collector off while many objects are made that are no garbage."""
+
+from __future__ import annotations
+
+import gc
+from types import TracebackType
+
+__all__ = ["CollectorPause"]
+
+
+class CollectorPause:
+    """Keep the garbage collector from looking again and again through the objects made inside: it would find nothing.
+
+    The collector is switched off for the whole process, so nothing may be awaited inside. Where an application has
+    switched it off, it stays off. When two threads are inside at once, it is on after both have left, and may already
+    be on while the second is still inside.
+    """
+
+    __slots__ = ("_was_on",)
+
+    def __enter__(self) -> None:
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._was_on:
+            gc.enable()

@@ -1,0 +1,53 @@
+"""Declared: the capabilities that a client has declared, as far as the revision it speaks has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from .methods import METHODS
+from .revisions import Revision
+from .types.capabilities import ClientCapabilities
+
+__all__ = ["ASKED_BY", "declares", "has_capability"]
+
+ASKED_BY: Final[Mapping[str, str]] = {
+    "sampling": "sampling/createMessage",
+    "elicitation": "elicitation/create",
+    "roots": "roots/list",
+}
+"""Capabilities for which a client is asked something, and the requests that ask."""
+
+_ALWAYS: Final = frozenset(("sampling.context", "elicitation.form"))
+"""Parts that belonged to the whole capability before parts were declared (2025-11-25 changelog)."""
+
+
+def has_capability(revision: Revision, path: str) -> bool:
+    """Return whether a client that speaks ``revision`` can declare ``path``, ``"sampling.tools"`` for example.
+
+    A capability for which nothing is asked, an extension for example, can be declared in all revisions.
+    """
+    kind, _, part = path.partition(".")
+    method = ASKED_BY.get(kind)
+    if method is None:
+        return True
+    return METHODS[method].since <= revision.name and (not part or revision.sub_capabilities or path in _ALWAYS)
+
+
+def declares(capabilities: ClientCapabilities, path: str, revision: Revision) -> bool:
+    """Return whether a client that speaks ``revision`` and declared ``capabilities`` supports ``path``.
+
+    A member that came with a later revision is ignored. A part that ``revision`` takes for granted, because parts were
+    not declared yet, is supported with the whole.
+    """
+    said = _said_as(revision, path)
+    return said is not None and capabilities.supports(said)
+
+
+@lru_cache(maxsize=256)
+def _said_as(revision: Revision, path: str) -> str | None:
+    """Return the path that a client of ``revision`` declares to support ``path``, `None` where it cannot."""
+    if not has_capability(revision, path):
+        return None
+    return path if revision.sub_capabilities or path not in _ALWAYS else path.partition(".")[0]

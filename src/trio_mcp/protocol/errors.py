@@ -1,0 +1,118 @@
+"""The error codes MCP adds to JSON-RPC, and the errors that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, ProtocolViolation
+from ..jsonrpc.values import value
+from .declared import has_capability
+from .revisions import Revision
+from .types.capabilities import ClientCapabilities
+from .types.elicitation import ElicitURLParams
+
+__all__ = [
+    "HEADER_MISMATCH",
+    "MISSING_REQUIRED_CLIENT_CAPABILITY",
+    "NOT_INITIALIZED",
+    "UNSUPPORTED_PROTOCOL_VERSION",
+    "UPSTREAM_LOST",
+    "URL_ELICITATION_REQUIRED",
+    "BadAnswer",
+    "CapabilityMissing",
+    "MethodUnavailable",
+    "MissingCapabilityData",
+    "NoWayBack",
+    "URLElicitationRequiredData",
+    "UnsupportedVersionData",
+]
+
+HEADER_MISMATCH: Final = -32020
+MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
+UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
+URL_ELICITATION_REQUIRED: Final = -32042
+"""2025-11-25 only; modern servers return ``InputRequiredResult`` instead."""
+NOT_INITIALIZED: Final = -32002
+"""Code that servers which insist on the handshake have always answered to requests before it (legacy revisions)."""
+UPSTREAM_LOST: Final = -31001
+"""A code of ours: the server behind a proxy is gone, or was never reached. The request may have run there or not."""
+
+
+@value
+class UnsupportedVersionData:
+    """The data of `UNSUPPORTED_PROTOCOL_VERSION`: the versions to ask for instead."""
+
+    supported: list[str]
+    requested: str
+
+
+@value
+class MissingCapabilityData:
+    """The data of `MISSING_REQUIRED_CLIENT_CAPABILITY`: the capabilities that the request needs its client to
+    declare."""
+
+    required_capabilities: ClientCapabilities
+
+
+@value
+class URLElicitationRequiredData:
+    """The data of `URL_ELICITATION_REQUIRED`: what the user has to do before the request can succeed."""
+
+    elicitations: list[ElicitURLParams]
+
+
+class CapabilityMissing(CodedError):
+    """The client never declared ``missing``, one capability or several, so nothing was sent.
+
+    -32600 in legacy revisions; -32021 with all of them in ``data.requiredCapabilities`` in modern ones
+    (2026-07-28 basic, Per-request protocol fields).
+    """
+
+    def __init__(self, missing: str | Sequence[str], revision: Revision) -> None:
+        self.missing = (missing,) if isinstance(missing, str) else tuple(dict.fromkeys(missing))
+        """The missing capabilities, in the order in which they were looked for."""
+        self.capability = self.missing[0]
+        """The first missing capability."""
+        required: dict[str, Any] = {}
+        for name, _, part in (each.partition(".") for each in self.missing):
+            required.setdefault(name, {}).update({part: {}} if part else {})
+        data = (
+            {"requiredCapabilities": required}
+            if revision.missing_capability == MISSING_REQUIRED_CLIENT_CAPABILITY
+            else None
+        )
+        super().__init__(revision.missing_capability, _what_is_missing(self.missing, revision), data)
+
+
+def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
+    names = [each for each in missing if not any(other.startswith(f"{each}.") for other in missing)]
+    words = " and ".join(map(repr, names))
+    reason = f"the client did not declare {'the capability' if len(names) == 1 else 'the capabilities'} {words}"
+    unknown = [name for name in names if not has_capability(revision, name)]
+    return f"{reason}; revision {revision} has no {' and no '.join(map(repr, unknown))}" if unknown else reason
+
+
+class BadAnswer(ProtocolViolation, CodedError):
+    """The client's answer to a question does not fit what was asked, in a modern revision: -32602, since there the
+    answers are parameters of the request that brings them."""
+
+    def __init__(self, reason: str) -> None:
+        CodedError.__init__(self, INVALID_PARAMS, f"Invalid params: {reason}")
+
+
+class NoWayBack(CodedError):
+    """The request has no way to ask its client anything (-32603); nothing was sent."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(INTERNAL_ERROR, reason)
+
+
+class MethodUnavailable(CodedError):
+    """The revision of this connection does not have the method that was to be sent. Nothing was sent.
+
+    Where a handler lets the error pass, its own request is answered -32603: the method of that request exists.
+    """
+
+    def __init__(self, method: str, revision: Revision) -> None:
+        super().__init__(METHOD_NOT_FOUND, f"{method} cannot be sent in revision {revision}")

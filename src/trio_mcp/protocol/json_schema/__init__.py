@@ -1,0 +1,1 @@
+"""JSON Schema: values checked against the schemas that authors and peers give."""

@@ -1,0 +1,53 @@
+"""JSON Schemas that come as dicts: checked once, then used to validate. jsonschema-rs does the work.
+
+The dialect is the schema's own ``$schema``, 2020-12 without one; drafts 4, 6, 7 and 2019-09 are known too.
+References to other documents are never fetched (2026-07-28 basic, $ref Resolution: MUST NOT), regular expressions run
+in linear time, and values are checked up to a size at which checking takes a moment, so that no peer can hold up the
+server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...jsonrpc.extent import MOST_LEVELS, is_too_deep
+from ..fields import JSONObject
+from .schema_bounds import SchemaBounds
+from .schema_faults import SchemaFaults
+
+__all__ = ["SchemaValidator"]
+
+
+class SchemaValidator:
+    """A schema, ready to validate. Raises `ValueError` for an invalid schema, and for one that needs another
+    document."""
+
+    def __init__(self, schema: JSONObject) -> None:
+        import jsonschema_rs  # most servers never need it, and it takes its time to load
+
+        def compiled(make: Callable[..., Any]) -> Any:
+            return make(schema, retriever=_never, pattern_options=jsonschema_rs.RegexOptions())
+
+        try:
+            self._validator = compiled(jsonschema_rs.validator_for)
+        except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
+            raise ValueError(f"not a usable JSON Schema: {str(error).splitlines()[0]}") from None
+        self._bounds = SchemaBounds(schema)
+        self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
+
+    def faults(self, value: Any) -> str | None:
+        """Return what is wrong with ``value`` in one line, `None` when nothing is.
+
+        The first few faults are told, and fewer of a large value; see `SchemaFaults`. A value that is too large to be
+        checked is a fault; see `SchemaBounds`.
+        """
+        if (fault := self._bounds.exceeded(value)) is not None:
+            return fault
+        if is_too_deep(value):  # the validator recurses
+            return f"there are more than {MOST_LEVELS} levels of nesting"
+        return None if self._validator.is_valid(value) else self._faults.told(value)
+
+
+def _never(uri: str) -> Any:
+    raise ValueError(f"the schema refers to {uri}, and other documents are never fetched")

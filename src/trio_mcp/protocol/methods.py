@@ -1,0 +1,162 @@
+"""Methods: one row for each, with its sender, its parameters and result, and the revisions that have it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import attrs
+
+from .types import (
+    completion,
+    elicitation,
+    lifecycle,
+    notifications,
+    prompts,
+    resources,
+    roots,
+    sampling,
+    subscriptions,
+    tasks,
+    tools,
+)
+
+__all__ = ["METHODS", "ROWS", "Method"]
+
+Sender = Literal["client", "server", "both"]
+
+
+@attrs.frozen
+class Method:
+    """A row of the table of methods.
+
+    ``result`` is `None` for notifications. ``since`` and ``until`` are the first and last revision that have
+    the method. ``may_ask``: a modern server may return ``InputRequiredResult``. ``cacheable``: a modern
+    result carries ``ttlMs`` and ``cacheScope``. ``streams``: the request stays open for notifications, and its result
+    ends them. ``tells_failures``: a failure of its handler is a result with ``isError``, shown to the
+    model (2025-11-25 tools, Error Handling). ``of_request``: a notification that is part of some request in flight.
+    """
+
+    name: str
+    sender: Sender
+    params: Any
+    result: Any = None
+    since: str = "2024-11-05"
+    until: str | None = None
+    may_ask: bool = False
+    cacheable: bool = False
+    streams: bool = False
+    tells_failures: bool = False
+    of_request: bool = False
+
+    @property
+    def is_request(self) -> bool:
+        """True for a request, which is answered; false for a notification."""
+        return self.result is not None
+
+    def sent_by(self, role: Literal["client", "server"]) -> bool:
+        """Return whether ``role`` may send the method."""
+        return self.sender == "both" or self.sender == role
+
+
+_LEGACY: Final = "2025-11-25"
+_MODERN: Final = "2026-07-28"
+_EMPTY: Final = lifecycle.EmptyParams
+_DONE: Final = lifecycle.EmptyResult
+_TOLD: Final = notifications.NotificationParams
+
+ROWS: Final = (
+    # Life cycle
+    Method("initialize", "client", lifecycle.InitializeParams, lifecycle.InitializeResult, until=_LEGACY),
+    Method("notifications/initialized", "client", _TOLD, until=_LEGACY),
+    Method("server/discover", "client", _EMPTY, lifecycle.DiscoverResult, since=_MODERN, cacheable=True),
+    Method("ping", "both", _EMPTY, _DONE, until=_LEGACY),
+    Method("notifications/cancelled", "both", notifications.CancelledParams),
+    Method("notifications/progress", "both", notifications.ProgressParams, until=_LEGACY, of_request=True),
+    Method("notifications/progress", "server", notifications.ProgressParams, since=_MODERN, of_request=True),
+    # What servers offer
+    Method("tools/list", "client", resources.PageParams, tools.ListToolsResult, cacheable=True),
+    Method("tools/call", "client", tools.CallToolParams, tools.CallToolResult, may_ask=True, tells_failures=True),
+    Method("resources/list", "client", resources.PageParams, resources.ListResourcesResult, cacheable=True),
+    Method(
+        "resources/templates/list",
+        "client",
+        resources.PageParams,
+        resources.ListResourceTemplatesResult,
+        cacheable=True,
+    ),
+    Method(
+        "resources/read",
+        "client",
+        resources.ReadResourceParams,
+        resources.ReadResourceResult,
+        may_ask=True,
+        cacheable=True,
+    ),
+    Method("resources/subscribe", "client", resources.SubscribeParams, _DONE, until=_LEGACY),
+    Method("resources/unsubscribe", "client", resources.SubscribeParams, _DONE, until=_LEGACY),
+    Method("prompts/list", "client", resources.PageParams, prompts.ListPromptsResult, cacheable=True),
+    Method("prompts/get", "client", prompts.GetPromptParams, prompts.GetPromptResult, may_ask=True),
+    Method("completion/complete", "client", completion.CompleteParams, completion.CompleteResult),
+    Method("logging/setLevel", "client", notifications.SetLevelParams, _DONE, until=_LEGACY),
+    Method(
+        "subscriptions/listen",
+        "client",
+        subscriptions.ListenParams,
+        subscriptions.ListenResult,
+        since=_MODERN,
+        streams=True,
+    ),
+    # What servers tell
+    Method("notifications/message", "server", notifications.LogParams, of_request=True),
+    Method("notifications/resources/updated", "server", notifications.ResourceUpdatedParams),
+    Method("notifications/resources/list_changed", "server", _TOLD),
+    Method("notifications/tools/list_changed", "server", _TOLD),
+    Method("notifications/prompts/list_changed", "server", _TOLD),
+    Method(
+        "notifications/subscriptions/acknowledged",
+        "server",
+        subscriptions.SubscriptionsAcknowledgedParams,
+        since=_MODERN,
+    ),
+    # What servers ask, and what clients tell
+    Method(
+        "sampling/createMessage",
+        "server",
+        sampling.CreateMessageParams,
+        sampling.CreateMessageResult,
+        until=_LEGACY,
+    ),
+    Method(
+        "elicitation/create",
+        "server",
+        elicitation.ElicitParams,
+        elicitation.ElicitResult,
+        since="2025-06-18",
+        until=_LEGACY,
+    ),
+    Method("roots/list", "server", _EMPTY, roots.ListRootsResult, until=_LEGACY),
+    Method("notifications/roots/list_changed", "client", _TOLD, until=_LEGACY),
+    Method(
+        "notifications/elicitation/complete",
+        "server",
+        notifications.ElicitationCompleteParams,
+        since="2025-11-25",
+        until=_LEGACY,
+    ),
+    # Tasks, 2025-11-25 only
+    Method("tasks/get", "both", tasks.TaskParams, tasks.Task, since="2025-11-25", until=_LEGACY),
+    Method("tasks/result", "both", tasks.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
+    Method("tasks/list", "both", resources.PageParams, tasks.ListTasksResult, since="2025-11-25", until=_LEGACY),
+    Method("tasks/cancel", "both", tasks.TaskParams, tasks.Task, since="2025-11-25", until=_LEGACY),
+    Method(
+        "notifications/tasks/status",
+        "both",
+        notifications.TaskStatusParams,
+        since="2025-11-25",
+        until=_LEGACY,
+    ),
+)
+"""Every method, with one more row where its sender changed."""
+
+METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
+"""Every method of every revision, by name, in its newest row."""

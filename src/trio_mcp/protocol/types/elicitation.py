@@ -1,0 +1,284 @@
+"""Elicitation: a server asks the client's user, with a flat form or by sending them to a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
+from unicodedata import category
+from urllib.parse import urlsplit
+
+import attrs
+
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...jsonrpc.extent import MOST_LEVELS, is_checkable, is_small
+from ...jsonrpc.values import value
+from ..fields import JSONObject, since
+from .tasks import TaskMetadata
+
+__all__ = [
+    "ElicitFormParams",
+    "ElicitParams",
+    "ElicitResult",
+    "ElicitURLParams",
+    "check_form_schema",
+    "check_form_size",
+    "check_url",
+    "check_url_question",
+    "content_fits",
+    "first_form",
+    "with_defaults",
+]
+
+_MOST_PARTS: Final = 20_000
+_MOST_CHARACTERS: Final = 1_000_000
+
+
+@value
+class ElicitFormParams:
+    """A question for the fields of ``requested_schema``, a flat JSON Schema object. Its mode is not sent."""
+
+    message: str
+    requested_schema: JSONObject
+    task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
+
+
+@value
+class ElicitURLParams:
+    """A question that sends the user to ``url``. 2025-11-25 requires ``elicitation_id``, by which its end is
+    notified."""
+
+    SINCE: ClassVar = "2025-11-25"
+
+    message: str
+    url: str
+    elicitation_id: str | None = since("2025-11-25", until="2025-11-25")
+    mode: Literal["url"] = "url"
+    task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    meta: JSONObject | None = since("2025-11-25", until="2025-11-25")
+
+
+ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
+
+
+@value
+class ElicitResult:
+    """The user's answer to a question.
+
+    ``content`` comes with ``accept`` only, and holds strings, numbers, booleans and lists of strings.
+    """
+
+    action: Literal["accept", "decline", "cancel"]
+    content: JSONObject | None = None
+    meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
+
+
+def check_form_schema(schema: object) -> None:
+    """Raise `CodedError` (-32602) unless ``schema`` is a form: a flat object of primitive properties.
+
+    2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of
+    enum strings; nothing nested, and no keyword that the schema of the specification does not list. The
+    error names the field. A form is for people, so a schema that is too large for them is refused, too.
+    """
+    if not isinstance(schema, dict):
+        raise _bad("a form schema is a JSON Schema object")
+    form = cast("JSONObject", schema)
+    check_form_size(form)
+    properties = form.get("properties")
+    if form.get("type") != "object" or not isinstance(properties, dict):
+        raise _bad('a form schema has "type": "object" and "properties"')
+    if unknown := sorted(set(form) - _FORM_KEYWORDS):
+        raise _bad(f"a form schema cannot have {', '.join(unknown)}")
+    fields = cast("JSONObject", properties)
+    required: Any = form.get("required", [])
+    if not _are_strings(required) or not set(required) <= set(fields):
+        raise _bad("required is a list of names of properties")
+    for name, field in fields.items():
+        _check_field(name, field)
+
+
+def check_form_size(form: JSONObject) -> None:
+    """Raise `CodedError` (-32602) for a schema that is too large to be looked through, and no form for people."""
+    if not (is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS) and is_checkable(form, _MOST_PARTS)):
+        raise _bad(f"a form schema has at most {_MOST_PARTS} parts and {_MOST_CHARACTERS} characters")
+
+
+def _check_field(name: str, field: object) -> None:
+    if not isinstance(field, dict):
+        raise _bad(f"field {name!r} is no schema")
+    members = cast("JSONObject", field)
+    kind = members.get("type")
+    keywords = _keywords(members) if isinstance(kind, str) else None
+    if keywords is None:
+        raise _bad(f"field {name!r} must be a string, number, integer, boolean or a list of choices, not {kind!r}")
+    if unknown := sorted(set(members) - set(keywords)):
+        raise _bad(f"field {name!r} ({kind}) cannot have {', '.join(unknown)}")
+    for keyword, setting in members.items():
+        fits, words = keywords[keyword]
+        if not fits(setting):
+            raise _bad(f"field {name!r}: {keyword} must be {words}")
+    if kind == "array" and "items" not in members:
+        raise _bad(f"field {name!r}: a list offers its choices in items.enum or items.anyOf")
+
+
+def _is_string(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_boolean(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return _is_integer(value) or (isinstance(value, float) and value.is_integer())
+
+
+def _is_format(value: object) -> bool:
+    return value in ("email", "uri", "date", "date-time")
+
+
+def _are_strings(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_string, cast("list[object]", value)))
+
+
+def _are_titled(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(item, dict)
+        and cast("JSONObject", item).keys() == {"const", "title"}
+        and all(map(_is_string, cast("JSONObject", item).values()))
+        for item in cast("list[object]", value)
+    )
+
+
+def _are_choices(value: object) -> bool:
+    items = cast("JSONObject", value) if isinstance(value, dict) else {}
+    if items.keys() == {"type", "enum"}:
+        return items["type"] == "string" and _are_strings(items["enum"])
+    return items.keys() == {"anyOf"} and _are_titled(items["anyOf"])
+
+
+_Rule: TypeAlias = tuple[Callable[[object], bool], str]
+_Rules: TypeAlias = Mapping[str, _Rule]
+
+_STRING: Final[_Rule] = (_is_string, "a string")
+_BOOLEAN: Final[_Rule] = (_is_boolean, "true or false")
+_INTEGER: Final[_Rule] = (_is_integer, "an integer")
+_NUMBER: Final[_Rule] = (_is_number, "a number")
+_WHOLE: Final[_Rule] = (_is_whole, "a whole number")
+_STRINGS: Final[_Rule] = (_are_strings, "a list of strings")
+_TITLED: Final[_Rule] = (_are_titled, "a list of objects with const and title, both strings")
+_FORMAT: Final[_Rule] = (_is_format, "email, uri, date or date-time")
+_CHOICES: Final[_Rule] = (_are_choices, 'choices, {"type": "string", "enum": [...]} or {"anyOf": [...]}')
+
+_FORM_KEYWORDS: Final = frozenset(
+    ("$schema", "type", "properties", "required", "title", "description", "additionalProperties")
+)
+_ANY_FIELD: Final = {"type": _STRING, "title": _STRING, "description": _STRING}
+_TEXT: Final = _ANY_FIELD | {
+    "minLength": _INTEGER,
+    "maxLength": _INTEGER,
+    "format": _FORMAT,
+    "default": _STRING,
+}
+_CHOICE: Final = _ANY_FIELD | {"enum": _STRINGS, "enumNames": _STRINGS, "default": _STRING}
+_TITLED_CHOICE: Final = _ANY_FIELD | {"oneOf": _TITLED, "default": _STRING}
+_FIELDS: Final[Mapping[str, _Rules]] = {
+    "number": _ANY_FIELD | {"minimum": _NUMBER, "maximum": _NUMBER, "default": _NUMBER},
+    "integer": _ANY_FIELD | {"minimum": _NUMBER, "maximum": _NUMBER, "default": _WHOLE},
+    "boolean": _ANY_FIELD | {"default": _BOOLEAN},
+    "array": _ANY_FIELD | {"minItems": _INTEGER, "maxItems": _INTEGER, "items": _CHOICES, "default": _STRINGS},
+}
+
+
+def _keywords(field: JSONObject) -> _Rules | None:
+    if field["type"] != "string":
+        return _FIELDS.get(field["type"])
+    return _CHOICE if "enum" in field else _TITLED_CHOICE if "oneOf" in field else _TEXT
+
+
+def first_form(schema: JSONObject) -> JSONObject:
+    """Return the form ``schema`` as 2025-06-18 has it: titles of choices in ``enumNames``, only booleans have
+    defaults. Raises `ValueError` naming a field that 2025-06-18 cannot express, which is a list of choices."""
+    check_form_schema(schema)
+    fields = {name: _first_field(name, field) for name, field in schema["properties"].items()}
+    return {**schema, "properties": fields}
+
+
+def _first_field(name: str, field: JSONObject) -> JSONObject:
+    if field["type"] == "array":
+        raise ValueError(f"field {name!r} is a list of choices, which came with {ElicitURLParams.SINCE}")
+    first = {key: value for key, value in field.items() if key != "default" or field["type"] == "boolean"}
+    if choices := first.pop("oneOf", None):
+        first |= {"enum": [one["const"] for one in choices], "enumNames": [one["title"] for one in choices]}
+    return first
+
+
+def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
+    """Return an accepted form with the defaults of ``schema`` in the fields it leaves out; other answers as they are.
+
+    2025-11-25 elicitation, Requested Schema: defaults are what a form starts with. A default that no answer may
+    hold is passed over.
+    """
+    fields: Any = schema.get("properties")
+    if answer.action != "accept" or not isinstance(fields, dict):
+        return answer
+    content = dict(answer.content or {})
+    for name, field in cast("JSONObject", fields).items():
+        if name not in content and isinstance(field, dict) and "default" in field:
+            default = {name: cast("JSONObject", field)["default"]}
+            content |= default if content_fits(default) else {}
+    return attrs.evolve(answer, content=content) if content else answer
+
+
+def check_url(url: object) -> None:
+    """Raise `CodedError` (-32602) unless ``url`` is absolute, http or https, with a host.
+
+    Characters that cannot be seen (control characters, marks that turn the direction of text) are refused, and so is a
+    backslash, which browsers read as a slash: the user must be shown the host that is visited.
+    """
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        good = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or not _is_visible(cast("str", url)) or {" ", "\\"} & set(cast("str", url)):
+        raise _bad("a URL elicitation needs an absolute http or https URL, without spaces or control characters")
+
+
+def check_url_question(question: ElicitURLParams) -> None:
+    """Raise `CodedError` (-32602) unless the user can be sent to where ``question`` says.
+
+    The URL passes `check_url`; the id, where there is one, is no empty text; neither the id nor the message holds
+    control characters, but for the line breaks and tabs of a message.
+    """
+    check_url(question.url)
+    name, message = question.elicitation_id, question.message
+    if name is not None and not (_is_string(name) and name.strip() and _is_visible(name)):
+        raise _bad("a URL elicitation needs an elicitation id, without control characters")
+    if not _is_string(message) or any(category(sign) == "Cc" and sign not in "\n\r\t" for sign in message):
+        raise _bad("the message of a URL elicitation is text without control characters")
+
+
+def _is_visible(text: str) -> bool:
+    return text.isprintable()  # false for characters of the categories C and Z, but for spaces
+
+
+def _bad(reason: str) -> CodedError:
+    return CodedError(INVALID_PARAMS, f"Invalid params: {reason}")
+
+
+def content_fits(content: dict[str, Any]) -> bool:
+    """Return whether every value is one that an elicitation result may hold."""
+    return all(
+        isinstance(value, str | bool | int | float)
+        or (isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value)))
+        for value in content.values()
+    )

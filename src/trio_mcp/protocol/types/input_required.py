@@ -1,0 +1,88 @@
+"""``InputRequiredResult`` of the modern revisions: a server asks by returning its questions."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+from ...jsonrpc.values import value
+from ..fields import JSONObject
+from .elicitation import ElicitResult
+from .roots import ListRootsResult
+from .sampling import CreateMessageResult
+
+__all__ = [
+    "ASKABLE",
+    "InputRequest",
+    "InputRequiredResult",
+    "InputResponse",
+    "asks_for_input",
+    "capability_for",
+    "for_elicitation",
+    "for_sampling",
+]
+
+
+Askable: TypeAlias = Literal["sampling/createMessage", "elicitation/create", "roots/list"]
+
+ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
+"""The requests that can be asked by returning them."""
+
+
+@value
+class InputRequest:
+    """A question. ``params`` are plain, as those of any request; the method's row says what they hold."""
+
+    method: Askable
+    params: JSONObject | None = None
+
+
+InputResponse: TypeAlias = CreateMessageResult | ListRootsResult | ElicitResult
+"""An answer. The question under the same key decides which of the three it is."""
+
+
+@value
+class InputRequiredResult:
+    """A result that asks the client, which retries with the answers and with ``request_state``, exactly as it came."""
+
+    input_requests: dict[str, InputRequest] | None = None
+    request_state: str | None = None
+    meta: JSONObject | None = None
+
+
+def capability_for(request: InputRequest) -> tuple[str, ...]:
+    """Return the capabilities that a client must have declared to be asked this (2026-07-28 sampling, elicitation and
+    roots, Capabilities)."""
+    params = request.params or {}
+    match request.method:
+        case "roots/list":
+            return ("roots",)
+        case "elicitation/create":
+            return for_elicitation("url" if params.get("mode") == "url" else "form")
+        case "sampling/createMessage":
+            tools = "tools" in params or "toolChoice" in params
+            return for_sampling(tools=tools, context=params.get("includeContext"))
+
+
+_FOR_SAMPLING: Final = {
+    (False, False): ("sampling",),
+    (True, False): ("sampling", "sampling.tools"),
+    (False, True): ("sampling", "sampling.context"),
+    (True, True): ("sampling", "sampling.tools", "sampling.context"),
+}
+
+
+def for_elicitation(mode: Literal["form", "url"]) -> tuple[str, ...]:
+    """Return the capabilities that are needed to ask the user in this ``mode``, the whole before its part."""
+    return "elicitation", f"elicitation.{mode}"
+
+
+def for_sampling(*, tools: bool, context: object) -> tuple[str, ...]:
+    """Return the capabilities that are needed to ask the model, with ``tools`` and the ``context`` of
+    ``includeContext``."""
+    has_context = context in ("thisServer", "allServers")  # "none" is always allowed
+    return _FOR_SAMPLING[tools, has_context]
+
+
+def asks_for_input(result: object) -> bool:
+    """Return whether a plain result of a modern revision is an `InputRequiredResult`, well made or not."""
+    return isinstance(result, dict) and cast("dict[str, Any]", result).get("resultType") == "input_required"

@@ -1,0 +1,82 @@
+"""Prompts: listing and getting them."""
+
+from __future__ import annotations
+
+from ...jsonrpc.values import value
+from ..fields import JSONObject, since
+from .content import ContentBlock, Role, text_in
+from .lifecycle import CacheScope, Icon
+
+__all__ = [
+    "GetPromptParams",
+    "GetPromptResult",
+    "ListPromptsResult",
+    "Prompt",
+    "PromptArgument",
+    "PromptMessage",
+]
+
+
+@value
+class PromptArgument:
+    """An argument of a prompt. Its values are strings on the wire."""
+
+    name: str
+    title: str | None = since("2025-06-18")
+    description: str | None = None
+    required: bool | None = None
+
+
+@value
+class Prompt:
+    """A prompt as clients see it."""
+
+    name: str
+    title: str | None = since("2025-06-18")
+    description: str | None = None
+    arguments: list[PromptArgument] | None = None
+    icons: list[Icon] | None = since("2025-11-25")
+    meta: JSONObject | None = since("2025-06-18")
+
+
+@value
+class ListPromptsResult:
+    """A page of prompts."""
+
+    prompts: list[Prompt]
+    next_cursor: str | None = None
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
+    meta: JSONObject | None = None
+
+
+@value
+class GetPromptParams:
+    """The prompt to get, and its arguments."""
+
+    name: str
+    arguments: dict[str, str] | None = None
+    input_responses: JSONObject | None = since("2026-07-28")
+    request_state: str | None = since("2026-07-28")
+
+
+@value
+class PromptMessage:
+    """A message of a prompt."""
+
+    role: Role
+    content: ContentBlock
+
+
+@value
+class GetPromptResult:
+    """The messages of a prompt with its arguments filled in."""
+
+    messages: list[PromptMessage]
+    description: str | None = None
+    meta: JSONObject | None = None
+
+    @property
+    def text(self) -> str:
+        """The texts of ``messages``, joined by newlines; empty when there are none."""
+        return text_in(message.content for message in self.messages)

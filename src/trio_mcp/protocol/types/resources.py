@@ -1,0 +1,109 @@
+"""Resources and resource templates."""
+
+from __future__ import annotations
+
+from ...jsonrpc.values import value
+from ..fields import JSONObject, since
+from .content import Annotations, ResourceContents, TextResourceContents
+from .lifecycle import CacheScope, Icon
+
+__all__ = [
+    "ListResourceTemplatesResult",
+    "ListResourcesResult",
+    "PageParams",
+    "ReadResourceParams",
+    "ReadResourceResult",
+    "Resource",
+    "ResourceTemplate",
+    "SubscribeParams",
+]
+
+
+@value
+class Resource:
+    """A resource as clients see it. ``size`` in bytes, before any encoding."""
+
+    uri: str
+    name: str
+    title: str | None = since("2025-06-18")
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    size: int | None = None
+    icons: list[Icon] | None = since("2025-11-25")
+    meta: JSONObject | None = since("2025-06-18")
+
+
+@value
+class ResourceTemplate:
+    """A family of resources, named by an RFC 6570 template."""
+
+    uri_template: str
+    name: str
+    title: str | None = since("2025-06-18")
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    icons: list[Icon] | None = since("2025-11-25")
+    meta: JSONObject | None = since("2025-06-18")
+
+
+@value
+class PageParams:
+    """The page to list: the opaque cursor that the page before gave, absent for the first."""
+
+    cursor: str | None = None
+
+
+@value
+class ListResourcesResult:
+    """A page of resources."""
+
+    resources: list[Resource]
+    next_cursor: str | None = None
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
+    meta: JSONObject | None = None
+
+
+@value
+class ListResourceTemplatesResult:
+    """A page of resource templates."""
+
+    resource_templates: list[ResourceTemplate]
+    next_cursor: str | None = None
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
+    meta: JSONObject | None = None
+
+
+@value
+class ReadResourceParams:
+    """The resource to read."""
+
+    uri: str
+    input_responses: JSONObject | None = since("2026-07-28")
+    request_state: str | None = since("2026-07-28")
+
+
+@value
+class ReadResourceResult:
+    """The contents of a resource, in one or more parts. The hints are `None` where they are absent: if a handler
+    returns such a result, its server adds the hints in modern revisions."""
+
+    contents: list[ResourceContents]
+    ttl_ms: int | None = since("2026-07-28")
+    cache_scope: CacheScope | None = since("2026-07-28")
+    meta: JSONObject | None = None
+
+    @property
+    def text(self) -> str:
+        """The parts that are text, joined by newlines; empty when there are none."""
+        return "\n".join(part.text for part in self.contents if isinstance(part, TextResourceContents))
+
+
+@value
+class SubscribeParams:
+    """The resource of ``resources/subscribe`` and ``resources/unsubscribe``."""
+
+    uri: str

@@ -1,0 +1,102 @@
+"""Sampling: a server asks the client for a completion of its model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from ...jsonrpc.values import value
+from ..fields import JSONObject, since
+from .content import AudioContent, ImageContent, Role, TextContent, ToolResultContent, ToolUseContent, text_in
+from .tasks import TaskMetadata
+from .tools import Tool
+
+__all__ = [
+    "CreateMessageParams",
+    "CreateMessageResult",
+    "ModelHint",
+    "ModelPreferences",
+    "SamplingContent",
+    "SamplingMessage",
+    "ToolChoice",
+]
+
+SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
+
+
+@value
+class SamplingMessage:
+    """A message of a conversation. It may hold several blocks since 2025-11-25."""
+
+    role: Role
+    content: SamplingContent | list[SamplingContent]
+    meta: JSONObject | None = since("2025-11-25")
+
+
+@value
+class ModelHint:
+    """Part of a model's name."""
+
+    name: str | None = None
+
+
+def _priority(_: Any, attribute: attrs.Attribute[float | None], value: float | None) -> None:
+    if value is not None and not 0 <= value <= 1:
+        raise ValueError(f"{attribute.name} must be from 0 to 1, not {value}")
+
+
+@value
+class ModelPreferences:
+    """Preferences for the choice of a model; priorities from 0 to 1."""
+
+    hints: list[ModelHint] | None = None
+    cost_priority: float | None = attrs.field(default=None, validator=_priority)
+    speed_priority: float | None = attrs.field(default=None, validator=_priority)
+    intelligence_priority: float | None = attrs.field(default=None, validator=_priority)
+
+
+@value
+class ToolChoice:
+    """Rule for whether the model may, must or must not use tools."""
+
+    mode: Literal["auto", "required", "none"] | None = None
+
+
+@value
+class CreateMessageParams:
+    """Parameters of ``sampling/createMessage``. ``max_tokens`` is a limit in tokens."""
+
+    messages: list[SamplingMessage]
+    max_tokens: int
+    model_preferences: ModelPreferences | None = None
+    system_prompt: str | None = None
+    include_context: Literal["none", "thisServer", "allServers"] | None = None
+    temperature: float | None = None
+    stop_sequences: list[str] | None = None
+    metadata: JSONObject | None = None
+    tools: list[Tool] | None = since("2025-11-25")
+    tool_choice: ToolChoice | None = since("2025-11-25")
+    task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    meta: JSONObject | None = since("2024-11-05", until="2025-11-25")
+
+
+def _nothing() -> JSONObject:
+    return {}  # dict[str, Any]() takes seven times as long
+
+
+@value
+class CreateMessageResult:
+    """The answer of the model. ``stop_reason`` is an open set; ``extra`` holds the members not known here."""
+
+    role: Role
+    content: SamplingContent | list[SamplingContent]
+    model: str
+    stop_reason: str | None = None
+    meta: JSONObject | None = None
+    extra: JSONObject = attrs.field(factory=_nothing)
+
+    @property
+    def text(self) -> str:
+        """The text blocks of ``content``, joined by newlines; empty when there are none."""
+        return text_in(self.content if isinstance(self.content, list) else [self.content])

@@ -1,0 +1,40 @@
+"""``subscriptions/listen`` of the modern revisions."""
+
+from __future__ import annotations
+
+from ...jsonrpc.values import value
+from ..fields import JSONObject
+
+__all__ = ["ListenParams", "ListenResult", "SubscriptionFilter", "SubscriptionsAcknowledgedParams"]
+
+
+@value
+class SubscriptionFilter:
+    """The changes to be told of."""
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+
+
+@value
+class ListenParams:
+    """Parameters of ``subscriptions/listen``: the changes to be told of."""
+
+    notifications: SubscriptionFilter
+
+
+@value
+class ListenResult:
+    """The graceful end of a subscription; ``meta`` names it by its subscription id."""
+
+    meta: JSONObject
+
+
+@value
+class SubscriptionsAcknowledgedParams:
+    """The first message of a subscription: the changes that the server will tell of."""
+
+    notifications: SubscriptionFilter
+    meta: JSONObject | None = None

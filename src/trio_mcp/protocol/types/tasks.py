@@ -1,0 +1,81 @@
+"""Tasks, the experimental part of 2025-11-25: types only, so that they are understood on the wire."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from ...jsonrpc.values import value
+from ..fields import JSONObject
+
+__all__ = [
+    "CancelTaskResult",
+    "CreateTaskResult",
+    "GetTaskPayloadResult",
+    "GetTaskResult",
+    "ListTasksResult",
+    "RelatedTask",
+    "Task",
+    "TaskMetadata",
+    "TaskParams",
+    "TaskStatus",
+]
+
+TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+@value
+class TaskMetadata:
+    """A request for a task. ``ttl`` in milliseconds."""
+
+    ttl: int | None = None
+
+
+@value
+class RelatedTask:
+    """The value of ``io.modelcontextprotocol/related-task`` in ``_meta``."""
+
+    task_id: str
+
+
+@value
+class Task:
+    """State of a task. Times in ISO 8601, ``poll_interval`` in milliseconds."""
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    last_updated_at: str
+    ttl: int | None
+    """Milliseconds for which the result is kept; null is for ever, so it is always written."""
+    status_message: str | None = None
+    poll_interval: int | None = None
+    meta: JSONObject | None = None
+
+
+@value
+class CreateTaskResult:
+    """The answer to a request that became a task."""
+
+    task: Task
+    meta: JSONObject | None = None
+
+
+@value
+class TaskParams:
+    """The task of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``."""
+
+    task_id: str
+
+
+GetTaskResult: TypeAlias = Task
+CancelTaskResult: TypeAlias = Task
+GetTaskPayloadResult: TypeAlias = JSONObject
+
+
+@value
+class ListTasksResult:
+    """A page of tasks."""
+
+    tasks: list[Task]
+    next_cursor: str | None = None
+    meta: JSONObject | None = None

@@ -1,0 +1,120 @@
+"""Tools: listing and calling them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+
+from ...jsonrpc.errors import MCPError
+from ...jsonrpc.values import value
+from ..fields import JSONObject, since
+from .content import ContentBlock, text_in
+from .lifecycle import CacheScope, Icon
+from .tasks import TaskMetadata
+
+__all__ = [
+    "CallToolParams",
+    "CallToolResult",
+    "ListToolsResult",
+    "Tool",
+    "ToolAnnotations",
+    "ToolError",
+    "ToolExecution",
+]
+
+
+@value
+class ToolAnnotations:
+    """Hints about a tool. Clients never base decisions on hints from servers they do not trust.
+
+    Absent hints mean: not read-only, destructive, not idempotent, open world (`resolved`).
+    ``destructive_hint`` and ``idempotent_hint`` mean something only where the tool is not read-only.
+    """
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+    def resolved(self) -> ToolAnnotations:
+        """Return the same hints with the specification's defaults filled in. Never written to the wire."""
+        return ToolAnnotations(
+            self.title,
+            self.read_only_hint if self.read_only_hint is not None else False,
+            self.destructive_hint if self.destructive_hint is not None else True,
+            self.idempotent_hint if self.idempotent_hint is not None else False,
+            self.open_world_hint if self.open_world_hint is not None else True,
+        )
+
+
+@value
+class ToolExecution:
+    """The ways in which a tool may be run (2025-11-25 only)."""
+
+    task_support: Literal["forbidden", "optional", "required"] | None = None
+
+
+@value
+class Tool:
+    """A tool as clients see it. The schemas are kept verbatim."""
+
+    name: str
+    input_schema: JSONObject
+    title: str | None = since("2025-06-18")
+    description: str | None = None
+    output_schema: JSONObject | None = since("2025-06-18")
+    annotations: ToolAnnotations | None = since("2025-03-26")
+    icons: list[Icon] | None = since("2025-11-25")
+    execution: ToolExecution | None = since("2025-11-25", until="2025-11-25")
+    meta: JSONObject | None = since("2025-06-18")
+
+
+class ToolError(MCPError):
+    """Raised in a tool to tell the model what went wrong: the error becomes a result with ``isError``.
+
+    The message is shown to the model and to the user. Of any other exception they are told that there was an internal
+    error in the tool, without the exception's text, since that may hold private data.
+    """
+
+
+@value
+class ListToolsResult:
+    """A page of tools."""
+
+    tools: list[Tool]
+    next_cursor: str | None = None
+    ttl_ms: int = since("2026-07-28", default=0)
+    cache_scope: CacheScope = since("2026-07-28", default="private")
+    meta: JSONObject | None = None
+
+
+@value
+class CallToolParams:
+    """The tool to call, and its arguments."""
+
+    name: str
+    arguments: JSONObject | None = None
+    task: TaskMetadata | None = since("2025-11-25", until="2025-11-25")
+    input_responses: JSONObject | None = since("2026-07-28")
+    request_state: str | None = since("2026-07-28")
+
+
+@value
+class CallToolResult:
+    """The result of a tool. ``is_error``: the tool failed, and ``content`` tells the model why.
+
+    ``structured_content`` of `None` is left out. Legacy revisions carry objects only; anything else is left
+    to ``content`` there.
+    """
+
+    content: list[ContentBlock] = attrs.field(factory=list[ContentBlock])
+    structured_content: Any = since("2025-06-18")
+    is_error: bool | None = None
+    meta: JSONObject | None = None
+
+    @property
+    def text(self) -> str:
+        """The text blocks of ``content``, joined by newlines; empty when there are none."""
+        return text_in(self.content)

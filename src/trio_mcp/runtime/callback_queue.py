@@ -1,0 +1,152 @@
+"""NotificationQueue hands the peer's notifications to our callbacks, one after another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from math import inf
+from typing import Final
+
+import trio
+
+from ..concurrency.backlog import Backlog
+from ..concurrency.on_demand import OnDemand
+from ..state.events import NotificationReceived, PackedNotification
+from .limits import Limits
+
+__all__ = ["NotificationQueue", "callback_queue"]
+
+logger = logging.getLogger("trio_mcp")
+
+_WORTH_PACKING: Final = 256
+"""Bytes above which a notification waits as text. Shorter ones take a few kilobytes at most, and there is a bound on
+how many wait."""
+
+_inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", default=frozenset())
+
+
+class NotificationQueue:
+    """Keeps notifications in wire order, as many as ``backlog`` does; those that are dropped are counted.
+
+    ``handle`` gets one at a time. What it raises goes to ``failed``, and the next notification is handled. `finished`
+    waits up to ``grace`` seconds for each callback.
+    """
+
+    def __init__(
+        self,
+        backlog: Backlog[NotificationReceived | PackedNotification],
+        handle: Callable[[NotificationReceived], Awaitable[None]],
+        failed: Callable[[Exception], None],
+        grace: float = inf,
+    ) -> None:
+        self._waiting = backlog
+        self._handle = handle
+        self._failed = failed
+        self._grace = grace
+        self.task = OnDemand()
+        """Task that handles them. Its cancel, at the end of the connection, ends the waits in `caught_up` and
+        `finished`."""
+        self._progressed = trio.lowlevel.ParkingLot()
+        self._over = False
+        self.received = 0
+        """Number of notifications that ever came."""
+        self.handled = 0
+        """Number of those that are done with, the dropped ones included."""
+        self.dropped = 0
+        self.running = 0
+        """Number, counted from 1, of the callback that runs now; 0: none does."""
+        self._begun = 0
+        self._too_slow = 0
+        """Number of the callback that was last reported for taking longer than the grace."""
+
+    def put(self, event: NotificationReceived, size: int) -> None:
+        """Add a notification that has arrived, ``size`` bytes long."""
+        self.received += 1
+        waits = size > _WORTH_PACKING and self.received - self.handled > 1
+        if dropped := self._waiting.put(event.packed() if waits else event, size):
+            self.dropped += dropped
+            self._done(dropped)
+        self.task.wake(self._run)
+
+    def _done(self, count: int = 1) -> None:
+        self.handled += count
+        if self._progressed:
+            self._progressed.unpark_all()
+
+    async def _run(self) -> None:
+        _inside.set(_inside.get() | {id(self)})
+        try:
+            while True:
+                while not self._waiting:
+                    await self.task.sleep()
+                event = self._waiting.take()
+                self._begun = self.running = self._begun + 1
+                try:
+                    await self._handle(event.unpacked() if isinstance(event, PackedNotification) else event)
+                except Exception as error:
+                    self._failed(error)
+                self.running = 0
+                self._done()
+        finally:
+            self._over = True
+            self._progressed.unpark_all()
+
+    def let_go(self) -> None:
+        """Handle nothing any more, since the connection is over."""
+        del self._handle
+
+    async def caught_up(self, count: int) -> None:
+        """Wait until ``count`` notifications are done with. Return at once inside a callback, since there the
+        wait would be for the caller itself."""
+        while self._is_behind(count):
+            await self._progressed.park()
+
+    def _is_behind(self, count: int) -> bool:
+        return self.handled < count and not self._over and id(self) not in _inside.get()
+
+    async def finished(self, seen: int, count: int, running: int) -> None:
+        """Wait for the callbacks of what came in the course of a request: up to ``count``, the first ``seen`` excepted.
+
+        When the request was made, the callback of number ``running`` ran. While that one still runs, there is no wait:
+        the callback may wait for the request, by way of another task. A callback that was begun later may wait for the
+        request just as well, which cannot be known, so each is waited for up to the grace, and reported then.
+        """
+        if count <= seen or (running and running == self.running):
+            return
+        number, deadline = 0, inf
+        while self._is_behind(count):
+            if number != self._running_or_next:
+                number, deadline = self._running_or_next, trio.current_time() + self._grace
+            with trio.CancelScope(deadline=deadline) as scope:
+                await self._progressed.park()
+            if scope.cancelled_caught and number == self._running_or_next:
+                self._report(number)
+                return
+
+    @property
+    def _running_or_next(self) -> int:
+        """Number of the callback that runs; while none runs though one is due, that of the next."""
+        return self.running or self._begun + 1
+
+    def _report(self, number: int) -> None:
+        if number != self._too_slow:
+            self._too_slow = number
+            logger.warning(
+                "a callback for a log message takes longer than %g s: answers wait for it no more", self._grace
+            )
+
+
+def callback_queue(
+    limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
+) -> NotificationQueue:
+    """Make the queue for one kind of notifications that a connection's handler is ``notified`` of. Kinds have queues of
+    their own: a flood of logs drops no change, and a slow callback for changes holds up no reply."""
+    backlog = Backlog[NotificationReceived | PackedNotification](
+        limits.max_pending_notifications, limits.max_inbound_bytes
+    )
+    return NotificationQueue(backlog, notified, _callback_failed, grace)
+
+
+def _callback_failed(error: Exception) -> None:
+    logger.error("a notification callback failed", exc_info=error)

@@ -1,0 +1,1 @@
+"""Calls: requests of ours, from the call to its end."""

@@ -1,0 +1,236 @@
+"""Outbound sends requests of ours, and takes care of them until their end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ...concurrency.backlog import Backlog
+from ...concurrency.contexts import contextmanager
+from ...concurrency.time_limits import last_deadline
+from ...jsonrpc.codec import frame_notification, frame_request
+from ...jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
+from ...protocol.meta import PROGRESS_TOKEN
+from ...protocol.types.input_required import asks_for_input
+from ..channel import ConnectionLost
+from ..on_progress import OnProgress, Progress
+from ..outbox import REQUEST_MARKS
+from ..remaining_time import with_remaining
+from ..requests.cancellation import CancelCause, reason_of
+from ..requests.request_scope import current_request
+from .call import Call, OnNotification, RoundTrips, Settled
+from .present_trace import present_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from ...jsonrpc.messages import RequestId
+    from ...protocol.revisions import Revision
+    from ...state.connection_state import ConnectionState
+    from ...state.requests import OutboundRequest
+    from ..callback_queue import NotificationQueue
+    from ..limits import Limits
+    from ..outbox import Outbox
+    from ..requests.tracing import Tracer
+
+__all__ = ["Outbound"]
+
+
+class Outbound:
+    """Sends requests and waits for their results."""
+
+    def __init__(
+        self,
+        state: ConnectionState,
+        outbox: Outbox,
+        told: NotificationQueue,
+        limits: Limits,
+        tracer: Tracer | None,
+        *,
+        tell_deadlines: bool = True,
+        send_cancels: bool = True,
+    ) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._told = told
+        self._limits = limits
+        self._tracer = tracer
+        self._tell_deadlines = tell_deadlines
+        self._send_cancels = send_cancels
+        self.over: ConnectionLost | None = None
+        """Reason why no reply will ever come any more; `None` while one may."""
+        self._waiting: set[trio.CancelScope] = set()
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        revision: Revision,
+        on_progress: OnProgress | None = None,
+        /,
+        trips: RoundTrips | None = None,
+        on_notification: OnNotification | None = None,
+    ) -> Any:
+        """Send a request and wait for its result: see `DuplexChannel.request`. ``trips`` is the call that the request
+        belongs to. ``on_notification`` gets what comes on the stream that the request opens, which ends with the
+        result, or with `None` when the peer cancels it."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.over is None and self._outbox.is_full(REQUEST_MARKS):
+            with self.while_connected():
+                await self._outbox.room(REQUEST_MARKS)
+        if self.over is not None:
+            raise _again(self.over)
+        deadline = last_deadline()
+        if self._tell_deadlines:
+            params = with_remaining(method, params, deadline)
+        request = self._state.open_request(method, revision)
+        span = None if self._tracer is None else self._tracer.calling(request, params)
+        backlog = None if on_progress is None else self._backlog()
+        call = Call(request, on_progress, backlog, on_notification, deadline)
+        try:
+            params = _carrying_trace(params) if span is None else span.params
+            if call.wants_progress:
+                params = dict(params or {})
+                params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
+            self._outbox.put_sealed(frame_request(request.id, method, params) + b"\n", call)
+            told = self._told
+            seen, running = told.received, told.running
+            end = await call.outcome()
+            if told.handled < end.after:
+                await told.finished(seen, end.after, running)
+        except BaseException as error:
+            if self._abandon(call, error) and trips is not None:
+                trips.asked = None
+            if span is not None:
+                span.end(None, error)
+            raise
+        finally:
+            request.waiter = None  # each refers to the other, and neither is to wait for the garbage collector
+            if trips is not None and call.end is not None:
+                asks = request.method.may_ask and asks_for_input(call.end.result)
+                trips.asked = request.id if asks else None
+                trips.received = call.ended
+        if span is not None:
+            span.end(end.result, end.error)
+        if end.error is not None:
+            raise _again(end.error)
+        return end.result
+
+    def _backlog(self) -> Backlog[Progress]:
+        return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
+
+    def _abandon(self, call: Call, error: BaseException) -> bool:
+        """Abandon the request of ``call``. Return whether the peer knew of it, and gets a cancel if such are sent."""
+        request = call.request
+        if not self._state.abandon(request) or self._outbox.withdraw(call) or isinstance(error, NotSerializable):
+            return False
+        self._send_cancel(request.id, error)
+        return True
+
+    def _send_cancel(self, request_id: RequestId, error: BaseException) -> None:
+        if not self._send_cancels:
+            return
+        # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
+        self._outbox.put_first(_cancel_line(request_id, _cancel_reason(error)))
+
+    @contextmanager
+    def round_trips(self) -> Generator[RoundTrips]:
+        """Open a call whose requests are sent inside, one after another, with what this gives as their ``trips``.
+
+        Leaving the block by an exception while the server waits for the next request sends exactly one
+        ``notifications/cancelled``, which names the request that the server has answered last; `RoundTrips.leave` does
+        so before. 2026-07-28 lets a server ignore that; a server that keeps the handler of the call waiting can stop
+        the handler.
+        """
+        trips = RoundTrips(self._send_cancel)
+        try:
+            yield trips
+        except BaseException as error:
+            trips.leave(error)
+            raise
+
+    @contextmanager
+    def while_connected(self) -> Generator[None]:
+        """Cancel the block when the connection is lost, and raise `ConnectionLost` then."""
+        if self.over is not None:
+            raise _again(self.over)
+        with trio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                yield
+            finally:
+                self._waiting.discard(scope)
+        if self.over is not None:
+            raise _again(self.over)
+
+    def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
+        """Fail ``request``, whose answer cannot be read."""
+        self._violated(request, f"the answer cannot be read: {reason}")
+
+    def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
+        """Fail calls that may wait in vain: an answer to one of ``requests`` in flight cannot be read, and names none.
+
+        Where only one of them was sent, that one is failed. Else each call that has no time limit is given up, since it
+        might wait for ever, and the peer is told so; calls that have one go on.
+        """
+        sent = [request for request in requests if not request.waiter.segments]
+        if len(sent) == 1:
+            self._state.abandon(sent[0])
+            self.unreadable_answer(sent[0], reason)
+            return
+        for request in sent:
+            if not request.waiter.limited:
+                told = self._state.abandon(request)
+                error = self._violated(request, f"an answer, maybe to this, cannot be read: {reason}")
+                if told:
+                    self._send_cancel(request.id, error)
+
+    def _violated(self, request: OutboundRequest, what: str) -> ProtocolViolation:
+        violation = UnreadableAnswer(f"{request.method.name}: {what}")
+        request.waiter.settle(Settled(None, violation, self._told.received))
+        return violation
+
+    def fail_all(self, error: ConnectionLost) -> None:
+        """Fail all calls in flight, and all calls from now on, with ``error``: no reply will ever come."""
+        self.over = self.over or error
+        for request in self._state.abandon_all():
+            request.waiter.settle(Settled(None, error))
+        for scope in tuple(self._waiting):
+            scope.cancel(reason=error.reason)
+
+
+def _carrying_trace(params: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return ``params`` with the trace context of what we are working for, if it has one."""
+    trace = present_trace()
+    if trace is None:
+        return params
+    params = params or {}
+    return {**params, "_meta": trace.carried_by(params.get("_meta") or {})}
+
+
+def _cancel_line(request_id: RequestId, reason: str | None) -> bytes:
+    params: dict[str, Any] = {"requestId": request_id}
+    try:
+        told = params if reason is None else {**params, "reason": reason}
+        return frame_notification("notifications/cancelled", told) + b"\n"
+    except NotSerializable:  # the reason cannot be encoded; the cancel is what counts
+        return frame_notification("notifications/cancelled", params) + b"\n"
+
+
+def _cancel_reason(error: BaseException) -> str | None:
+    """Return the reason of the inbound request we are working for, where that was cancelled, else our own. `None`: the
+    peer has given none, and we do not make one up."""
+    scope = current_request.get(None)
+    cancellation = scope.cancellation if scope is not None else None
+    if cancellation is not None and (cancellation.reason is not None or cancellation.cause is CancelCause.PEER):
+        return cancellation.reason
+    return reason_of(error)
+
+
+def _again(error: MCPError) -> MCPError:
+    """Return a fresh exception of the same kind for each call that waits, so that tracebacks do not pile up on one."""
+    fresh = error.__class__.__new__(error.__class__)
+    fresh.__dict__.update(error.__dict__)
+    fresh.args = error.args
+    return fresh

@@ -1,0 +1,38 @@
+"""present_trace says to which trace a request that is made here and now belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from ...concurrency.contexts import contextmanager
+from ...protocol.trace_context import TraceContext
+from ..requests.request_scope import RequestScope, current_request
+
+__all__ = ["answering", "present_trace"]
+
+_answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = ContextVar("trio_mcp.answering", default=None)
+
+
+def present_trace() -> TraceContext | None:
+    """Return the trace context of the inbound request that is worked for, as its ``_meta`` says at this moment, or of
+    the call whose server is being answered; `None` without any."""
+    scope = current_request.get(None)
+    answered = _answering.get()
+    if answered is not None and answered[1] is scope:  # else a request was received since then
+        return answered[0]
+    return None if scope is None else scope.trace
+
+
+@contextmanager
+def answering(meta: Mapping[str, Any]) -> Generator[None]:
+    """Mark the block, and the tasks that it starts, as answering what a server asked in its answer to a request with
+    ``meta``. Where servers send requests, these say by themselves to which trace they belong."""
+    present = present_trace()
+    trace = TraceContext.of(meta if present is None else present.carried_by(meta))
+    token = _answering.set(None if trace is None else (trace, current_request.get(None)))
+    try:
+        yield
+    finally:
+        _answering.reset(token)

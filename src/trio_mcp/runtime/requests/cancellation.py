@@ -1,0 +1,63 @@
+"""The cancellation of a request, as data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import attrs
+import trio
+
+from ...jsonrpc.errors import CodedError, ProtocolViolation
+
+__all__ = ["DEADLINE_PASSED", "CancelCause", "Cancellation", "reason_of"]
+
+DEADLINE_PASSED: Final = "the caller's deadline passed"
+
+
+class CancelCause(StrEnum):
+    """The party or the event that cancelled a request."""
+
+    PEER = "peer"
+    """The caller gave up on the request."""
+    DEADLINE = "deadline"
+    """The time limit of the tool was over, or the deadline that its caller gave with the call."""
+    DISCONNECT = "disconnect"
+    """The connection is gone."""
+    EXPIRED = "expired"
+    """The handler asked its client, and the answers did not come in time, or too many handlers waited for answers."""
+    REPLAY = "replay"
+    """The handler asked its client and will run again, from the top, with the answers."""
+    SHUTDOWN = "shutdown"
+    """Our side is closing down and the time to drain was over."""
+    PARENT = "parent"
+    """The application itself cancelled the request: by a scope around the whole connection, or by the request's own
+    one, `RequestContext.cancel_scope`."""
+
+
+@attrs.frozen
+class Cancellation:
+    """The ``cause`` of a cancel, the ``reason`` in the words of whoever cancelled (`None`: no words), and the time,
+    ``at``, of `trio.current_time`."""
+
+    cause: CancelCause
+    reason: str | None
+    at: float
+
+
+def reason_of(cancelled: BaseException) -> str:
+    """Return what the peer is told when we leave a call for ``cancelled``.
+
+    Only the words of an explicit `trio.CancelScope.cancel` travel, and those of a `CodedError`, which are made
+    for the peer. trio's own reasons name tasks and exceptions of this process, which are not for the peer.
+    """
+    if isinstance(cancelled, CodedError):
+        return cancelled.message
+    if isinstance(cancelled, ProtocolViolation):
+        return "the answer makes no sense"
+    if isinstance(cancelled, trio.Cancelled):
+        if cancelled.source == "explicit":
+            return cancelled.reason or "cancelled by the caller"
+        if cancelled.source == "deadline":
+            return DEADLINE_PASSED
+    return "the caller is gone"

@@ -1,0 +1,152 @@
+"""RequestLog sends RFC 5424 log messages to the client, filtered at the source."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from time import perf_counter
+from typing import Any, Final
+
+import trio
+
+from ...jsonrpc.codec import encode_value
+from ...protocol.log_levels import LogLevel, log_level_rank
+from ..outbox import Outbox, Owner
+
+__all__ = ["Logged", "RequestLog"]
+
+_ALWAYS: Final = 7
+
+_LOOK_EVERY: Final = 32
+"""Number of messages that go nowhere, or that wait behind others, after which it is checked how long the handler has
+let no other task run."""
+_MUCH: Final = 16 * 1024
+_LONGEST_TURN: Final = 0.001
+"""Seconds that a handler may log on before others run. A real checkpoint takes less than a hundredth of that."""
+
+
+def _head(level: str) -> bytes:
+    return b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":' + encode_value(level)
+
+
+_HEADS: Final = {level.value: _head(level.value) for level in LogLevel}
+"""The constant part of each line, encoded once."""
+
+
+class Logged(Owner):
+    """A request, as seen by its log, whose lines are withdrawn with it."""
+
+    __slots__ = ("finished", "outbox")
+
+    finished: bool
+    """True once nothing more is sent for the request."""
+    outbox: Outbox
+
+    @property
+    def minimum_log_rank(self) -> int:
+        """The least rank that is sent."""
+        raise NotImplementedError
+
+    def admits(self, level: str) -> bool:
+        """Return whether a message of ``level`` is sent now."""
+        raise NotImplementedError
+
+
+class RequestLog:
+    """The log of one request. It has one method per level, least severe first.
+
+    Each method takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation; in a handler
+    that does nothing but log, one call now and then (of 32, when a millisecond has passed) lets other tasks run, too. A
+    message below the client's minimum, or after the request has ended, costs nothing but that. While the client does
+    not read, the methods wait for room. They raise `NotSerializable` for what is no JSON value; nothing is sent then.
+    """
+
+    __slots__ = ("_count", "_much", "_outbox", "_scope", "_turn_ends")
+
+    def __init__(self, scope: Logged) -> None:
+        self._scope = scope
+        self._count = 0
+        self._turn_ends = 0.0
+        """Time of `time.perf_counter`, and not of a test's clock, since it is about tasks that really wait."""
+        self._outbox = scope.outbox
+        self._much = min(scope.outbox.high_water, _MUCH)
+        """Bytes in the outbox from which it is checked whether others can run. Until then the writer gets its turn."""
+
+    # The methods below return its coroutine: one of their own, that only awaits it, would cost time for each message.
+    async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        scope = self._scope
+        if rank < scope.minimum_log_rank or scope.finished:
+            await self._let_others_run()
+            return
+        line = _line(_HEADS.get(level) or _head(level), data, logger)
+        outbox = self._outbox
+        if outbox.size >= self._much:
+            await self._let_others_run()
+            await outbox.room()
+            if scope.finished or rank < scope.minimum_log_rank:  # the level may have been set meanwhile
+                return
+        outbox.put(line, scope)
+
+    async def _let_others_run(self) -> None:
+        """Let other tasks run now and then, when they last did a millisecond ago or more."""
+        self._count += 1
+        if self._count >= _LOOK_EVERY:
+            self._count = 0
+            if perf_counter() >= self._turn_ends:
+                await trio.lowlevel.checkpoint()
+                self._turn_ends = perf_counter() + _LONGEST_TURN
+
+    def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
+        """Send a message without waiting. Return false when it was dropped: filtered, no room, or after the end.
+
+        ``level`` may be one that RFC 5424 does not know: it passes every filter.
+        """
+        scope, outbox = self._scope, self._outbox
+        if not scope.admits(level) or outbox.size >= outbox.high_water:
+            return False
+        outbox.put(_line(_HEADS.get(level) or _head(level), data, logger), scope)
+        return True
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send a message of a level given by its name. A level that RFC 5424 does not know passes every minimum, but
+        does not reach a client that asked for no logs at all."""
+        rank = log_level_rank(level)
+        await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
+
+    def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send details for finding faults."""
+        return self._log("debug", 0, data, logger)
+
+    def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message about what is going on."""
+        return self._log("info", 1, data, logger)
+
+    def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message about something normal, but worth a look."""
+        return self._log("notice", 2, data, logger)
+
+    def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that something may be wrong."""
+        return self._log("warning", 3, data, logger)
+
+    def error(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that something went wrong."""
+        return self._log("error", 4, data, logger)
+
+    def critical(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that a part of the system failed."""
+        return self._log("critical", 5, data, logger)
+
+    def alert(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that somebody must act at once."""
+        return self._log("alert", 6, data, logger)
+
+    def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
+        """Send a message that the system is unusable."""
+        return self._log("emergency", 7, data, logger)
+
+
+def _line(head: bytes, data: Any, logger: str | None) -> bytes:
+    if logger is not None:
+        head += b',"logger":' + encode_value(logger)
+    return head + b',"data":' + encode_value(data, 2) + b"}}\n"

@@ -1,0 +1,175 @@
+"""ProgressReporter sends at most one notification per interval, and never loses the latest value."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from trio import current_time
+
+from ...jsonrpc.codec import encode_value
+from ...jsonrpc.scalars import plain_scalar
+from ...protocol.meta import ProgressToken
+
+if TYPE_CHECKING:
+    from ..outbox import Outbox, Owner, Segment
+
+__all__ = ["ProgressReporter", "Report", "reportable"]
+
+Report: TypeAlias = tuple[float, float | None, str | None]
+"""The progress, the total in the same unit, and words for people."""
+
+_LARGEST: Final = sys.float_info.max
+"""Largest number that may be sent: what is further from zero has no finite number in most JSON readers."""
+
+
+def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
+    """Return a report as it travels, with plain numbers and plain text; `None` when it cannot travel.
+
+    What handlers report comes from anywhere, and must not make them fail: numbers are those of `numbers.Real` (numpy's
+    are), but for booleans, finite only; a message is text that UTF-8 can carry.
+    """
+    number = _plain_number(progress)
+    if number is None:
+        return None
+    plain_total = None if total is None else _plain_number(total)
+    plain_message = None if message is None else _plain_text(message)
+    if (plain_total is None) is not (total is None) or (plain_message is None) is not (message is None):
+        return None
+    return number, plain_total, plain_message
+
+
+def _plain_number(value: object) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        number = plain_scalar(value)
+    except Exception:  # it is none, or of a class that only looks like a number
+        return None
+    return number if not isinstance(number, str) and -_LARGEST <= number <= _LARGEST else None
+
+
+def _plain_text(value: object) -> str | None:
+    if not isinstance(value, str):
+        return None
+    text = str.__str__(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return text
+
+
+class ProgressReporter:
+    """Reports the progress of one request, under one token.
+
+    ``interval`` in seconds is the least time between two notifications. ``later`` is called when a value starts
+    to be kept, and has `let_out` called once the interval is over. ``with_message``: the revision has
+    the ``message`` member. `report` never blocks and never raises.
+    """
+
+    __slots__ = (
+        "_due",
+        "_head",
+        "_interval",
+        "_last",
+        "_later",
+        "_outbox",
+        "_owner",
+        "_pending",
+        "_segment",
+        "_total",
+        "_with_message",
+    )
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        owner: Owner,
+        token: ProgressToken,
+        interval: float,
+        later: Callable[[ProgressReporter], None],
+        *,
+        with_message: bool,
+    ) -> None:
+        self._outbox = outbox
+        self._owner = owner
+        self._interval = interval
+        self._later = later
+        self._with_message = with_message
+        self._head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":' + encode_value(
+            token
+        )
+        self._last: float = -_LARGEST
+        self._total: float | None = None
+        """Total that was checked last and is fit to be sent: most handlers give the same one each time."""
+        self._due: float = -_LARGEST
+        self._pending: Report | None = None
+        self._segment: Segment | None = None
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        """Note ``progress``. Return true when a notification was put on its way now; a slow peer may find a later
+        value in its place.
+
+        Return false when the value was kept for later because the interval is not over, and when it was dropped because
+        it does not exceed the value before it (2025-11-25 progress: MUST increase) or is not `reportable`: a dropped
+        value changes nothing.
+        """
+        if (
+            total is not self._total
+            or message is not None
+            or (type(progress) is not int and type(progress) is not float)
+        ):
+            plain = reportable(progress, total, message)
+            if plain is None:
+                return False
+            progress, total, message = plain
+            self._total = total
+        if not self._last < progress <= _LARGEST:
+            return False
+        self._last = progress
+        if current_time() < self._due:
+            if self._pending is None:
+                self._later(self)
+            self._pending = (progress, total, message)
+            return False
+        return self._send(progress, total, message)
+
+    def let_out(self) -> bool:
+        """Send the kept value if its time has come. Return true when a notification went out."""
+        if self._pending is None or current_time() < self._due:
+            return False
+        return self._send(*self._pending)
+
+    @property
+    def due(self) -> float | None:
+        """Time at which the kept value may go out (`trio.current_time`), `None` when none is kept."""
+        return self._due if self._pending is not None else None
+
+    def flush(self) -> bool:
+        """Send the kept value now, whatever the interval says. Return true when there was one."""
+        if self._pending is None:
+            return False
+        return self._send(*self._pending)
+
+    def forget(self) -> None:
+        """Drop the kept value: its request was cancelled."""
+        self._pending = None
+
+    def _send(self, progress: float, total: float | None, message: str | None) -> bool:
+        self._pending = None
+        line = self._line(progress, total, message)
+        self._due = current_time() + self._interval
+        # A peer that reads slowly finds the latest value only: it takes the place of the one still waiting.
+        if self._segment is None or not self._outbox.replace(self._segment, line):
+            self._segment = self._outbox.put_sealed(line, self._owner)
+        return True
+
+    def _line(self, progress: float, total: float | None, message: str | None) -> bytes:
+        line = self._head + b',"progress":' + encode_value(progress)
+        if total is not None:
+            line += b',"total":' + encode_value(total)
+        if message is not None and self._with_message:
+            line += b',"message":' + encode_value(message)
+        return line + b"}}\n"

@@ -1,0 +1,200 @@
+"""Rounds keeps what one request asks a client that can be sent no requests.
+
+2026-07-28 mrtr: the server answers with an ``InputRequiredResult``, and the client sends the request again with
+the answers, as often as it takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from ...jsonrpc.codec import encode_value
+from ...protocol.errors import CapabilityMissing, NoWayBack
+from ...protocol.fields import JSONObject
+from ...protocol.types.input_required import InputRequest, capability_for
+from ..outbox import REQUEST_MARKS, Outbox
+
+if TYPE_CHECKING:
+    from ...state.requests import InboundRequest
+
+__all__ = ["Asking", "Question", "Rounds"]
+
+_TICKS: Final = 2
+"""Number of scheduler rounds before questions go out, so that tasks started together ask together."""
+
+
+class Asking:
+    """A request, as seen by its questions."""
+
+    __slots__ = ()
+
+    request: InboundRequest
+    """Request that will be answered next."""
+    outbox: Outbox
+    finished: bool
+    """True while the request cannot be answered with questions: it was cancelled, is over, or has its questions out
+    already."""
+    nursery: trio.Nursery | None
+
+
+@attrs.define(eq=False)
+class Question:
+    """A question of a request, from the moment it is asked until it is told the answer or given up."""
+
+    key: str
+    request: InputRequest
+    sent: bool = False
+    """True while the client knows of the question."""
+    answer: JSONObject | None = None
+    failure: Exception | None = None
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+    def tell(self, answer: JSONObject) -> None:
+        """Take the answer of the client."""
+        self.answer = answer
+        self.ended.set()
+
+    def fail(self, failure: Exception) -> None:
+        """Fail the question, which cannot be asked."""
+        self.failure = failure
+        self.ended.set()
+
+
+class Rounds:
+    """The questions of one request.
+
+    Questions asked at the same moment, by several tasks of the request, go to ``send`` together. ``known`` are answers
+    of earlier rounds, for a handler that runs again from the top.
+    """
+
+    parked = False
+    """True while the request is answered with questions, and the next round has not begun."""
+
+    def __init__(
+        self,
+        scope: Asking,
+        send: Callable[[Sequence[Question]], None],
+        known: Mapping[str, JSONObject] | None = None,
+    ) -> None:
+        self._scope = scope
+        self._send = send
+        self.known = known or {}
+        self._asked: Counter[str] = Counter()
+        self._open: dict[str, Question] = {}
+        self._announced = False
+        self._over = False
+        self._resumed = trio.Event()
+        self._responses: Mapping[str, JSONObject] = {}
+
+    async def ask(self, method: str, params: JSONObject | None) -> JSONObject:
+        """Ask, and wait for the answer, plain data.
+
+        Leaving the wait for any reason gives the question up: an answer that comes later is ignored. Raises
+        `CapabilityMissing` when the client did not declare, on the request that would carry the question, what it
+        takes to answer it; `NoWayBack` once the request is over, and `NotSerializable`.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._over:
+            raise _no_way_back()
+        request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
+        question = Question(self._key(request), request)
+        answer = self.known.get(question.key)
+        if answer is not None:
+            return answer
+        self._open[question.key] = question
+        try:
+            self._announce()
+            await question.ended.wait()
+        finally:
+            del self._open[question.key]
+        if question.failure is not None:
+            raise question.failure
+        assert question.answer is not None
+        return question.answer
+
+    def _key(self, request: InputRequest) -> str:
+        """Return a name of the question made from what it asks, so that the name is the same when the handler runs
+        again and its tasks come in another order. The number tells apart questions that ask the same."""
+        kind = request.method.partition("/")[0]
+        digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
+        name = f"{kind}-{digest}"
+        self._asked[name] += 1
+        return f"{name}-{self._asked[name]}"
+
+    def _announce(self) -> None:
+        nursery = self._scope.nursery
+        assert nursery is not None, "who asks has a nursery until `end`"
+        if not self._announced:
+            self._announced = True
+            nursery.start_soon(self._send_soon)
+
+    async def _send_soon(self) -> None:
+        for _ in range(_TICKS):
+            await trio.lowlevel.checkpoint()
+        await self._scope.outbox.room(REQUEST_MARKS)
+        self._announced = False
+        if self._scope.finished:
+            return  # what was asked since the last round went out waits for the next one
+        questions = [question for question in self._unsent() if self._may_be_asked(question)]
+        for question in questions:
+            question.sent = True
+        if questions:
+            self._send(questions)
+
+    def _unsent(self) -> list[Question]:
+        return [question for question in self._open.values() if not question.sent and not question.ended.is_set()]
+
+    def _may_be_asked(self, question: Question) -> bool:
+        request = self._scope.request
+        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for what the client did not declare, on this request.
+        if missing := request.missing(capability_for(question.request)):
+            question.fail(CapabilityMissing(missing, request.revision))
+        return not missing
+
+    # Between two rounds
+
+    def park(self) -> None:
+        """Note that the questions are out, and the next round has not begun."""
+        self.parked = True
+        self._resumed = trio.Event()
+
+    def bring(self, responses: Mapping[str, JSONObject]) -> None:
+        """Keep the answers of the client, which has come back, until its turn comes."""
+        self._responses = responses
+
+    async def resumed(self) -> None:
+        """Wait for the next round; return at once when the request is not parked."""
+        if self.parked:
+            await self._resumed.wait()
+
+    def resume(self) -> None:
+        """Begin the next round: give the answers to the tasks that asked. What the client left out is asked again, and
+        answers to what was not asked are ignored (2026-07-28 mrtr, Error Handling)."""
+        self.parked = False
+        self._resumed.set()
+        answers, self._responses = self._responses, {}
+        for key, question in self._open.items():
+            if question.sent and key in answers:
+                question.tell(answers[key])
+            else:
+                question.sent = False
+        if self._unsent():
+            self._announce()
+
+    def end(self) -> None:
+        """Fail all questions, from now on too: the request was cancelled, or its nursery is closed. A task that still
+        waits is none of the request's, or shielded, and would wait for ever. Idempotent."""
+        self._over = True
+        for question in self._open.values():
+            if not question.ended.is_set():
+                question.fail(_no_way_back())
+
+
+def _no_way_back() -> NoWayBack:
+    return NoWayBack("the request is over, so nothing can be asked for it any more")

@@ -1,0 +1,1 @@
+"""Asking: how a handler asks its client, in either era, and what links the rounds of one request."""

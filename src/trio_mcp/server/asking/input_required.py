@@ -1,0 +1,149 @@
+"""InputRequired: questions to the client in a handler's return value, for handlers that are safe to run again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from inspect import Parameter
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+import attrs
+import trio
+
+from ...concurrency.together import run_together
+from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
+from ...protocol.conversion.converters import NotExpressible
+from ...protocol.errors import CapabilityMissing, NoWayBack
+from ...protocol.methods import Method
+from ...protocol.revisions import LATEST_MODERN, Revision
+from ...protocol.types.input_required import InputRequest, InputRequiredResult
+from ...runtime.requests.request_scope import RequestScope
+from ...runtime.requests.rounds import Question, Rounds
+from ...state.requests import Continuation
+from .questions import Asked, needed_for, question
+
+__all__ = ["InputRequired", "no_way_back_when_stateless", "replay", "settle", "without_questions"]
+
+_NOTHING: Final = Continuation({})
+
+
+@attrs.frozen
+class InputRequired:
+    """A return value that asks the client; the handler runs again, from the top, with the answers.
+
+    ``requests`` are questions under keys of the handler's own: parameters of a sampling or an elicitation, or an
+    `InputRequest` (``InputRequest("roots/list")``). They are checked like those of `RequestContext.elicit`. Questions
+    whose capability the client did not declare, or that its revision cannot express, are left out; where that leaves
+    none, the request is answered with `CapabilityMissing`, which names all that is missing. ``state``
+    is the handler's own text; it travels sealed. The next run finds both in ``ctx.input_responses`` and
+    ``ctx.request_state``. On legacy connections the questions are sent as requests, and the handler runs again in
+    the same way.
+    """
+
+    requests: Mapping[str, Asked] = attrs.field(factory=dict[str, Asked])
+    state: str = ""
+
+
+def without_questions(returns: Any) -> Any:
+    """Return an annotation without `InputRequired`: the type of what the handler gives in the end."""
+    if returns is InputRequired:
+        return Parameter.empty
+    if get_origin(returns) in (Union, UnionType) and InputRequired in get_args(returns):
+        return Union[tuple(member for member in get_args(returns) if member is not InputRequired)]  # noqa: UP007, made
+    return returns
+
+
+def replay(scope: RequestScope) -> None:
+    """Stop the handler of this request when it asks, in revisions where questions are sent in the answer; it runs again
+    with all answers so far. Nothing is kept here between the rounds (``@server.tool(replay=True)``)."""
+    request, seal = scope.request, scope.wiring.seal
+    if request.revision.server_requests or seal is None:
+        return
+    known = (request.continuation or _NOTHING).answers
+
+    def send(questions: Sequence[Question]) -> None:
+        asked = {question.key: question.request for question in questions}
+        state = seal(request, asked=list(asked), answers=known)
+        scope.run_again(InputRequiredResult(asked, state), "the client is asked; the handler runs again then")
+
+    scope.rounds = Rounds(scope, send, known)
+
+
+async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
+    """Return the result of a handler that returned ``value``: in modern revisions a result that asks; else, after the
+    client was asked, what running the handler ``again`` gives. Raises `RuntimeError` when the handler asks more than
+    `Limits.max_rounds` times."""
+    if not scope.request.revision.server_requests:
+        return _asking(value, scope)
+    result: Any = value
+    rounds, most = 0, scope.wiring.limits.max_rounds
+    while isinstance(result, InputRequired):
+        rounds += 1
+        if rounds > most:
+            raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
+        await trio.lowlevel.checkpoint()  # without questions, a handler that never ends could not be cancelled
+        if scope.wiring.stateless:
+            raise no_way_back_when_stateless(scope.request.method, scope.request.revision)
+        responses = await _ask_all(_possible(result, scope), scope)
+        scope.request.continuation = Continuation(responses, result.state)
+        result = await again()
+    return result
+
+
+def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
+    requests, seal, state = _possible(value, scope), scope.wiring.seal, None
+    answers = (scope.request.continuation or _NOTHING).answers
+    if seal is not None and (value.state or answers):
+        state = seal(scope.request, state=value.state, answers=answers)
+    return InputRequiredResult(requests or None, state)
+
+
+def _possible(value: InputRequired, scope: RequestScope) -> dict[str, InputRequest]:
+    """Return the questions that this client can be asked.
+
+    Raises `CapabilityMissing` with all missing capabilities where there are questions and none can be asked, and
+    `CodedError` for questions that nobody should be asked, see `question`.
+    """
+    request = scope.request
+    possible: dict[str, InputRequest] = {}
+    missing: list[str] = []
+    unsaid: list[str] = []
+    for key, asked in value.requests.items():
+        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for what the client did not declare.
+        if lacking := request.missing(needed_for(asked)):
+            missing += lacking
+            continue
+        try:
+            possible[key] = question(asked, request.revision)
+        except NotExpressible as error:
+            unsaid.append(str(error))
+    if possible:
+        return possible
+    if missing:  # 2026-07-28 basic, Per-request protocol fields: MUST be refused with all of them
+        raise CapabilityMissing(missing, request.revision)
+    if unsaid:
+        raise CodedError(INVALID_PARAMS, f"Invalid params: {'; '.join(unsaid)}")
+    if not value.state:
+        raise CodedError(
+            INTERNAL_ERROR, "Internal error: input is required, and neither a question nor a state is given"
+        )
+    return possible
+
+
+def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
+    """Return the error of a server that is run stateless and cannot ask its client; its text says what would help."""
+    reason = "this server is run stateless, so it cannot"
+    if revision.server_requests:
+        return NoWayBack(
+            f"{reason} ask a client that speaks {revision}: serve it statefully, or have clients speak "
+            f"{LATEST_MODERN}, where a handler may return input-required"
+        )
+    again = "declare the tool with replay=True or " if method.name == "tools/call" else ""
+    return NoWayBack(f"{reason} wait for an answer of its client: {again}return input-required, or serve it statefully")
+
+
+async def _ask_all(requests: Mapping[str, InputRequest], scope: RequestScope) -> dict[str, Any]:
+    revision = scope.request.revision
+    calls = [partial(scope.ask, request.method, request.params, revision) for request in requests.values()]
+    return dict(zip(requests, await run_together(calls), strict=True))

@@ -1,0 +1,162 @@
+"""The context of a request that came over a connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+import trio
+
+from ...jsonrpc.codec import frame_notification
+from ...jsonrpc.messages import RequestId
+from ...protocol.declared import declares
+from ...protocol.errors import NoWayBack
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ...protocol.trace_context import TraceContext
+from ...runtime.requests.cancellation import Cancellation
+from ...runtime.requests.logs import RequestLog
+from ...runtime.requests.request_scope import RequestScope
+from ..context.auth import Auth
+from ..context.elicit_answer import COMPLETE, tells_completion
+from .asking_context import AskingContext
+from .input_required import no_way_back_when_stateless
+
+__all__ = ["LiveContext"]
+
+
+class LiveContext(AskingContext):
+    """A view of one `RequestScope`."""
+
+    __slots__ = ("_lifespan", "_scope")
+
+    def __init__(self, scope: RequestScope, lifespan: Any) -> None:
+        self._scope = scope
+        self._lifespan = lifespan
+
+    # Identity
+
+    @property
+    def request_id(self) -> RequestId:
+        return self._scope.request.id
+
+    @property
+    def revision(self) -> Revision:
+        return self._scope.request.revision
+
+    @property
+    def session_id(self) -> str | None:
+        return self._scope.wiring.peer.session_id
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self._scope.request.meta
+
+    @property
+    def trace(self) -> TraceContext | None:
+        return self._scope.trace
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        return self._scope.wiring.peer.headers
+
+    @property
+    def auth(self) -> Auth | None:
+        return None
+
+    @property
+    def stateless(self) -> bool:
+        # 2026-07-28 basic, Statelessness: each request is processed by itself.
+        return self._scope.wiring.stateless or not self._scope.request.revision.handshake
+
+    @property
+    def lifespan(self) -> Any:
+        return self._lifespan
+
+    # Cancellation
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        nursery = self._scope.nursery
+        assert nursery is not None, "a handler runs inside the nursery"
+        return nursery
+
+    @property
+    def cancel_scope(self) -> trio.CancelScope:
+        return self.nursery.cancel_scope
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._scope.is_cancelled
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        return self._scope.cancellation
+
+    @property
+    def cancelled(self) -> threading.Event:
+        return self._scope.event
+
+    # Telling the client
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        return self._scope.progress(progress, total, message)
+
+    @property
+    def log(self) -> RequestLog:
+        return self._scope.log
+
+    async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
+        line = frame_notification(method, params) + b"\n"
+        await trio.lowlevel.checkpoint_if_cancelled()
+        scope = self._scope
+        await scope.outbox.room()
+        if not scope.finished:
+            scope.outbox.put(line, scope)
+
+    async def elicitation_complete(self, elicitation_id: str) -> bool:
+        request, outbox = self._scope.request, self._scope.outbox
+        told = tells_completion(elicitation_id, request.revision, request.capabilities)
+        line = frame_notification(COMPLETE, {"elicitationId": elicitation_id}) + b"\n"
+        await trio.lowlevel.checkpoint()
+        if not told:
+            return False
+        await outbox.room()
+        if outbox.over:
+            return False
+        outbox.put_sealed(line)
+        return True
+
+    # Rounds
+
+    @property
+    def input_responses(self) -> Mapping[str, JSONObject]:
+        continuation = self._scope.request.continuation
+        return {} if continuation is None else continuation.responses
+
+    @property
+    def request_state(self) -> str:
+        continuation = self._scope.request.continuation
+        return "" if continuation is None else continuation.state
+
+    # Asking the client
+
+    def _declares(self, capability: str) -> bool:
+        request = self._scope.request
+        return declares(request.capabilities, capability, request.revision)
+
+    def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
+        scope = self._scope
+        revision = scope.request.revision
+        ask = scope.ask(method, params, revision) if revision.server_requests else scope.require_input(method, params)
+        return scope.standing_still(ask) if method == "elicitation/create" and scope.limit is not None else ask
+
+    def _no_way_back(self) -> NoWayBack | None:
+        scope = self._scope
+        method, revision = scope.request.method, scope.request.revision
+        if not revision.server_requests and not method.may_ask:
+            return NoWayBack(f"{method.name} cannot ask its client in revision {revision}")
+        if scope.wiring.stateless and scope.rounds is None:
+            return no_way_back_when_stateless(method, revision)
+        return None

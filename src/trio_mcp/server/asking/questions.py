@@ -1,0 +1,66 @@
+"""Questions: what a handler asks its client, by a call of its context or in its return value, checked in one place."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from ...jsonrpc.codec import encode_value
+from ...protocol.conversion.converters import structure_params, unstructure
+from ...protocol.fields import JSONObject
+from ...protocol.meta import check_meta_keys
+from ...protocol.methods import METHODS
+from ...protocol.revisions import Revision
+from ...protocol.types.elicitation import (
+    ElicitFormParams,
+    ElicitParams,
+    ElicitURLParams,
+    check_form_schema,
+    check_url_question,
+)
+from ...protocol.types.input_required import InputRequest, capability_for, for_elicitation, for_sampling
+from ...protocol.types.sampling import CreateMessageParams
+
+__all__ = ["Asked", "needed_for", "question", "said"]
+
+Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | InputRequest
+
+
+def needed_for(asked: Asked) -> tuple[str, ...]:
+    """Return the capabilities that a client must have declared to be asked this, in the order of their check."""
+    match asked:
+        case InputRequest():
+            return capability_for(asked)
+        case CreateMessageParams():
+            has_tools = asked.tools is not None or asked.tool_choice is not None
+            return for_sampling(tools=has_tools, context=asked.include_context)
+        case ElicitFormParams():
+            return for_elicitation("form")
+        case ElicitURLParams():
+            return for_elicitation("url")
+
+
+def question(asked: Asked, revision: Revision) -> InputRequest:
+    """Return the request that asks this in ``revision``.
+
+    Raises `CodedError` (-32602) for a form that is not flat and for a URL that nobody should be sent to, `ValueError`
+    for invalid keys of ``_meta``, `NotExpressible` for what the revision cannot express, and `NotSerializable`.
+    The parameters of an `InputRequest` are checked alike, and stay as they are.
+    """
+    if isinstance(asked, InputRequest):
+        encode_value(asked.params)
+        params: Any = structure_params(asked.params, METHODS[asked.method].params, revision)
+        if asked.method != "roots/list":  # which has no parameters of its own
+            said(params, revision)
+        return asked
+    method = "sampling/createMessage" if isinstance(asked, CreateMessageParams) else "elicitation/create"
+    return InputRequest(method, said(asked, revision))
+
+
+def said(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
+    """Return the parameters of a question as ``revision`` writes them. Raises as `question`."""
+    check_meta_keys(params.meta)
+    if isinstance(params, ElicitFormParams):
+        check_form_schema(params.requested_schema)
+    elif isinstance(params, ElicitURLParams):
+        check_url_question(params)
+    return unstructure(params, revision)

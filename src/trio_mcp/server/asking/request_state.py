@@ -1,0 +1,110 @@
+"""RequestStates: data that a client keeps for its server and brings back, sealed: nobody can read or change it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import secrets
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from ...jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ...state.requests import InboundRequest
+
+__all__ = ["BadRequestState", "RequestStates", "SealedState", "fingerprint"]
+
+_LEAST_SECRET: Final = 32
+_LONGEST: Final = 4 * 1024 * 1024
+"""Limit in characters. A longer text was never sealed here, and is refused at the cost of looking at its length."""
+_NONCE: Final = 12
+_PURPOSE: Final = b"trio-mcp requestState 1 "
+
+
+class BadRequestState(ValueError):
+    """A ``requestState`` that differs from what was sent, or was sealed with none of the secrets."""
+
+
+class SealedState(msgspec.Struct, frozen=True, array_like=True):
+    """The contents of a ``requestState`` (2026-07-28 mrtr, Server Requirements 5: principal, expiry and request)."""
+
+    fingerprint: bytes
+    """Digest of the request that may bring the state back."""
+    expires: float | None
+    """Seconds since the epoch, since another process may have to judge the state. `None`: never."""
+    principal: str | None
+    """Caller who may bring the state back, where the transport knows who calls."""
+    handle: bytes
+    """Name of the handler that is parked; empty when none is."""
+    asked: list[str]
+    """The keys of the questions that were asked with this state."""
+    answers: dict[str, Any]
+    """The answers of all rounds before."""
+    state: str
+    """The handler's own text."""
+
+
+class RequestStates:
+    """Seals and opens states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
+
+    The first secret seals, and each opens, so that a new secret can be put in front while states sealed by the old one
+    are still out. Processes that share a secret open each other's states. Raises `ValueError` for a secret of less than
+    32 bytes, and `TypeError` for text. Without any, a random secret lives as long as this object.
+    """
+
+    def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
+        # Servers that share a secret, but are not the same, do not accept each other's states.
+        self._purpose = _PURPOSE + name.encode(errors="surrogatepass")
+        for secret in shared:
+            size = memoryview(secret).nbytes  # TypeError for text, from a variable of the environment for example
+            if size < _LEAST_SECRET:
+                raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes, not {size}")
+        self._secrets = tuple(shared) or (secrets.token_bytes(_LEAST_SECRET),)
+
+    @cached_property
+    def _keys(self) -> list[Any]:
+        # Imported at the first use: most servers never need it, and the import would double what starting one takes.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        return [AESGCM(HKDF(SHA256(), 32, salt=None, info=self._purpose).derive(secret)) for secret in self._secrets]
+
+    def seal(self, content: SealedState) -> str:
+        """Return ``content`` sealed, as text. Raises `CodedError` (-32603) for content too large to carry around."""
+        nonce = secrets.token_bytes(_NONCE)
+        sealed = nonce + self._keys[0].encrypt(nonce, msgspec.json.encode(content), _PURPOSE)
+        text = base64.urlsafe_b64encode(sealed).decode()
+        if len(text) > _LONGEST:
+            raise CodedError(INTERNAL_ERROR, "Internal error: the answers so far are too long to be carried on")
+        return text
+
+    def open(self, text: str) -> SealedState:
+        """Return the content that was sealed. Raises `BadRequestState`; the caller checks whether it has expired."""
+        from cryptography.exceptions import InvalidTag
+
+        if len(text) > _LONGEST:
+            raise BadRequestState("too long")
+        try:
+            sealed = base64.b64decode(text, altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise BadRequestState("not base64") from None
+        if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 has several texts for the same bytes
+            raise BadRequestState("not spelled as it was given")
+        for key in self._keys:
+            try:
+                content = key.decrypt(sealed[:_NONCE], sealed[_NONCE:], _PURPOSE)
+                return msgspec.json.decode(content, type=SealedState)
+            except (InvalidTag, ValueError, msgspec.MsgspecError):
+                continue
+        raise BadRequestState("sealed with none of our secrets, or changed")
+
+
+def fingerprint(request: InboundRequest) -> bytes:
+    """Return a digest of the method and of the parameters that identify the request, whatever their order."""
+    params = request.params
+    salient = [request.method.name, params.get("name"), params.get("uri"), params.get("arguments")]
+    return hashlib.sha256(msgspec.json.encode(salient, order="sorted")).digest()

@@ -1,0 +1,95 @@
+"""Retries: the link between the rounds of one modern request (2026-07-28 mrtr)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...runtime.requests.handler import NOT_NOW
+from ...runtime.requests.retry import Retry
+from ...state.requests import Continuation, InboundRequest
+from .request_state import BadRequestState, RequestStates, SealedState, fingerprint
+
+__all__ = ["Retries"]
+
+
+class Retries:
+    """Writes the ``requestState`` of one connection's requests, and reads what their retries bring back.
+
+    ``principal`` is the caller, where the transport knows it. ``lifetime``: seconds for which a state is good.
+    """
+
+    def __init__(
+        self,
+        states: RequestStates,
+        principal: str | None,
+        lifetime: float,
+    ) -> None:
+        self._states = states
+        self._principal = principal
+        self._lifetime = lifetime
+
+    def seal(
+        self,
+        request: InboundRequest,
+        *,
+        handle: bytes = b"",
+        asked: Sequence[str] = (),
+        answers: Mapping[str, Any] | None = None,
+        state: str = "",
+    ) -> str:
+        """Return the ``requestState`` for ``request``. See `Seal`."""
+        expires = None if self._lifetime == math.inf else time.time() + self._lifetime
+        return self._states.seal(
+            SealedState(fingerprint(request), expires, self._principal, handle, list(asked), dict(answers or {}), state)
+        )
+
+    def read(self, request: InboundRequest) -> Any:
+        """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for it, else
+        `NOT_NOW`, with what the retry brings in ``request.continuation``.
+
+        Raises `CodedError` -32602 for a state that this server did not give to this caller for this very request. Where
+        nothing was parked, an expired state is as good as none: the handler runs from the top, and asks anew.
+        """
+        params = request.params
+        text = params.get("requestState")
+        responses = _responses(params.get("inputResponses"))
+        if text is None:
+            if responses:
+                request.continuation = Continuation(responses)
+            return NOT_NOW
+        sealed = self._open(text, request)
+        if sealed.handle:
+            # The parked handler itself knows whether its time is up, by a clock that nobody sets.
+            return Retry(sealed.handle, responses)
+        if sealed.expires is None or time.time() < sealed.expires:
+            answered = {key: responses[key] for key in sealed.asked if key in responses}
+            request.continuation = Continuation(responses, sealed.state, {**sealed.answers, **answered})
+        return NOT_NOW
+
+    def _open(self, text: object, request: InboundRequest) -> SealedState:
+        try:
+            sealed = self._states.open(text) if isinstance(text, str) else None
+        except BadRequestState:
+            sealed = None
+        # 2026-07-28 mrtr, Server Requirements 4: MUST reject state that fails verification.
+        if sealed is None or sealed.principal != self._principal:
+            raise CodedError(INVALID_PARAMS, "Invalid params: this requestState was not given by this server to you")
+        if sealed.fingerprint != fingerprint(request):
+            raise CodedError(INVALID_PARAMS, "Invalid params: this requestState belongs to another request")
+        return sealed
+
+
+def _responses(value: object) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise CodedError(INVALID_PARAMS, "Invalid params: inputResponses is an object")
+    responses = cast("dict[str, object]", value)
+    for key, response in responses.items():
+        if not isinstance(response, dict):
+            raise CodedError(INVALID_PARAMS, f"Invalid params: inputResponses[{key[:100]!r}] is an object")
+    return responses

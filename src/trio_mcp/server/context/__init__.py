@@ -1,0 +1,1 @@
+"""Context: what a handler sees of its request, from a task or from a thread."""

@@ -1,0 +1,275 @@
+"""RequestContext: a handler's view of its request.
+
+The class itself is passive: never cancelled, notifications dropped, requests refused. Test fakes override the
+one or two members they need; `trio_mcp.server.asking.live_context` is the real one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, Unpack
+
+import trio
+
+from ...jsonrpc.errors import INVALID_REQUEST, CodedError
+from ...jsonrpc.messages import RequestId
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import LATEST_MODERN, Revision
+from ...protocol.trace_context import TraceContext
+from ...protocol.types.roots import Root
+from ...protocol.types.sampling import CreateMessageResult, SamplingMessage
+from ...runtime.requests.cancellation import Cancellation
+from ...runtime.requests.logs import RequestLog
+from ..options import SamplingOptions
+from .auth import Auth
+from .elicit_answer import ElicitAnswer
+from .silent_log import SilentLog
+from .typed import typed, typed_text
+
+__all__ = ["RequestContext"]
+
+T = TypeVar("T")
+
+
+class RequestContext:
+    """The request a handler works for: who sent it, how to tell the client something, how to learn that it gave up.
+
+    Every member has a passive default. All values belong to this one request: two concurrent requests of
+    different revisions never see each other's values.
+    """
+
+    __slots__ = ()
+
+    # Identity
+
+    @property
+    def request_id(self) -> RequestId:
+        """The JSON-RPC id of this call, `int` or `str` as it came."""
+        return 0
+
+    @property
+    def revision(self) -> Revision:
+        """The protocol revision of this request."""
+        return LATEST_MODERN
+
+    @property
+    def session_id(self) -> str | None:
+        """The name of the connection over WebSocket; `None` where there is no such name, as on stdio."""
+        return None
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """``_meta`` of the request, unknown keys included. Treat it as read-only."""
+        return {}
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The distributed trace that the request belongs to; `None` when it names none. Questions of the handler to its
+        client, and its calls to other servers with a client of this package, carry the trace on."""
+        return None
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """Headers of the HTTP request, by their names in any case; `None` where there was none."""
+        return None
+
+    @property
+    def auth(self) -> Auth | None:
+        """The caller; `None` when no authentication is configured."""
+        return None
+
+    @property
+    def stateless(self) -> bool:
+        """True where nothing is kept between requests: in modern requests, and on servers run that way."""
+        return False
+
+    @property
+    def lifespan(self) -> Any:
+        """The value that the server's lifespan yielded."""
+        return None
+
+    # Cancellation
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """The request's nursery. Its tasks are part of the request: they are cancelled with it, and the
+        answer goes out when the handler has returned and they have ended."""
+        raise RuntimeError("this context has no nursery: it is a passive one, for tests")
+
+    @property
+    def cancel_scope(self) -> trio.CancelScope:
+        """The scope of the whole request; its cancel is the abort signal."""
+        return trio.CancelScope()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True once the request was cancelled. May be read from any thread."""
+        return False
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        """The reason why the request was cancelled; `None` while it is not. May be read from any thread.
+
+        The value is there before the handler, or anything in its nursery, sees a `trio.Cancelled` of the request,
+        whoever cancelled it. A cancel of a scope of the handler's own, inside that of the request, leaves it `None`.
+        """
+        return None
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """The event that is set when the request is cancelled, for threads and foreign code that wait for nothing else.
+
+        The event is set whoever cancels: the client, the application, the time limit of the tool, or the handler by
+        `cancel_scope`. Ask for it while the handler runs; a cancel after that, while the nursery still runs, need not
+        set it. A trio task has no need of the event: the task is cancelled with the request.
+        """
+        return threading.Event()
+
+    async def check_cancelled(self) -> None:
+        """Raise `trio.Cancelled` if the request was cancelled; else return at once, without letting others run.
+
+        Use it in long stretches of code that wait for nothing; any other checkpoint does the same. In plain ``def``
+        handlers the call is `WorkerContext.check_cancelled`, without ``await``.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    # Telling the client
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        """Report how far the work is; ``total`` in the same unit. Never blocks, never raises.
+
+        True when a notification was put on its way: at most one per `Limits.progress_interval`. False while the
+        interval is not over: the latest value is kept and sent when it is, at the latest before the answer; so it may
+        follow a log message that was sent after it. False too when the client gave no progress token, for a value that
+        does not exceed the one before, and for what cannot be sent: numbers are finite (those of numpy do), ``message``
+        is text. Such a report changes nothing.
+        """
+        return False
+
+    @property
+    def log(self) -> RequestLog:
+        """The client's log: ``await ctx.log.info({"rows": 3}, logger="db")``."""
+        return SilentLog()
+
+    async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
+        """Send a notification that belongs to this request. It is dropped once the request has ended."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def elicitation_complete(self, elicitation_id: str) -> bool:
+        """Tell the client that its user is done at the URL of this elicitation: one of `elicit_url`, or of an error
+        -32042. The call also works when the request has ended, for as long as its connection lives: keep the context.
+
+        Waits for room in the outbox; cancelled before that, it sends nothing. True when the notification is on its way.
+        False, with nothing sent, where the revision does not have it (all but 2025-11-25), the client did not declare
+        ``elicitation.url``, or the connection is over. Raises `ValueError` for an empty id.
+        """
+        return False
+
+    # Rounds, for handlers that return `InputRequired`
+
+    @property
+    def input_responses(self) -> Mapping[str, JSONObject]:
+        """The client's answers to the last `InputRequired`, by its keys, as they came: plain and untrusted. Empty in
+        the first round."""
+        return {}
+
+    @property
+    def request_state(self) -> str:
+        """The ``state`` of the last `InputRequired`; empty in the first round, and when none was given."""
+        return ""
+
+    @property
+    def is_resubmit(self) -> bool:
+        """True when the client came back with answers."""
+        return bool(self.input_responses)
+
+    def has_input_response(self, key: str) -> bool:
+        """Return whether the client answered the question ``key``."""
+        return key in self.input_responses
+
+    def input_response_as(self, kind: type[T], key: str) -> T:
+        """Return the answer to ``key`` as a ``kind``, `ElicitResult` for example, or a class of the handler's own: of
+        attrs, a dataclass, TypedDict, NamedTuple or msgspec Struct.
+
+        The members of such a class are named as its fields are. An empty object stands for an absent answer. JSON types
+        are never coerced. Raises `ValueError` when the answer does not fit.
+        """
+        return typed(self.input_responses.get(key, {}), kind)
+
+    def request_state_as(self, kind: type[T]) -> T:
+        """Return `request_state`, a JSON text, as a ``kind``, see `input_response_as`; ``kind()`` when it is empty.
+
+        Raises `ValueError` when the state is no JSON or does not fit, and when it is empty and ``kind`` has required
+        fields.
+        """
+        return typed_text(self.request_state, kind)
+
+    # Asking the client
+
+    def client_supports(self, capability: str) -> bool:
+        """Return whether the client supports ``capability``, ``"sampling"`` or ``"elicitation.url"`` for example.
+
+        True for what the client declared, as far as its revision has it. For a capability that is needed to ask the
+        client something, the result agrees with `sample`, `elicit`, `elicit_url` and `list_roots`: it is false where
+        they would raise `NoWayBack` or `CapabilityMissing`.
+        """
+        return False
+
+    def no_channel(self) -> CodedError:
+        """Return the error of every request to the client where no channel leads to it. Transports may say why."""
+        return CodedError(INVALID_REQUEST, "there is no server-to-client channel")
+
+    async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
+        """Send a request that belongs to this one and return its result as a ``result_type``.
+
+        The request is cancelled with this one, for the same reason. Raises `PeerError`, `ConnectionLost`,
+        `ProtocolViolation` for a result that is no ``result_type``, and `CodedError` when the request may not be sent.
+        """
+        raise self.no_channel()
+
+    async def sample(
+        self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
+    ) -> CreateMessageResult:
+        """Ask the client's model. A plain string is one user message. `SamplingOptions` documents the other keywords.
+
+        Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for ``sampling``,
+        for ``sampling.tools`` when tools or a tool choice are given, and for ``sampling.context`` when the
+        context of servers is to be included. Then as `send_request`.
+        """
+        raise self.no_channel()
+
+    async def sample_raw(self, params: JSONObject) -> JSONObject:
+        """Send ``sampling/createMessage`` with unchecked ``params``, plain data in and out."""
+        raise self.no_channel()
+
+    async def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
+        """Ask the client's user to fill in ``form``: a class with plain fields, or a JSON Schema object.
+
+        Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for
+        ``elicitation`` and ``elicitation.form``, `CodedError` (-32602) for a schema that is no flat form.
+        Then as `send_request`; an accepted answer that does not fit the form is a `ProtocolViolation`.
+        """
+        raise self.no_channel()
+
+    async def elicit_url(
+        self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
+    ) -> ElicitAnswer:
+        """Send the client's user to an absolute http or https ``url``. Raises as `elicit`, with ``elicitation.url``.
+
+        A URL or an id with control characters, an id without text, and a message with control characters other than
+        line breaks and tabs are `CodedError` (-32602).
+        """
+        raise self.no_channel()
+
+    async def elicit_raw(self, params: JSONObject) -> JSONObject:
+        """Send ``elicitation/create`` with unchecked ``params``, plain data in and out."""
+        raise self.no_channel()
+
+    async def list_roots(self) -> list[Root]:
+        """Return the client's roots. Raises as `elicit`, with the capability ``roots``."""
+        raise self.no_channel()
+
+    async def list_roots_raw(self) -> JSONObject:
+        """Send ``roots/list`` and return the unchecked result, plain data."""
+        raise self.no_channel()

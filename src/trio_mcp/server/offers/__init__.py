@@ -1,0 +1,1 @@
+"""Offers: the tools, resources and prompts of a server, and how their functions are run."""

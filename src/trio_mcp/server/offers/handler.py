@@ -1,0 +1,42 @@
+"""Handler: a user's function and how to run it for one request."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import attrs
+
+from ...concurrency.workers import run_in_worker
+from ...runtime.requests.request_scope import RequestScope
+from ..asking.live_context import LiveContext
+from ..context.worker_context import WorkerContext
+from ..signatures.signature import Signature
+
+__all__ = ["Handler"]
+
+
+@attrs.frozen(eq=False)
+class Handler:
+    """A function with its signature. ``doc`` is its docstring, cleaned up."""
+
+    signature: Signature
+    doc: str | None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Handler:
+        """Take ``function`` apart. Raises `TypeError` for a signature that cannot be used."""
+        return cls(Signature.of(function), inspect.getdoc(function))
+
+    def call(self, scope: RequestScope, lifespan: Any, bound: dict[str, Any]) -> Awaitable[Any]:
+        """Run the function with ``bound`` arguments: async ones right here, plain ones in a worker thread."""
+        signature = self.signature
+        if signature.is_async:
+            if signature.context_name is not None:
+                bound[signature.context_name] = LiveContext(scope, lifespan)
+            return signature.function(**bound)
+        if signature.context_name is not None:
+            bound[signature.context_name] = WorkerContext(LiveContext(scope, lifespan))
+        return run_in_worker(partial(signature.function, **bound), scope.workers, scope.wiring.graces)

@@ -1,0 +1,107 @@
+"""Prompts: registering and getting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import attrs
+
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...protocol.fields import JSONObject
+from ...protocol.meta import check_meta_keys
+from ...protocol.types.content import TextContent
+from ...protocol.types.input_required import InputRequiredResult
+from ...protocol.types.lifecycle import Icon
+from ...protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage
+from ...runtime.requests.request_scope import RequestScope
+from ..asking.input_required import InputRequired, settle
+from ..signatures.signature import BadArguments
+from .handler import Handler
+from .listings import Listing
+from .plain import BLOCKS
+
+__all__ = ["Prompts", "RegisteredPrompt"]
+
+
+@attrs.frozen(eq=False)
+class RegisteredPrompt:
+    """A prompt and how to get it."""
+
+    prompt: Prompt
+    handler: Handler
+
+
+class Prompts:
+    """The prompts of one server."""
+
+    def __init__(self, page_size: int | None) -> None:
+        self.listing: Listing[RegisteredPrompt] = Listing("prompt", page_size)
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        meta: JSONObject | None = None,
+    ) -> None:
+        """Register ``function``. See `PromptOptions` and `Server.prompt`."""
+        check_meta_keys(meta)
+        handler = Handler.of(function)
+        required = set(handler.signature.schema.get("required", ()))
+        properties = cast("dict[str, JSONObject]", handler.signature.schema.get("properties", {}))
+        arguments = [
+            PromptArgument(
+                argument,
+                properties[argument].get("title"),
+                properties[argument].get("description"),
+                argument in required,
+            )
+            for argument in handler.signature.names
+        ]
+        prompt = Prompt(
+            name or function.__name__,
+            title,
+            description if description is not None else handler.doc,
+            arguments or None,
+            list(icons) if icons else None,
+            meta,
+        )
+        self.listing.add(prompt.name, RegisteredPrompt(prompt, handler))
+
+    async def get(
+        self, scope: RequestScope, params: GetPromptParams, lifespan: Any
+    ) -> GetPromptResult | InputRequiredResult:
+        """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602."""
+        entry = self.listing.get(params.name)
+        if entry is None:
+            raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
+        try:
+            # Prompt arguments are strings on the wire, whatever the handler wants them to be.
+            bound = entry.handler.signature.bind(cast("JSONObject", params.arguments or {}), strict=False)
+        except BadArguments as error:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+        run = partial(entry.handler.call, scope, lifespan, bound)
+        value = await run()
+        if isinstance(value, InputRequired):
+            value = await settle(value, scope, run)
+        if isinstance(value, GetPromptResult | InputRequiredResult):
+            return value
+        messages = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
+        return GetPromptResult([_message(message) for message in messages], entry.prompt.description)
+
+
+def _message(value: Any) -> PromptMessage:
+    if isinstance(value, PromptMessage):
+        return value
+    if isinstance(value, str):
+        return PromptMessage("user", TextContent(value))
+    if isinstance(value, BLOCKS):
+        return PromptMessage("user", value)
+    raise TypeError(
+        f"a prompt returns text, content blocks, PromptMessages or a list of these, not {type(value).__name__}"
+    )

@@ -1,0 +1,202 @@
+"""Tools: registering and calling them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, NotSerializable, UnsendableResult
+from ...protocol.errors import CapabilityMissing
+from ...protocol.fields import JSONObject
+from ...protocol.json_schema.schemas import SchemaValidator
+from ...protocol.meta import check_meta_keys
+from ...protocol.types.input_required import InputRequiredResult
+from ...protocol.types.lifecycle import Icon
+from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations, ToolError
+from ...runtime.requests.request_scope import RequestScope
+from ..asking.input_required import InputRequired, replay, settle, without_questions
+from ..signatures.signature import BadArguments
+from .handler import Handler
+from .listings import Listing
+from .results import ToResult, error_result, result_maker
+
+__all__ = ["RegisteredTool", "Tools"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+@attrs.frozen(eq=False)
+class RegisteredTool:
+    """A tool and how to call it."""
+
+    tool: Tool
+    handler: Handler
+    to_result: ToResult
+    timeout: float | None
+    slots: _Slots | None
+    requires: tuple[str, ...]
+    whole_arguments: bool
+    replay: bool
+    input_validator: SchemaValidator | None
+    output_validator: SchemaValidator | None
+
+
+class Tools:
+    """The tools of one server."""
+
+    def __init__(self, page_size: int | None) -> None:
+        self.listing: Listing[RegisteredTool] = Listing("tool", page_size)
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] | None = None,
+        annotations: ToolAnnotations | None = None,
+        input_schema: JSONObject | None = None,
+        output_schema: JSONObject | None = None,
+        validate_output: bool = False,
+        timeout: float | None = None,
+        max_concurrency: int | None = None,
+        requires: Sequence[str] = (),
+        replay: bool = False,
+        meta: JSONObject | None = None,
+    ) -> None:
+        """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors."""
+        check_meta_keys(meta)
+        handler = Handler.of(function)
+        signature = handler.signature
+        try:
+            output, to_result = result_maker(without_questions(signature.returns), output_schema)
+        except TypeError as error:
+            raise TypeError(
+                f"what {function.__name__} returns: {error}. "
+                "Annotate what goes over the wire, or leave the annotation out."
+            ) from None
+        name = name or function.__name__
+        if not _NAME.fullmatch(name):
+            # 2025-11-25 tools, Tool Names; hosts refuse others, or the whole list with them.
+            raise ValueError(
+                f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
+                "the name for people is title=..."
+            )
+        whole = input_schema is not None and signature.names == ("arguments",)
+        tool = Tool(
+            name,
+            input_schema if input_schema is not None else signature.schema,
+            title,
+            description if description is not None else handler.doc,
+            output,
+            annotations,
+            list(icons) if icons else None,
+            meta=meta,
+        )
+        if tool.input_schema.get("type") != "object":
+            raise ValueError(f'tool {tool.name!r}: an input schema has "type": "object"')
+        self.listing.add(
+            tool.name,
+            RegisteredTool(
+                tool,
+                handler,
+                to_result,
+                timeout,
+                None if max_concurrency is None else _Slots(max_concurrency),
+                tuple(requires),
+                whole,
+                replay,
+                SchemaValidator(input_schema) if input_schema is not None else None,
+                SchemaValidator(output) if validate_output and output is not None else None,
+            ),
+        )
+
+    async def call(
+        self, scope: RequestScope, params: CallToolParams, lifespan: Any
+    ) -> CallToolResult | InputRequiredResult:
+        """Answer ``tools/call``. Errors of the tool itself are a result with ``isError``, made here or in
+        `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602."""
+        entry = self.listing.get(params.name)
+        if entry is None:
+            raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
+        request = scope.request
+        if entry.requires and (missing := request.missing(entry.requires)):
+            raise CapabilityMissing(missing, request.revision)
+        try:
+            bound = self._bind(entry, params.arguments or {})
+        except BadArguments as error:
+            if request.revision.invalid_arguments == "error":
+                raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
+            return error_result(f"Invalid arguments for {params.name}: {error}")
+        if entry.replay:
+            replay(scope)
+        run = partial(entry.handler.call, scope, lifespan, bound)
+        if entry.timeout is not None or entry.slots is not None:
+            run = partial(self._call_limited, entry, run, scope)
+        try:
+            value = await run()
+            if isinstance(value, InputRequired):
+                value = await settle(value, scope, run)
+        except ToolError as error:
+            return error_result(str(error))
+        return value if isinstance(value, InputRequiredResult) else self._result(entry, value)
+
+    def _bind(self, entry: RegisteredTool, arguments: JSONObject) -> dict[str, Any]:
+        if entry.input_validator is not None and (fault := entry.input_validator.faults(arguments)):
+            raise BadArguments(fault)
+        if entry.whole_arguments:
+            return {"arguments": arguments}
+        return entry.handler.signature.bind(arguments)
+
+    async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
+        # The time limit counts from when the tool begins, not while it waits for others.
+        async with entry.slots or nullcontext():
+            if entry.timeout is None:
+                return await call()
+            with scope.move_on_after(entry.timeout):
+                return await call()
+        raise ToolError(f"{entry.tool.name} took longer than its limit of {entry.timeout:g} seconds")
+
+    def _result(self, entry: RegisteredTool, value: Any) -> CallToolResult:
+        try:
+            result = value if isinstance(value, CallToolResult) else entry.to_result(value)
+        except NotSerializable as error:
+            raise UnsendableResult(str(error)) from None
+        if entry.tool.output_schema is not None and not result.is_error:
+            self._check_output(entry, result)
+        return result
+
+    def _check_output(self, entry: RegisteredTool, result: CallToolResult) -> None:
+        if result.structured_content is None:
+            # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
+            raise CodedError(
+                INTERNAL_ERROR, f"{entry.tool.name} declares an output schema and gave no structured content"
+            )
+        if entry.output_validator is not None and (fault := entry.output_validator.faults(result.structured_content)):
+            raise CodedError(
+                INTERNAL_ERROR,
+                f"{entry.tool.name} gave a result that does not fit its output schema: {fault}",
+            )
+
+
+class _Slots:
+    """A limit of calls of a tool at a time; the others wait in the order in which they came."""
+
+    def __init__(self, most: int) -> None:
+        self._limiter = trio.CapacityLimiter(most)
+
+    async def __aenter__(self) -> None:
+        try:
+            self._limiter.acquire_nowait()  # no checkpoint: later calls of other tools would get their threads first
+        except trio.WouldBlock:
+            await self._limiter.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limiter.release()

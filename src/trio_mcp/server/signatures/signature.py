@@ -1,0 +1,218 @@
+"""Signature: the arguments of a handler, their JSON Schema, and where the context goes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Annotated, Any, Union, cast, get_args, get_origin
+
+import attrs
+import msgspec
+
+from ...jsonrpc.extent import is_checkable
+from ...protocol.conversion.whole_numbers import with_whole_numbers
+from ...protocol.fields import JSONObject
+from ..context.request_context import RequestContext
+from ..context.worker_context import WorkerContext
+from .kinds import check_keys, most_hashed, needs_options
+from .notes import check_notes
+
+__all__ = ["BadArguments", "Signature", "schema_of"]
+
+
+class BadArguments(ValueError):
+    """Arguments that do not fit the signature. The text is for the caller."""
+
+
+@attrs.frozen(eq=False)
+class Signature:
+    """A handler, taken apart once at its registration.
+
+    ``schema`` is the JSON Schema of its arguments; ``returns`` the annotation of its result,
+    `inspect.Parameter.empty` when there is none.
+    """
+
+    function: Callable[..., Any]
+    is_async: bool
+    context_name: str | None
+    names: tuple[str, ...]
+    schema: JSONObject
+    returns: Any
+    _model: type[msgspec.Struct]
+    _needs_options: bool
+    """True when an argument is of a type that msgspec does not know, or has keys to be read from strings."""
+    _most_hashed: int | None
+    """Items and members that all arguments together may have; `None` for any number."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Signature:
+        """Take ``function`` apart. Raises `TypeError` naming the parameter that cannot be used."""
+        if not callable(function):
+            raise TypeError(f"{function!r} is no function. To name a tool or prompt, write @server.tool(name='add')")
+        name = getattr(function, "__qualname__", repr(function))
+        _check_no_generator(name, function)
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise TypeError(
+                f"{name}: an annotation could not be resolved: {error}. Define the type at the top of its module."
+            ) from None
+        context_name: str | None = None
+        fields: list[Any] = []
+        for parameter in inspect.signature(function).parameters.values():
+            hint = hints.get(parameter.name, Any)
+            if _is_context(hint) or (parameter.name == "ctx" and parameter.annotation is parameter.empty):
+                context_name = parameter.name
+                continue
+            if not fields:
+                _check_no_method(name, parameter)
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise TypeError(
+                    f"{name}: parameter {parameter.name!r} has no name on the wire. Write ordinary parameters:\n"
+                    f"    wrong:  def {function.__name__}(*values)\n"
+                    f"    right:  def {function.__name__}(values: list[int])"
+                )
+            check_notes(name, parameter, hint)
+            fields.append(_field(parameter, hint))
+        model, schema = _model(name, fields)
+        return cls(
+            function,
+            inspect.iscoroutinefunction(function),
+            context_name,
+            tuple(field[0] for field in fields),
+            schema,
+            hints.get("return", inspect.Parameter.empty),
+            model,
+            needs_options(model),
+            most_hashed(model),
+        )
+
+    def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
+        """Return ``arguments`` converted to the annotated types. ``strict=False`` also reads numbers and the like
+        from strings. Raises `BadArguments`."""
+        if self._most_hashed is not None and not is_checkable(arguments, self._most_hashed):
+            raise BadArguments(
+                f"too large: with a set or dict of others than text there are at most {self._most_hashed:,} items and "
+                "members (an integer of more than 64 bits counts as a thousand of them, or more)"
+            )
+        try:
+            if strict and not self._needs_options:
+                bound = msgspec.convert(arguments, self._model)
+            else:  # each option makes the conversion slower
+                bound = self._convert(arguments, strict)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            bound = self._mended(arguments, strict, error)
+        return msgspec.structs.asdict(bound)
+
+    def _mended(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:
+        whole = with_whole_numbers(arguments, self._model, fault)
+        try:
+            if whole is not arguments:
+                return self._convert(whole, strict)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            fault = error
+        raise BadArguments(str(fault)) from None
+
+    def _convert(self, arguments: JSONObject, strict: bool) -> msgspec.Struct:
+        return msgspec.convert(arguments, self._model, strict=strict, str_keys=True, dec_hook=_decode_foreign)
+
+
+def _check_no_generator(name: str, function: Callable[..., Any]) -> None:
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"{name} is a generator, and a request has one answer: return a list. What is to be seen before the end is "
+            "told by ctx.progress() or ctx.log."
+        )
+
+
+def _check_no_method(name: str, first: inspect.Parameter) -> None:
+    if first.name in ("self", "cls") and first.annotation is first.empty:
+        method = name.rpartition(".")[2]
+        raise TypeError(
+            f"{name} is a method, and {first.name!r} would be an argument of the caller. Offer that of an object:\n"
+            f"    wrong:  @server.tool above def {method}({first.name}, …)\n"
+            f"    right:  server.tool(thing.{method})"
+        )
+
+
+def _is_context(hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(_is_context(member) for member in get_args(hint))
+    return isinstance(hint, type) and issubclass(hint, RequestContext | WorkerContext)
+
+
+def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
+    hint = _with_descriptions(hint)
+    default = parameter.default
+    if default is parameter.empty:
+        return (parameter.name, hint)
+    if isinstance(default, list | dict | set | bytearray):
+        keep = copy.deepcopy(cast("Any", default))
+        return (parameter.name, hint, msgspec.field(default_factory=lambda: copy.deepcopy(keep)))
+    return (parameter.name, hint, default)
+
+
+def _with_descriptions(hint: Any) -> Any:
+    """Return an annotation in which the plain strings of ``Annotated`` are descriptions."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    kind, *notes = get_args(hint)
+    for note in notes:
+        kind = Annotated[kind, msgspec.Meta(description=note) if isinstance(note, str) else note]
+    return kind
+
+
+def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject]:
+    try:
+        model = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        schema = schema_of(model)
+        check_keys(model)
+    except TypeError as error:
+        raise TypeError(f"{name}: {_misfit(fields) or error}") from None
+    schema.pop("title", None)
+    return model, schema
+
+
+def _misfit(fields: list[Any]) -> str | None:
+    """Return the parameter that has no JSON Schema, and why; `None` when all have one."""
+    for name, hint, *_ in fields:
+        try:
+            schema_of(hint)
+            check_keys(hint)
+        except TypeError as error:
+            return (
+                f"parameter {name!r}: {error}. Annotate it as what comes over the wire: str, list[int] or a dataclass, "
+                "for example. The context is a `RequestContext`."
+            )
+    return None
+
+
+def schema_of(kind: Any) -> JSONObject:
+    """Return the JSON Schema of a type, its root never a reference. Raises `TypeError` for a type that has none."""
+    try:
+        (root,), definitions = msgspec.json.schema_components(
+            [kind], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
+        )
+    except NameError as error:
+        raise TypeError(f"an annotation could not be resolved: {error}") from None
+    if "$ref" in root and len(root) == 1:
+        root = dict(definitions.pop(root["$ref"].rpartition("/")[2]))
+    if definitions:
+        root = {**root, "$defs": definitions}
+    return root
+
+
+def _foreign_schema(kind: type) -> JSONObject:
+    if issubclass(kind, PurePath):
+        return {"type": "string", "format": "path"}
+    raise TypeError(f"{kind.__name__} has no JSON form")
+
+
+def _decode_foreign(kind: type, value: Any) -> Any:
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    raise TypeError(f"expected {kind.__name__}")

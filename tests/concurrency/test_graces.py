@@ -1,0 +1,155 @@
+"""How long what was cancelled may clean up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp import (
+    Client,
+    ConnectionLost,
+    CreateMessageParams,
+    CreateMessageResult,
+    Limits,
+    RequestContext,
+    Server,
+    open_memory,
+)
+from trio_mcp.client.opening import open_client
+from trio_mcp.concurrency.graces import Graces
+from trio_mcp.runtime.duplex import DuplexChannel
+from trio_mcp.server.served import connection_to
+from trio_mcp.transports.memory import memory_channel_pair
+
+
+async def test_a_grace_shields_until_it_is_over(autojump_clock: MockClock) -> None:
+    graces = Graces(5)
+    with trio.move_on_after(1):
+        with graces.grace():
+            await trio.sleep(4)
+        assert trio.current_time() == 4
+        with graces.grace():
+            await trio.sleep(1000)
+        assert trio.current_time() == 9
+        await trio.sleep(1000)
+    assert trio.current_time() == 9
+
+
+async def test_a_grace_that_has_begun_is_shortened_too(autojump_clock: MockClock) -> None:
+    graces = Graces(1000)
+
+    async def shorten() -> None:
+        await trio.sleep(10)
+        graces.shorten(5)
+        graces.shorten(20)  # never lengthens
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(shorten)
+        with graces.grace():
+            await trio.sleep(2000)
+    assert trio.current_time() == 15
+    assert graces.seconds == 5
+
+
+LIMITS = Limits()
+PATIENT = Limits(drain_timeout=1000, shutdown_grace=1000, cleanup_grace=1000)
+
+
+def signalled(duplex: DuplexChannel) -> None:
+    duplex.shut_down("the server got SIGTERM")
+
+
+def signalled_twice(duplex: DuplexChannel) -> None:
+    duplex.shut_down("the server got SIGTERM")
+    duplex.shut_down("the server got SIGTERM", hurry=True)
+
+
+def lost(duplex: DuplexChannel) -> None:
+    duplex.is_only = True
+    duplex.lose(ConnectionLost("broken pipe"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "end", "seconds"),
+    [(LIMITS, signalled, 3.0), (LIMITS, lost, 1.0), (LIMITS, signalled_twice, 0.3), (PATIENT, signalled_twice, 0.3)],
+)
+def test_a_thread_that_never_looks_holds_up_the_end_of_its_server_for_so_long(
+    limits: Limits, end: Callable[[DuplexChannel], None], seconds: float
+) -> None:
+    """Hosts kill a server after about four seconds, of which the lifespan needs some."""
+    server, release, clock = Server("s", limits=limits), threading.Event(), MockClock()
+
+    async def main() -> float:
+        started, token = trio.Event(), trio.lowlevel.current_trio_token()
+
+        @server.tool
+        def deaf() -> None:
+            token.run_sync_soon(started.set)
+            release.wait()
+
+        async def call(client: Client) -> None:
+            with suppress(ConnectionLost):
+                await client.call_tool("deaf")
+
+        ours, theirs = memory_channel_pair()
+        async with server.running() as running, trio.open_nursery() as nursery:
+            connection = connection_to(running, theirs)
+            ended = trio.Event()
+
+            async def serve() -> None:
+                await connection.run()
+                ended.set()
+
+            nursery.start_soon(serve)
+            async with open_client(ours) as client, trio.open_nursery() as calls:
+                calls.start_soon(call, client)
+                await started.wait()
+                clock.autojump_threshold = 0
+                begun = trio.current_time()
+                end(connection.duplex)
+                await ended.wait()
+                return trio.current_time() - begun
+
+    try:
+        assert trio.run(main, clock=clock) == pytest.approx(seconds)
+    finally:
+        release.set()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_handler_of_a_client_that_never_looks_holds_up_its_close_for_no_longer(era: Any) -> None:
+    server, release, clock = Server("s"), threading.Event(), MockClock()
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> None:
+        await ctx.sample("well?", max_tokens=5)
+
+    async def main() -> float:
+        started, token = trio.Event(), trio.lowlevel.current_trio_token()
+
+        def deaf(_: CreateMessageParams) -> CreateMessageResult:
+            token.run_sync_soon(started.set)
+            release.wait()
+            raise AssertionError("nobody waits for it")
+
+        async def call(client: Client) -> None:
+            with suppress(ConnectionLost):
+                await client.call_tool("ask")
+
+        async with trio.open_nursery() as calls, open_memory(server, era=era, sampling=deaf) as client:
+            calls.start_soon(call, client)
+            await started.wait()
+            clock.autojump_threshold = 0
+            begun = trio.current_time()
+        return trio.current_time() - begun
+
+    try:
+        assert trio.run(main, clock=clock) == pytest.approx(LIMITS.shutdown_grace)
+    finally:
+        release.set()

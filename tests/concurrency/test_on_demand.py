@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from contextvars import ContextVar, copy_context
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp.concurrency.on_demand import OnDemand
+
+caller: ContextVar[str] = ContextVar("caller", default="nobody")
+
+
+class Worker:
+    def __init__(self) -> None:
+        self.task = OnDemand()
+        self.work: list[str] = []
+        self.done: list[str] = []
+
+    async def run(self) -> None:
+        while True:
+            while not self.work:
+                await self.task.sleep()
+            self.done.append(f"{self.work.pop(0)} for {caller.get()}")
+
+
+async def test_there_is_no_task_before_there_is_work() -> None:
+    worker = Worker()
+    async with trio.open_nursery() as nursery:
+        worker.task.start_in(nursery, copy_context())
+        await wait_all_tasks_blocked()
+        assert not nursery.child_tasks
+
+
+async def test_one_task_does_what_comes_first_and_what_comes_later_and_never_ends_of_itself() -> None:
+    worker = Worker()
+    async with trio.open_nursery() as nursery:
+        worker.task.start_in(nursery, copy_context())
+        for item in ("one", "two", "three"):
+            worker.work.append(item)
+            worker.task.wake(worker.run)
+            if item != "one":
+                await wait_all_tasks_blocked()
+        assert worker.done == ["one for nobody", "two for nobody", "three for nobody"]
+        assert len(nursery.child_tasks) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_does_not_see_the_context_variables_of_whoever_needs_it_first() -> None:
+    worker = Worker()
+    async with trio.open_nursery() as nursery:
+        worker.task.start_in(nursery, copy_context())
+        caller.set("a handler")
+        worker.work.append("one")
+        worker.task.wake(worker.run)
+        await wait_all_tasks_blocked()
+        assert worker.done == ["one for nobody"]
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from collections import deque
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import Limits
+from trio_mcp.concurrency.places import Place, PlaceState, Workers, WorkerShare
+from trio_mcp.jsonrpc.errors import CodedError
+
+
+class Hanging:
+    def describe(self) -> str:
+        return "hanging\n"
+
+
+@attrs.define(eq=False)
+class Line:
+    """Those of one connection that want threads."""
+
+    share: WorkerShare
+    nursery: trio.Nursery
+    running: deque[Place] = attrs.field(factory=deque[Place])
+    order: list[int] = attrs.field(factory=list[int])
+    waiting: dict[int, trio.CancelScope] = attrs.field(factory=dict[int, trio.CancelScope])
+    refused: int = 0
+    count: int = 0
+
+    async def want(self) -> None:
+        """One more."""
+        number, self.count = self.count, self.count + 1
+        self.nursery.start_soon(self._wait, number)
+        await wait_all_tasks_blocked()
+
+    async def _wait(self, number: int) -> None:
+        place = Place(self.share)
+        with trio.CancelScope() as self.waiting[number]:
+            try:
+                await place.acquire_on_behalf_of(None)
+            except CodedError:
+                self.refused += 1
+            else:
+                self.running.append(place)
+                self.order.append(number)
+        del self.waiting[number]
+
+    async def end(self) -> None:
+        """The oldest that runs ends."""
+        self.running.popleft().release_on_behalf_of(None)
+        await wait_all_tasks_blocked()
+
+
+async def test_connections_take_turns_however_many_of_each_wait() -> None:
+    workers = Workers(Limits(worker_threads=1))
+    async with trio.open_nursery() as nursery:
+        one, two, three = (Line(workers.share(alone=False), nursery) for _ in range(3))
+        for _ in range(4):
+            await one.want()
+        for line in (two, two, three):
+            await line.want()
+        ran = list[Line]()
+        for _ in range(7):
+            (line,) = [line for line in (one, two, three) if line.running]
+            ran.append(line)
+            await line.end()
+    assert ran == [one, one, two, three, one, two, one]
+    assert one.order == [0, 1, 2, 3]
+
+
+async def test_no_connection_gets_more_than_it_leaves_for_others() -> None:
+    workers = Workers(Limits(worker_threads=12))
+    async with trio.open_nursery() as nursery:
+        one, two, three = (Line(workers.share(alone=False), nursery) for _ in range(3))
+        for _ in range(12):
+            await one.want()
+        assert len(one.running) == 6
+        for _ in range(12):
+            await two.want()
+        assert (len(one.running), len(two.running)) == (6, 3)
+        for _ in range(3):
+            await one.end()
+        assert (len(one.running), len(two.running)) == (4, 4), "what one had while it was alone comes back"
+        await three.want()
+        assert len(three.running) == 1
+        while one.running or two.running or three.running:
+            await next(line for line in (one, two, three) if line.running).end()
+    assert (one.count, len(one.order), len(two.order)) == (12, 12, 12)
+
+
+async def test_one_that_is_alone_gets_all() -> None:
+    workers = Workers(Limits(worker_threads=3))
+    async with trio.open_nursery() as nursery:
+        line = Line(workers.share(alone=True), nursery)
+        for _ in range(3):
+            await line.want()
+    assert len(line.running) == 3
+
+
+async def test_whose_threads_hang_is_refused_and_others_are_not() -> None:
+    workers = Workers(Limits(worker_threads=4, max_abandoned_threads=2))
+    async with trio.open_nursery() as nursery:
+        one, two = Line(workers.share(alone=False), nursery), Line(workers.share(alone=False), nursery)
+        await one.want()
+        hanging = one.running.popleft()
+        hanging.abandon(Hanging())
+        await one.want()
+        await two.want()
+        assert (one.refused, len(one.running), len(two.running)) == (1, 0, 1)
+        hanging.release_on_behalf_of(None)
+        await one.want()
+        assert len(one.running) == 1
+
+
+async def test_a_thread_that_asked_before_too_many_were_abandoned_goes_on_after_its_answer() -> None:
+    workers = Workers(Limits(worker_threads=1, max_abandoned_threads=1))
+    async with trio.open_nursery() as nursery:
+        line = Line(workers.share(alone=True), nursery)
+        await line.want()
+        asking = line.running.popleft()
+        asking.ask()
+        await line.want()
+        nursery.start_soon(asking.go_on)
+        await wait_all_tasks_blocked()
+        line.running.popleft().abandon(Hanging())
+    assert workers.free(PlaceState.RUNNING) == 0
+
+
+async def test_one_question_more_than_may_be_waited_for_is_refused() -> None:
+    workers = Workers(Limits(max_asking_threads=1))
+    async with trio.open_nursery() as nursery:
+        line = Line(workers.share(alone=True), nursery)
+        await line.want()
+        await line.want()
+        line.running[0].ask()
+        with pytest.raises(CodedError, match="too many handlers in threads wait for answers"):
+            line.running[1].ask()
+
+
+steps = st.tuples(st.sampled_from(["want", "want", "want", "end", "cancel", "abandon", "ask"]), st.integers(0, 2))
+
+
+@given(st.lists(steps, max_size=40), st.integers(1, 5), st.booleans())
+def test_whatever_comes_and_goes_nobody_waits_for_what_is_free_and_each_comes_in_its_order(
+    steps: list[tuple[str, int]], threads: int, alone: bool
+) -> None:
+    async def scenario() -> None:
+        workers = Workers(Limits(worker_threads=threads, max_abandoned_threads=3, max_asking_threads=3))
+        async with trio.open_nursery() as nursery:
+            lines = [Line(workers.share(alone=alone), nursery) for _ in range(1 if alone else 3)]
+            elsewhere = list[Place]()
+            for word, whose in steps:
+                line = lines[whose % len(lines)]
+                if word == "want":
+                    await line.want()
+                elif word == "cancel" and line.waiting:
+                    next(iter(line.waiting.values())).cancel()
+                elif word == "end" and line.running:
+                    await line.end()
+                elif word == "abandon" and line.running:
+                    elsewhere.append(line.running.popleft())
+                    elsewhere[-1].abandon(Hanging())
+                elif word == "ask" and line.running and line.share.may_have(PlaceState.ASKING):
+                    elsewhere.append(line.running.popleft())
+                    elsewhere[-1].ask()
+                await wait_all_tasks_blocked()
+                assert sum(len(line.running) for line in lines) == threads - workers.free(PlaceState.RUNNING) <= threads
+                for line in lines:
+                    assert line.order == sorted(line.order)
+                    assert not (line.waiting and line.share.may_have(PlaceState.RUNNING))
+                    assert line.share.waits == bool(line.waiting)
+            for place in elsewhere:
+                place.release_on_behalf_of(None)
+            while busy := [line for line in lines if line.running]:
+                await busy[0].end()
+            for line in lines:
+                assert not line.waiting
+            for state in (PlaceState.ASKING, PlaceState.ABANDONED):
+                assert workers.free(state) == 3
+            assert workers.free(PlaceState.RUNNING) == threads
+
+    trio.run(scenario)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp.concurrency.sleeper import Sleeper
+
+
+async def test_a_sleeping_task_goes_on_when_it_is_woken(nursery: trio.Nursery) -> None:
+    sleeper, heard = Sleeper(), list[str]()
+
+    async def sleep() -> None:
+        await sleeper.sleep()
+        heard.append("woken")
+
+    nursery.start_soon(sleep)
+    await wait_all_tasks_blocked()
+    assert heard == []
+    sleeper.wake()
+    sleeper.wake()
+    await wait_all_tasks_blocked()
+    assert heard == ["woken"]
+
+
+async def test_a_wake_that_finds_nobody_is_not_remembered() -> None:
+    sleeper = Sleeper()
+    sleeper.wake()
+    with trio.move_on_after(0) as scope:
+        await sleeper.sleep()
+    assert scope.cancelled_caught
+
+
+async def test_a_cancelled_sleeper_can_sleep_again(nursery: trio.Nursery) -> None:
+    sleeper, heard = Sleeper(), list[str]()
+
+    async def sleep() -> None:
+        with trio.move_on_after(0):
+            await sleeper.sleep()
+        heard.append("cancelled")
+        await sleeper.sleep()
+        heard.append("woken")
+
+    nursery.start_soon(sleep)
+    await wait_all_tasks_blocked()
+    sleeper.wake()
+    await wait_all_tasks_blocked()
+    assert heard == ["cancelled", "woken"]
+
+
+async def test_two_tasks_cannot_sleep_in_one_place(nursery: trio.Nursery) -> None:
+    sleeper = Sleeper()
+    nursery.start_soon(sleeper.sleep)
+    await wait_all_tasks_blocked()
+    with pytest.raises(AssertionError, match="one task sleeps here"):
+        await sleeper.sleep()
+    sleeper.wake()

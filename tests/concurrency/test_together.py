@@ -1,0 +1,192 @@
+"""Several calls at once, whose exceptions stay plain."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import Sequencer
+
+from trio_mcp import CodedError
+from trio_mcp.concurrency.together import run_together
+
+
+def gives(value: Any, seconds: float = 0) -> Callable[[], Awaitable[Any]]:
+    async def give() -> Any:
+        await trio.sleep(seconds)
+        return value
+
+    return give
+
+
+def fails(error: BaseException, seconds: float = 0) -> Callable[[], Awaitable[Any]]:
+    async def fail() -> Any:
+        await trio.sleep(seconds)
+        raise error
+
+    return fail
+
+
+async def test_results_come_in_the_order_of_the_calls(autojump_clock: object) -> None:
+    assert await run_together([gives("a", 3), gives("b", 1), gives("c", 2)]) == ["a", "b", "c"]
+    assert trio.current_time() == 3
+
+
+async def test_nothing_to_do_gives_nothing() -> None:
+    assert await run_together([]) == []
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+async def test_a_failure_leaves_as_it_is_and_cancels_the_others(autojump_clock: object, kind: Any) -> None:
+    error = kind("why")
+    with pytest.raises(kind) as caught:
+        await run_together([gives(1, 10), fails(error, 1), gives(2, 10)])
+    assert caught.value is error
+    assert trio.current_time() == 1
+
+
+async def test_a_group_of_one_leaves_as_its_member() -> None:
+    async def nested() -> None:
+        async with trio.open_nursery():
+            raise ValueError("why")
+
+    with pytest.raises(ValueError, match="why"):
+        await run_together([nested, gives(1, 10)])
+
+
+async def test_a_group_of_several_leaves_with_all_its_members() -> None:
+    group = ExceptionGroup("both", [ValueError(), KeyError()])
+    with pytest.raises(ExceptionGroup) as caught:
+        await run_together([fails(group)])
+    assert caught.value.exceptions == group.exceptions
+
+
+async def test_what_fails_after_the_first_failure_is_logged(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = RuntimeError("cleanup")
+
+    async def stubborn() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise late
+
+    with pytest.raises(ValueError, match="first"):
+        await run_together([stubborn, fails(ValueError("first"), 1)])
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
+    assert record.exc_info[1] is late
+
+
+async def test_an_interrupt_of_the_program_is_no_later_failure(autojump_clock: object) -> None:
+    async def interrupted() -> Any:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await run_together([fails(LookupError(), 1), interrupted])
+
+
+async def test_of_two_errors_that_are_answers_the_first_is_given_and_none_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(CodedError):
+        await run_together([fails(CodedError(-1, "no")), fails(CodedError(-1, "no"))])
+    assert caplog.records == []
+
+
+async def test_a_cancel_from_outside_leaves_as_one_cancelled_with_its_reason(autojump_clock: object) -> None:
+    turns = Sequencer()
+
+    async def wait(turn: int) -> None:
+        async with turns(turn):
+            pass
+        await trio.sleep_forever()
+
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+
+            async def leave() -> None:
+                async with turns(2):
+                    scope.cancel(reason="enough")
+
+            nursery.start_soon(leave)
+            with pytest.raises(trio.Cancelled) as caught:
+                await run_together([lambda: wait(0), lambda: wait(1)])
+            assert caught.value.reason == "enough"
+
+
+async def slow_to_leave() -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+
+
+@pytest.mark.parametrize("error", [ValueError("why"), ExceptionGroup("", [ValueError("why")])], ids=["plain", "group"])
+async def test_a_failure_is_told_before_the_others_have_cleaned_up(autojump_clock: object, error: Exception) -> None:
+    told: list[tuple[float, str]] = []
+    with pytest.raises(ValueError, match="why"):
+        await run_together([slow_to_leave, fails(error, 1)], lambda e: told.append((trio.current_time(), repr(e))))
+    assert told[0] == (1, repr(ValueError("why")))
+    assert trio.current_time() == 61
+
+
+async def test_a_cancel_is_told_before_the_calls_have_cleaned_up(autojump_clock: object) -> None:
+    told: list[tuple[float, str | None]] = []
+
+    def tell(error: BaseException) -> None:
+        assert isinstance(error, trio.Cancelled)
+        told.append((trio.current_time(), error.source))
+
+    with trio.move_on_after(1):
+        await run_together([slow_to_leave, slow_to_leave], tell)
+    assert told == [(1, "deadline")]
+    assert trio.current_time() == 61
+
+
+async def test_nothing_is_told_when_all_goes_well(autojump_clock: object) -> None:
+    assert await run_together([gives(1), gives(2)], lambda _: pytest.fail("told")) == [1, 2]
+
+
+async def test_a_failure_during_a_cancel_from_outside_is_not_lost(autojump_clock: object) -> None:
+    async def stubborn() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("cleanup")
+
+    with pytest.raises(ValueError, match="cleanup"), trio.move_on_after(1):
+        await run_together([stubborn, gives(1, 10)])
+
+
+async def test_neither_a_failure_nor_a_cancel_leaves_work_for_the_garbage_collector() -> None:
+    async def fail() -> None:
+        await trio.lowlevel.checkpoint()
+        raise LookupError
+
+    async def use() -> None:
+        with pytest.raises(LookupError):
+            await run_together([trio.sleep_forever, fail])
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await run_together([trio.sleep_forever])
+
+    await use()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            await use()
+        assert gc.collect() < 20
+    finally:
+        gc.enable()

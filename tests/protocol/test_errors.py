@@ -1,0 +1,39 @@
+"""Errors MCP adds, and what they carry."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp.jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST
+from trio_mcp.protocol.conversion.converters import structure
+from trio_mcp.protocol.errors import (
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    CapabilityMissing,
+    MissingCapabilityData,
+    NoWayBack,
+)
+from trio_mcp.protocol.revisions import LATEST_MODERN, LEGACY_REVISIONS, Revision
+
+
+@pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
+def test_a_missing_capability_is_an_invalid_request_in_legacy_revisions(revision: Revision) -> None:
+    error = CapabilityMissing("sampling.tools", revision)
+    assert (error.code, error.data) == (INVALID_REQUEST, None)
+    assert "sampling.tools" in error.message
+
+
+@pytest.mark.parametrize(
+    ("capability", "required"),
+    [("roots", {"roots": {}}), ("elicitation.url", {"elicitation": {"url": {}}})],
+)
+def test_a_missing_capability_is_named_as_an_object_in_modern_revisions(
+    capability: str, required: dict[str, object]
+) -> None:
+    error = CapabilityMissing(capability, LATEST_MODERN)
+    assert error.code == MISSING_REQUIRED_CLIENT_CAPABILITY
+    assert error.data == {"requiredCapabilities": required}
+    assert structure(error.data, MissingCapabilityData).required_capabilities.supports(capability)
+
+
+def test_no_way_back_is_an_internal_error() -> None:
+    assert NoWayBack("this server is run stateless").code == INTERNAL_ERROR

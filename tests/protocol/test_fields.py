@@ -1,0 +1,37 @@
+"""Names on the wire, and the history beside a field."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from trio_mcp.protocol.fields import history_of, since, wire_name
+
+
+@pytest.mark.parametrize(
+    ("name", "wire"),
+    [
+        ("name", "name"),
+        ("mime_type", "mimeType"),
+        ("uri_template", "uriTemplate"),
+        ("read_only_hint", "readOnlyHint"),
+        ("ttl_ms", "ttlMs"),
+        ("meta", "_meta"),
+    ],
+)
+def test_a_wire_name_is_camel_case_and_meta_has_an_underscore(name: str, wire: str) -> None:
+    assert wire_name(name) == wire
+
+
+def test_a_field_remembers_its_first_and_its_last_revision() -> None:
+    @attrs.frozen
+    class Pennant:
+        always: int = 0
+        late: int | None = since("2025-06-18")
+        between: int = since("2025-06-18", until="2025-11-25", default=3)
+
+    fields = attrs.fields_dict(Pennant)
+    assert history_of(fields["always"]) == (None, None)
+    assert history_of(fields["late"]) == ("2025-06-18", None)
+    assert history_of(fields["between"]) == ("2025-06-18", "2025-11-25")
+    assert Pennant() == Pennant(0, None, 3)

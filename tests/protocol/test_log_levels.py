@@ -1,0 +1,41 @@
+"""The order of log levels and what passes (LG-06 to LG-10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp.protocol.log_levels import DEFAULT_LOG_LEVEL, LogLevel, log_level_rank, should_log
+
+LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+def test_levels_rank_from_debug_to_emergency() -> None:
+    assert [log_level_rank(level) for level in LEVELS] == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_enum_has_these_levels_in_this_order() -> None:
+    assert [level.value for level in LogLevel] == LEVELS
+
+
+@pytest.mark.parametrize("level", ["loud", "", "DEBUG", "warn", "Error"])
+def test_an_unknown_level_ranks_below_all(level: str) -> None:
+    assert log_level_rank(level) == -1
+
+
+@pytest.mark.parametrize("minimum", LEVELS)
+def test_a_level_passes_from_the_minimum_on(minimum: str) -> None:
+    assert [level for level in LEVELS if should_log(level, minimum)] == LEVELS[LEVELS.index(minimum) :]
+
+
+@pytest.mark.parametrize("minimum", [*LEVELS, "loud"])
+def test_an_unknown_level_always_passes(minimum: str) -> None:
+    assert should_log("custom", minimum)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_unknown_minimum_admits_everything(level: str) -> None:
+    assert should_log(level, "loud")
+
+
+def test_the_default_minimum_is_info() -> None:
+    assert DEFAULT_LOG_LEVEL == "info"

@@ -1,0 +1,90 @@
+"""Progress tokens (PR-02, PR-09, PRG-01), and the names of keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trio_mcp.protocol.meta import check_meta_keys, progress_token_of
+
+
+@pytest.mark.parametrize("token", [0, -1, 7, "", "0", "7", 9007199254740993, 10**25, "🦑"])
+def test_strings_and_integers_are_tokens_even_when_falsy(token: int | str) -> None:
+    found = progress_token_of({"progressToken": token})
+    assert found == token
+    assert type(found) is type(token)
+
+
+@pytest.mark.parametrize("token", [None, True, False, 1.5, 1.0, [], {}])
+def test_anything_else_is_no_token(token: Any) -> None:
+    assert progress_token_of({"progressToken": token}) is None
+
+
+@pytest.mark.parametrize("meta", [{}, {"progresstoken": 1}, None, [], "progressToken", 7])
+def test_without_the_member_there_is_no_token(meta: Any) -> None:
+    assert progress_token_of(meta) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "retries",
+        "a",
+        "7",
+        "run.id_of-all",
+        "progressToken",
+        "traceparent",
+        "com.example/retries",
+        "com.example/",
+        "example/x",
+        "a-b.c9/x.y",
+        "com.example.mcp/x",
+        "mcp/x",
+        "modelcontextprotocol/x",
+        "io.modelcontextprotocol/logLevel",
+        "io.modelcontextprotocol/related-task",
+    ],
+)
+def test_a_key_is_a_name_with_or_without_a_prefix(key: str) -> None:
+    check_meta_keys({key: 1})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "-x",
+        "x-",
+        "x y",
+        "é",
+        "x\n",
+        "/x",
+        "com..example/x",
+        ".com/x",
+        "com./x",
+        "9com/x",
+        "com.example-/x",
+        "com.ex_ample/x",
+        "com.example//x",
+        "com.example/x/y",
+        "https://example.com/x",
+        "com.example/_x",
+    ],
+)
+def test_a_malformed_key_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="is no key of _meta"):
+        check_meta_keys({"fine": 1, key: 1})
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["io.modelcontextprotocol/mine", "dev.mcp/", "org.modelcontextprotocol.api/x", "com.mcp.tools/x", "com.MCP/x"],
+)
+def test_a_reserved_prefix_is_refused_with_what_to_take_instead(key: str) -> None:
+    with pytest.raises(ValueError, match=r"reserved for MCP.*com\.example/"):
+        check_meta_keys({key: 1})
+
+
+def test_no_meta_is_fine() -> None:
+    check_meta_keys(None)
+    check_meta_keys({})

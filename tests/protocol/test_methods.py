@@ -1,0 +1,99 @@
+"""The table of methods: who may send what, and when."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import pytest
+
+from trio_mcp.protocol.methods import METHODS, ROWS
+from trio_mcp.protocol.revisions import LATEST_MODERN, LEGACY_REVISIONS, REVISIONS, Revision
+
+Role: TypeAlias = Literal["client", "server"]
+
+LEGACY_CLIENT = {
+    "initialize", "ping", "tools/list", "tools/call", "resources/list", "resources/templates/list",
+    "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/list", "prompts/get",
+    "completion/complete", "logging/setLevel",
+}  # fmt: skip
+LEGACY_CLIENT_TELLS = {
+    "notifications/initialized", "notifications/cancelled", "notifications/progress",
+    "notifications/roots/list_changed",
+}  # fmt: skip
+LEGACY_SERVER = {"ping", "sampling/createMessage", "roots/list"}
+LEGACY_SERVER_TELLS = {
+    "notifications/cancelled", "notifications/progress", "notifications/message",
+    "notifications/resources/updated", "notifications/resources/list_changed",
+    "notifications/tools/list_changed", "notifications/prompts/list_changed",
+}  # fmt: skip
+TASKS = {"tasks/get", "tasks/result", "tasks/list", "tasks/cancel"}
+
+REQUESTS: dict[tuple[Role, str], set[str]] = {
+    ("client", "2024-11-05"): LEGACY_CLIENT,
+    ("client", "2025-03-26"): LEGACY_CLIENT,
+    ("client", "2025-06-18"): LEGACY_CLIENT,
+    ("client", "2025-11-25"): LEGACY_CLIENT | TASKS,
+    ("client", "2026-07-28"): {
+        "server/discover", "tools/list", "tools/call", "resources/list", "resources/templates/list",
+        "resources/read", "prompts/list", "prompts/get", "completion/complete", "subscriptions/listen",
+    },
+    ("server", "2024-11-05"): LEGACY_SERVER,
+    ("server", "2025-03-26"): LEGACY_SERVER,
+    ("server", "2025-06-18"): LEGACY_SERVER | {"elicitation/create"},
+    ("server", "2025-11-25"): LEGACY_SERVER | {"elicitation/create"} | TASKS,
+    ("server", "2026-07-28"): set(),
+}  # fmt: skip
+NOTIFICATIONS: dict[tuple[Role, str], set[str]] = {
+    ("client", "2024-11-05"): LEGACY_CLIENT_TELLS,
+    ("client", "2025-03-26"): LEGACY_CLIENT_TELLS,
+    ("client", "2025-06-18"): LEGACY_CLIENT_TELLS,
+    ("client", "2025-11-25"): LEGACY_CLIENT_TELLS | {"notifications/tasks/status"},
+    ("client", "2026-07-28"): {"notifications/cancelled"},
+    ("server", "2024-11-05"): LEGACY_SERVER_TELLS,
+    ("server", "2025-03-26"): LEGACY_SERVER_TELLS,
+    ("server", "2025-06-18"): LEGACY_SERVER_TELLS,
+    ("server", "2025-11-25"): LEGACY_SERVER_TELLS
+    | {"notifications/tasks/status", "notifications/elicitation/complete"},
+    ("server", "2026-07-28"): LEGACY_SERVER_TELLS | {"notifications/subscriptions/acknowledged"},
+}
+
+
+@pytest.mark.parametrize(("role", "name"), REQUESTS)
+def test_a_role_sends_the_requests_its_revision_gives_it(role: Role, name: str) -> None:
+    rows = REVISIONS[name].methods.values()
+    assert {row.name for row in rows if row.is_request and row.sent_by(role)} == REQUESTS[role, name]
+
+
+@pytest.mark.parametrize(("role", "name"), NOTIFICATIONS)
+def test_a_role_sends_the_notifications_its_revision_gives_it(role: Role, name: str) -> None:
+    rows = REVISIONS[name].methods.values()
+    assert {row.name for row in rows if not row.is_request and row.sent_by(role)} == NOTIFICATIONS[role, name]
+
+
+def test_only_calls_gets_and_reads_may_be_answered_with_a_question() -> None:
+    asking = {row.name for row in ROWS if row.may_ask}
+    assert asking == {"tools/call", "prompts/get", "resources/read"}
+
+
+def test_lists_reads_and_discovery_say_how_long_they_are_fresh() -> None:
+    cacheable = {row.name for row in ROWS if row.cacheable}
+    assert cacheable == {
+        "server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list",
+        "resources/read",
+    }  # fmt: skip
+
+
+def test_every_method_is_found_by_its_name() -> None:
+    assert {row.name for row in ROWS} == set(METHODS)
+    assert all(name == row.name for name, row in METHODS.items())
+
+
+@pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
+def test_progress_goes_both_ways_in_legacy_revisions(revision: Revision) -> None:
+    assert revision.methods["notifications/progress"].sent_by("client")
+    assert revision.methods["notifications/progress"].sent_by("server")
+
+
+def test_progress_goes_to_clients_only_in_modern_revisions() -> None:
+    assert not LATEST_MODERN.methods["notifications/progress"].sent_by("client")
+    assert LATEST_MODERN.methods["notifications/progress"].sent_by("server")

@@ -1,0 +1,75 @@
+"""The table of revisions, and which one a server chooses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from trio_mcp.protocol.revisions import (
+    LATEST_LEGACY,
+    LATEST_MODERN,
+    LEGACY_REVISIONS,
+    MODERN_REVISIONS,
+    REVISIONS,
+    Revision,
+    negotiate,
+)
+
+LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
+MODERN = ["2026-07-28"]
+
+# One line per fact, oldest revision first.
+FACTS: dict[str, list[Any]] = {
+    "handshake": [True, True, True, True, False],
+    "server_requests": [True, True, True, True, False],
+    "batches": [True, True, False, False, False],
+    "log_level": ["connection", "connection", "connection", "connection", "request"],
+    "changes": ["free", "free", "free", "free", "listen"],
+    "result_type": [False, False, False, False, True],
+    "cache_hints": [False, False, False, False, True],
+    "server_info_in_meta": [False, False, False, False, True],
+    "resource_not_found": [-32002, -32002, -32002, -32002, -32602],
+    "invalid_arguments": ["error", "error", "error", "result", "result"],
+    "missing_capability": [-32600, -32600, -32600, -32600, -32021],
+    "renamed_errors": [*[{-32021: -32600}] * 4, {-32002: -32602, -32042: -32603}],
+    "structured_content": ["none", "none", "object", "object", "any"],
+    "progress_message": [False, True, True, True, True],
+    "sub_capabilities": [False, False, False, True, True],
+}
+
+
+def test_five_revisions_are_spoken_oldest_first() -> None:
+    assert list(REVISIONS) == LEGACY + MODERN
+    assert [str(row) for row in REVISIONS.values()] == LEGACY + MODERN
+
+
+def test_eras_are_told_apart_by_the_handshake() -> None:
+    assert [row.name for row in LEGACY_REVISIONS] == LEGACY
+    assert [row.name for row in MODERN_REVISIONS] == MODERN
+    assert (LATEST_LEGACY.name, LATEST_MODERN.name) == (LEGACY[-1], MODERN[-1])
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_each_revision_states_the_facts_of_the_specification(fact: str) -> None:
+    assert [getattr(row, fact) for row in REVISIONS.values()] == FACTS[fact]
+
+
+def test_no_fact_is_left_unchecked() -> None:
+    assert {field.name for field in attrs.fields(Revision)} == {*FACTS, "name", "methods"}
+
+
+def test_revisions_are_compared_by_identity() -> None:
+    assert attrs.evolve(LATEST_LEGACY) != LATEST_LEGACY
+    assert len({*REVISIONS.values()}) == 5
+
+
+@pytest.mark.parametrize("requested", LEGACY)
+def test_a_server_answers_with_the_legacy_revision_it_was_asked_for(requested: str) -> None:
+    assert negotiate(requested).name == requested
+
+
+@pytest.mark.parametrize("requested", ["", "1.0", "2024-10-07", "2099-01-01", *MODERN])
+def test_a_server_answers_any_other_request_with_its_latest_legacy_revision(requested: str) -> None:
+    assert negotiate(requested) is LATEST_LEGACY

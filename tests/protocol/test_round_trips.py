@@ -1,0 +1,78 @@
+"""Every row of the table of methods, in every revision that has it: what is said is understood again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.protocol.examples import CASES, full, minimal, restricted
+
+from trio_mcp.jsonrpc.codec import decode, frame_notification
+from trio_mcp.jsonrpc.messages import Notification
+from trio_mcp.protocol.conversion.converters import structure, unstructure
+from trio_mcp.protocol.errors import MissingCapabilityData, UnsupportedVersionData, URLElicitationRequiredData
+from trio_mcp.protocol.revisions import LATEST_MODERN, REVISIONS, Revision
+from trio_mcp.protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams
+from trio_mcp.protocol.types.input_required import InputRequest, InputRequiredResult
+from trio_mcp.protocol.types.roots import ListRootsResult
+from trio_mcp.protocol.types.sampling import CreateMessageParams, CreateMessageResult
+from trio_mcp.protocol.types.tasks import CreateTaskResult, RelatedTask
+
+# What travels inside other messages: questions and answers of modern requests, tasks, the data of errors.
+INSIDE: list[tuple[Revision, str, Any]] = [
+    *(
+        (LATEST_MODERN, "input", kind)
+        for kind in (
+            InputRequiredResult,
+            InputRequest,
+            CreateMessageParams,
+            CreateMessageResult,
+            ElicitFormParams,
+            ElicitURLParams,
+            ElicitResult,
+            ListRootsResult,
+            UnsupportedVersionData,
+            MissingCapabilityData,
+        )
+    ),
+    *((REVISIONS["2025-11-25"], "task", kind) for kind in (CreateTaskResult, RelatedTask)),
+    (REVISIONS["2025-11-25"], "error", URLElicitationRequiredData),
+]
+
+
+def over_the_wire(value: Any, revision: Revision) -> Any:
+    message = decode(frame_notification("x", unstructure(value, revision)))
+    assert isinstance(message, Notification)
+    return message.params
+
+
+def _name(case: tuple[Revision, str, Any]) -> str:
+    revision, method, kind = case
+    return f"{revision.name} {method} {getattr(kind, '__name__', kind)}"
+
+
+@pytest.mark.parametrize("case", CASES + INSIDE, ids=_name)
+def test_the_least_that_can_be_said_comes_back_equal(case: tuple[Revision, str, Any]) -> None:
+    revision, _, kind = case
+    said = minimal(kind, revision)
+    assert structure(over_the_wire(said, revision), kind) == restricted(said, revision)
+
+
+@pytest.mark.parametrize("case", CASES + INSIDE, ids=_name)
+def test_the_most_that_can_be_said_comes_back_as_far_as_the_revision_has_words(
+    case: tuple[Revision, str, Any],
+) -> None:
+    revision, _, kind = case
+    said = full(kind, revision)
+    assert structure(over_the_wire(said, revision), kind) == restricted(said, revision)
+
+
+@pytest.mark.parametrize("case", CASES + INSIDE, ids=_name)
+def test_what_a_newer_peer_adds_does_no_harm(case: tuple[Revision, str, Any]) -> None:
+    revision, _, kind = case
+    wire = over_the_wire(minimal(kind, revision), revision)
+    heard = structure({**wire, "notInventedYet": {"at": ["all"]}}, kind)
+    if isinstance(heard, CreateMessageResult):
+        assert heard.extra == {"notInventedYet": {"at": ["all"]}}  # the one class that keeps what it does not know
+    elif kind != dict[str, Any]:
+        assert heard == structure(wire, kind)

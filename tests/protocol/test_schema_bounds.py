@@ -1,0 +1,96 @@
+"""Schema bounds: what is checked at any size, and what only of values that are not too large."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trio_mcp.protocol.json_schema.schema_bounds import SchemaBounds
+from trio_mcp.protocol.json_schema.schemas import SchemaValidator
+
+MANY = [1] * 100_001
+HUGE = 10**4000
+
+
+def is_checked(schema: Any, value: Any) -> bool:
+    return SchemaBounds(schema).exceeded(value) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"type": ["integer", "null"]}, "maxItems": 10**9},
+        {"items": {"properties": {"a": {"type": "string", "maxLength": 3}}, "required": ["a"]}},
+        {"prefixItems": [{"enum": ["a", None]}, True], "items": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+        {"additionalProperties": False, "title": "T", "$defs": {"a": {"pattern": "a"}}},
+        {},
+    ],
+)
+def test_what_is_cheap_is_checked_whatever_its_size(schema: Any) -> None:
+    assert is_checked(schema, MANY)
+    assert is_checked(schema, {"a": [HUGE] * 1000})
+
+
+@pytest.mark.parametrize(
+    "dear",
+    [
+        {"multipleOf": 0.01},
+        {"minimum": 0.5},
+        {"pattern": "^a"},
+        {"const": {"a": 1}},
+        {"enum": [1.5, "a"]},
+        {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        {"$ref": "#/$defs/a"},
+        {"not": {"type": "string"}},
+        {"what comes after 2020-12": 1},
+    ],
+)
+def test_all_else_is_checked_in_values_of_bounded_size(dear: Any) -> None:
+    for schema in (dear, {"items": dear}, {"additionalProperties": dear}, {"items": {"properties": {"a": dear}}}):
+        assert is_checked(schema, MANY[1:])
+        assert not is_checked(schema, MANY)
+        assert not is_checked(schema, {"a": {"b": MANY}})
+
+
+def test_one_member_of_an_object_may_be_large_while_another_is_dear() -> None:
+    properties = {
+        "path": {"pattern": "^/"},
+        "text": {"type": "string"},
+        "tags": {"uniqueItems": True},
+        "more": {"items": {"type": "integer"}},
+    }
+    schema = {"type": "object", "properties": properties}
+    assert is_checked(schema, {"path": "/a", "more": MANY, "text": "a" * 10_000_000, "tags": ["a"], "unknown": MANY})
+    assert not is_checked(schema, {"path": MANY})
+    assert not is_checked(schema, {"path": MANY[:60_000], "tags": MANY[:60_000]}), "they share what there is"
+    assert is_checked(schema | {"not": {"required": ["a"]}}, {"path": "/a"})
+    assert not is_checked(schema | {"not": {"required": ["a"]}}, {"more": MANY})
+
+
+def test_numbers_that_take_long_to_compare_count_as_many() -> None:
+    schema = {"uniqueItems": True}
+    assert is_checked(schema, [HUGE])
+    assert not is_checked(schema, [HUGE, HUGE + 1])
+    assert is_checked(schema, [10**30 + each for each in range(50)])
+    assert not is_checked(schema, [10**30 + each for each in range(100)])
+    assert not is_checked(schema, [1.7e300] * 2500)
+    assert is_checked(schema, [1.5, 0.0, -(2**63), 2**63] * 2500)
+
+
+def test_the_more_alternatives_there_are_the_less_may_be_tried() -> None:
+    branches = [{"type": "string"}] * 100
+    assert is_checked({"items": {"anyOf": branches}}, MANY[:10_000])
+    assert not is_checked({"items": {"anyOf": branches}}, MANY[:10_001])
+    assert not is_checked({"items": {"enum": [*range(100)]}}, MANY[:10_001])
+    assert is_checked({"items": {"pattern": "a"}, "minItems": 1, "contains": {"enum": ["a"] * 1000}}, MANY[:10_001])
+
+
+def test_what_is_too_large_never_reaches_the_one_who_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    validator = SchemaValidator({"properties": {"a": {"uniqueItems": True}}})
+    assert validator.faults({"a": [1, 1]})
+    monkeypatch.setattr(validator, "_validator", None)
+    monkeypatch.setattr(validator, "_faults", None)
+    fault = validator.faults({"a": MANY})
+    assert fault is not None
+    assert fault.startswith("too large to be checked: there are more than 100000 items and members")

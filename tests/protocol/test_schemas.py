@@ -1,0 +1,170 @@
+"""Schemas that authors hand over as dicts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from trio_mcp.protocol.json_schema.schemas import SchemaValidator
+
+
+def test_faults_are_named_with_their_place() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
+    faults = SchemaValidator(schema).faults({"a": [1, "x"]})
+    assert faults is not None
+    assert "a[1]" in faults
+
+
+def test_what_fits_has_no_faults() -> None:
+    assert SchemaValidator({"type": "string"}).faults("x") is None
+
+
+def test_a_schema_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a usable JSON Schema"):
+        SchemaValidator({"type": "strong"})
+
+
+def test_another_document_is_never_fetched() -> None:
+    with pytest.raises(ValueError, match="never fetched"):
+        SchemaValidator({"$ref": "http://127.0.0.1:9/schema.json"})
+
+
+def test_an_unknown_dialect_is_refused() -> None:
+    with pytest.raises(ValueError, match="JSON Schema"):
+        SchemaValidator({"$schema": "https://example.com/dialect", "type": "string"})
+
+
+def test_draft_7_is_validated_as_draft_7() -> None:
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "string"}]}
+    assert SchemaValidator(schema).faults([1]) is not None
+
+
+def test_only_the_first_faults_are_told() -> None:
+    faults = SchemaValidator({"items": {"type": "string"}}).faults([1] * 1000)
+    assert faults is not None
+    assert faults.count(";") == 4
+
+
+def test_local_references_are_followed() -> None:
+    schema = {"$defs": {"Name": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/Name"}}}
+    assert SchemaValidator(schema).faults({"a": 1}) is not None
+
+
+WORDS = {
+    "type": "object",
+    "properties": {"words": {"type": "array", "items": {"type": "string"}}, "mode": {"enum": ["a", "b"]}},
+    "required": ["words"],
+}
+TREE = {
+    "$defs": {
+        "node": {
+            "anyOf": [
+                {"type": "object", "properties": {"sum": {"$ref": "#/$defs/node"}}, "required": ["sum"]},
+                {"type": "object", "properties": {"sum": {"$ref": "#/$defs/node"}, "kind": {"const": "b"}}},
+                {"type": "integer"},
+            ]
+        }
+    },
+    "type": "object",
+    "properties": {"tree": {"$ref": "#/$defs/node"}, "name": {"type": "string"}},
+}
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from trio_mcp.server.signatures.signature import BadArguments, Signature
+from trio_mcp.protocol.json_schema.schemas import SchemaValidator
+
+def peak():
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
+
+def tool(words: list[int]): ...
+
+signature = Signature.of(tool)
+def converted(value):
+    try:
+        signature.bind(value)
+    except BadArguments as error:
+        return str(error)
+
+def checked(items):
+    return SchemaValidator({"properties": {"words": {"type": "array", **items}}}).faults
+
+check = eval(sys.argv[1])
+value = {"words": [eval(sys.argv[2])] * 8_000_000 + [eval(sys.argv[3])]}  # 16 MiB of JSON, or more
+assert check({"words": "x"}), "what is loaded once is loaded"
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+before = peak()
+assert check(value)
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "item", "last"),
+    [
+        ("checked({'items': {'type': 'string'}})", "1", "1"),
+        ("checked({'items': {'type': 'string'}})", "'a'", "1"),
+        ("checked({'items': {'multipleOf': 0.01}})", "1", "1"),
+        ("checked({'uniqueItems': True})", "10**30", "1"),
+        ("converted", "'a'", "1"),
+        ("converted", "1.0", "'a'"),
+    ],
+)
+def test_faults_of_a_large_value_take_no_memory(check: str, item: str, last: str) -> None:
+    command = [sys.executable, "-c", PEAK, check, item, last]
+    megabytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(megabytes) < 50
+
+
+def test_the_first_fault_of_a_large_value_is_told_with_its_place() -> None:
+    assert SchemaValidator(WORDS).faults({"words": ["a"] * 5000 + [1]}) == '1 is not of type "string" at words[5000]'
+    large = {"words": ["a" * 100_000], "mode": "c"}
+    assert SchemaValidator(WORDS).faults(large) == '"c" is not one of "a" or "b" at mode'
+    assert SchemaValidator(WORDS).faults({"mode": "a", "x": "a" * 100_000}) == '"words" is a required property'
+
+
+def test_what_is_too_large_to_say_why_does_not_fit_all_the_same() -> None:
+    faults = SchemaValidator(WORDS).faults({"words": ["a"] * 100_000 + [1]})
+    assert faults == "a value does not fit the schema, and is too large or too deep to say why at words"
+
+
+def test_a_fault_is_not_quoted_at_any_length() -> None:
+    faults = SchemaValidator({"items": {"type": "integer"}}).faults(["x" * 10_000])
+    assert faults is not None
+    assert len(faults) < 400
+
+
+def test_a_small_value_of_a_schema_that_refers_to_itself_is_told_of_without_trying_all_alternatives() -> None:
+    tree: Any = "wrong"
+    for _ in range(60):  # 2 to the power of 60 ways
+        tree = {"sum": tree}
+    faults = SchemaValidator(TREE).faults({"tree": tree, "name": "x"})
+    assert faults == "a value does not fit the schema, and is too large or too deep to say why at tree"
+    assert SchemaValidator(TREE).faults({"tree": {"sum": 1}, "name": 3}) == '3 is not of type "string" at name'
+
+
+def test_names_of_members_may_hold_anything() -> None:
+    schema = {"properties": {"a/b~c d%": {"type": "array", "items": {"type": "string"}}}}
+    faults = SchemaValidator(schema).faults({"a/b~c d%": [1] * 5000})
+    assert faults == '1 is not of type "string" at a/b~c d%[0]'
+
+
+def test_what_is_nested_without_end_is_a_fault_too() -> None:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    assert "256 levels" in (SchemaValidator({"items": {"type": "array"}}).faults(value) or "")
+
+
+def test_the_reason_is_looked_for_in_a_few_steps_however_deep_it_lies() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "#"}, "words": {"items": {"type": "string"}}}}
+    value: Any = {"words": ["a"] * 50_000 + [1]}
+    for _ in range(100):
+        value = {"a": value}
+    assert (SchemaValidator(schema).faults(value) or "").endswith("too deep to say why at a.a.a.a.a.a")

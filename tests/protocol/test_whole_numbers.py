@@ -1,0 +1,112 @@
+"""Whole numbers: mended where they may be, in one pass, and not in what is too large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from trio_mcp.protocol.conversion import whole_numbers
+from trio_mcp.protocol.conversion.plain_classes import convert
+from trio_mcp.protocol.conversion.whole_numbers import with_whole_numbers
+
+FLOAT = ValueError("Expected `int`, got `float`")
+
+
+@dataclass
+class Tree:
+    size: int
+    children: list[Tree] = field(default_factory=list)
+    by_name: dict[str, Tree] = field(default_factory=dict)
+
+
+class Add(msgspec.Struct, tag=4):
+    size: int = 0
+    parts: list[Add | Times] = []
+
+
+class Times(msgspec.Struct, tag=5):
+    size: int = 0
+    parts: list[Add | Times] = []
+
+
+class Point(msgspec.Struct, tag=5, array_like=True):
+    x: int
+
+
+class Line(msgspec.Struct, tag=6, array_like=True):
+    share: float
+    x: int
+
+
+def test_what_needs_no_change_is_given_back_itself() -> None:
+    data = {"size": 3, "children": [{"size": 4}], "by_name": {"a": {"size": 5}}, "anything": 1.0}
+    assert with_whole_numbers(data, Tree, FLOAT) is data
+    assert with_whole_numbers([], dict[str, int], FLOAT) == []
+
+
+def test_only_what_changes_is_made_anew() -> None:
+    data = {"size": 1, "children": [{"size": 2}, {"size": 3.0}], "by_name": {"a": {"size": 4}}}
+    whole = with_whole_numbers(data, Tree, FLOAT)
+    assert whole["children"][1] == {"size": 3}
+    assert whole["children"][0] is data["children"][0]
+    assert whole["by_name"] is data["by_name"]
+
+
+@pytest.mark.parametrize("members", [("children",), ("by_name",), ("children", "by_name")])
+def test_each_value_is_looked_at_once_however_deep_it_is(members: tuple[str, ...]) -> None:
+    tree: Any = {"size": 3.0}
+    for level in range(60):  # 2 to the power of 60 ways, where twice
+        member = members[level % len(members)]
+        tree = {"size": 1, member: [tree] if member == "children" else {"a": tree}}
+    found = convert(tree, Tree)
+    while found.children or found.by_name:
+        (found,) = found.children or found.by_name.values()
+    assert repr(found.size) == "3"
+
+
+def test_each_value_is_looked_at_by_the_one_class_that_its_tag_says() -> None:
+    whole, wrong = {"type": 4, "size": 3.0}, {"type": 4, "size": 0.5}
+    for level in range(60):
+        tag = 4 if level % 2 else 5.0
+        whole, wrong = ({"type": tag, "parts": [inner]} for inner in (whole, wrong))
+    found = convert(whole, Add | Times)  # type: ignore[arg-type] a union is no class
+    while found.parts:
+        (found,) = found.parts
+    assert repr(found.size) == "3"
+    with pytest.raises(ValueError, match="got `float`"):
+        convert(wrong, Add | Times)  # type: ignore[arg-type]
+
+
+def test_structs_with_tags_may_travel_as_arrays() -> None:
+    data = [[5, 1.0], [6.0, 2.0, 3.0]]
+    assert convert(data, list[Point | Line]) == [Point(1), Line(2.0, 3)]
+    for none in ([], [[]], [{"x": 1.0}], [1.0], [["5", 1.0]]):
+        assert with_whole_numbers(none, list[Point | Line], FLOAT) is none
+
+
+def test_a_fault_that_is_about_no_float_is_not_looked_into() -> None:
+    data = ["x", 1.0]
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert(data, list[int])
+    assert with_whole_numbers(data, list[int], caught.value) is data
+    assert with_whole_numbers(data, list[int], FLOAT) == ["x", 1]
+
+
+def test_what_is_too_large_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = [1.0] * whole_numbers._MOST_PARTS  # pyright: ignore[reportPrivateUsage] the bound itself
+    assert convert(most, list[int])[-1] == 1
+    monkeypatch.setattr(whole_numbers, "_fix_for", None)  # so that it would not go unseen
+    with pytest.raises(ValueError, match=r"Expected `int`, got `float` - at `\$\[0\]`"):
+        convert([*most, 1.0], list[int])
+
+
+def test_what_is_too_deep_to_be_looked_through_is_left_alone() -> None:
+    data: dict[str, Any] = {"size": 3.0}
+    for _ in range(100_000):
+        data = {"size": 1, "children": [data]}
+    assert with_whole_numbers(data, Tree, FLOAT) is data
+    while data.get("children"):  # else freeing it would go as deep
+        data = data["children"].pop()
