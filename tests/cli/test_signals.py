@@ -26,7 +26,7 @@ trio.run(main)
 """
 CALL = """
 import sys
-from trio_mcp.cli import calling
+from trio_mcp.cli.errands import calling
 
 def stuck(*_):
     print("stuck", file=sys.stderr, flush=True)
