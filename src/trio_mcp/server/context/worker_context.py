@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, Unpack
@@ -11,12 +11,17 @@ from typing import Any, TypeVar, Unpack
 import trio
 
 from ...concurrency.workers import await_in_worker
+from ...jsonrpc.errors import CodedError
+from ...jsonrpc.messages import RequestId
 from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ...protocol.trace_context import TraceContext
 from ...protocol.types.roots import Root
 from ...protocol.types.sampling import CreateMessageResult, SamplingMessage
 from ...runtime.requests.cancellation import Cancellation
 from ...runtime.requests.logs import RequestLog
 from ..options import SamplingOptions
+from .auth import Auth
 from .elicit_answer import ElicitAnswer
 from .request_context import RequestContext
 
@@ -93,8 +98,66 @@ class WorkerContext:
     def __init__(self, context: RequestContext) -> None:
         self._context = context
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
+    # Identity
+
+    @property
+    def request_id(self) -> RequestId:
+        """The JSON-RPC id of this call. See `RequestContext.request_id`."""
+        return self._context.request_id
+
+    @property
+    def revision(self) -> Revision:
+        """The protocol revision of this request."""
+        return self._context.revision
+
+    @property
+    def session_id(self) -> str | None:
+        """The name of the connection, where it has one. See `RequestContext.session_id`."""
+        return self._context.session_id
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """``_meta`` of the request, unknown keys included. Treat it as read-only."""
+        return self._context.meta
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The distributed trace that the request belongs to. See `RequestContext.trace`."""
+        return self._context.trace
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """Headers of the HTTP request, where there was one. See `RequestContext.headers`."""
+        return self._context.headers
+
+    @property
+    def auth(self) -> Auth | None:
+        """The caller; `None` when no authentication is configured."""
+        return self._context.auth
+
+    @property
+    def stateless(self) -> bool:
+        """True where nothing is kept between requests. See `RequestContext.stateless`."""
+        return self._context.stateless
+
+    @property
+    def lifespan(self) -> Any:
+        """The value that the server's lifespan yielded."""
+        return self._context.lifespan
+
+    # Cancellation
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """The request's nursery, for trio's thread: ``trio.from_thread.run_sync(ctx.nursery.start_soon, task)``. See
+        `RequestContext.nursery`."""
+        return self._context.nursery
+
+    @property
+    def cancel_scope(self) -> trio.CancelScope:
+        """The scope of the whole request, for trio's thread: ``trio.from_thread.run_sync(ctx.cancel_scope.cancel)``.
+        See `RequestContext.cancel_scope`."""
+        return self._context.cancel_scope
 
     def check_cancelled(self) -> None:
         """Raise `trio.Cancelled` if the request was cancelled."""
@@ -122,6 +185,8 @@ class WorkerContext:
         except RuntimeError:  # a thread of the handler's own, which cannot call into trio, or trio has ended
             return self._context.cancelled
 
+    # Telling the client
+
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Call `RequestContext.progress` in trio's thread."""
         return trio.from_thread.run_sync(self._context.progress, progress, total, message)
@@ -138,6 +203,45 @@ class WorkerContext:
     def elicitation_complete(self, elicitation_id: str) -> bool:
         """Call `RequestContext.elicitation_complete`, and block until it returns."""
         return _wait_for(self._context.elicitation_complete, elicitation_id)
+
+    # Rounds, for handlers that return `InputRequired`
+
+    @property
+    def input_responses(self) -> Mapping[str, JSONObject]:
+        """The client's answers to the last `InputRequired`. See `RequestContext.input_responses`."""
+        return self._context.input_responses
+
+    @property
+    def request_state(self) -> str:
+        """The ``state`` of the last `InputRequired`. See `RequestContext.request_state`."""
+        return self._context.request_state
+
+    @property
+    def is_resubmit(self) -> bool:
+        """True when the client came back with answers."""
+        return self._context.is_resubmit
+
+    def has_input_response(self, key: str) -> bool:
+        """Return whether the client answered the question ``key``."""
+        return self._context.has_input_response(key)
+
+    def input_response_as(self, kind: type[T], key: str) -> T:
+        """Return the answer to ``key`` as a ``kind``. See `RequestContext.input_response_as`."""
+        return self._context.input_response_as(kind, key)
+
+    def request_state_as(self, kind: type[T]) -> T:
+        """Return `request_state`, a JSON text, as a ``kind``. See `RequestContext.request_state_as`."""
+        return self._context.request_state_as(kind)
+
+    # Asking the client
+
+    def client_supports(self, capability: str) -> bool:
+        """Return whether the client supports ``capability``. See `RequestContext.client_supports`."""
+        return self._context.client_supports(capability)
+
+    def no_channel(self) -> CodedError:
+        """Return the error of every request to the client where no channel leads to it."""
+        return self._context.no_channel()
 
     def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
         """Call `RequestContext.send_request`, and block until it returns."""

@@ -1,0 +1,72 @@
+"""WorkerContext beside RequestContext: the same members, for threads."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import trio
+
+from trio_mcp import RequestContext, WorkerContext
+
+MEMBERS = sorted(name for name in vars(RequestContext) if not name.startswith("_"))
+
+
+def written(member: Any) -> tuple[type, str]:
+    """Return the kind of a member, and its parameters and result as they are written."""
+    if isinstance(member, property):
+        assert member.fget is not None
+        return property, str(inspect.signature(member.fget))
+    return type(member), str(inspect.signature(member))
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_member_of_the_context_is_there_for_threads_with_the_same_parameters(name: str) -> None:
+    assert name in vars(WorkerContext)
+    expected = written(vars(RequestContext)[name])
+    if name == "log":
+        expected = (property, "(self) -> 'WorkerLog'")
+    assert written(vars(WorkerContext)[name]) == expected
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_no_member_for_threads_is_to_be_awaited(name: str) -> None:
+    assert not inspect.iscoroutinefunction(vars(WorkerContext)[name])
+
+
+def test_members_that_need_no_waiting_give_what_the_context_gives() -> None:
+    class Named(RequestContext):
+        __slots__ = ()
+
+        @property
+        def request_id(self) -> str:
+            return "seven"
+
+        @property
+        def input_responses(self) -> dict[str, dict[str, Any]]:
+            return {"name": {"action": "accept"}}
+
+        @property
+        def request_state(self) -> str:
+            return "3"
+
+        def client_supports(self, capability: str) -> bool:
+            return capability == "roots"
+
+    known = Named()
+    context = WorkerContext(known)
+    plain = ("revision", "session_id", "meta", "trace", "headers", "auth", "stateless", "lifespan")
+    assert {name: getattr(context, name) for name in plain} == {name: getattr(known, name) for name in plain}
+    assert context.request_id == "seven"
+    assert context.is_resubmit
+    assert context.has_input_response("name")
+    assert not context.has_input_response("age")
+    assert context.input_response_as(dict[str, str], "name") == {"action": "accept"}
+    assert context.request_state_as(int) == 3
+    assert context.client_supports("roots")
+    assert not context.client_supports("sampling")
+    assert context.no_channel().code == known.no_channel().code
+    assert isinstance(context.cancel_scope, trio.CancelScope)
+    with pytest.raises(RuntimeError, match="no nursery"):
+        _ = context.nursery
