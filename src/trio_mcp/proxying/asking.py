@@ -76,7 +76,7 @@ def _only(downstreams: list[Downstream]) -> _Asked:
     (downstream,) = downstreams
     # Any call can carry the request: the latest one is the likeliest to have caused it.
     for call in reversed(downstream.calls.values()):
-        if call.may_ask and not call.scope.is_cancelled:
+        if call.may_ask and not call.is_cancelled:
             return downstream if call.revision.server_requests else call
     if downstream.legacy is None:
         raise CodedError(INTERNAL_ERROR, _NOBODY)

@@ -14,6 +14,7 @@ from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
 from ..protocol.types.notifications import SetLevelParams
 from ..protocol.types.resources import SubscribeParams
+from ..protocol.types.subscriptions import ListenResult
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits
@@ -23,7 +24,7 @@ from ..runtime.requests.handler import NOT_NOW
 from ..runtime.requests.request_scope import RequestScope
 from ..server.asking.request_state import RequestStates
 from ..server.asking.round_states import Retries
-from ..server.subscribe_bounds import too_many_subscriptions, uri_to_subscribe
+from ..server.subscriptions import too_many_subscriptions, uri_to_subscribe
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
@@ -83,7 +84,7 @@ class ProxyConnection:
             "logging/setLevel": self._set_level,
             "resources/subscribe": self._subscribe,
             "resources/unsubscribe": self._unsubscribe,
-            "subscriptions/listen": listen,
+            "subscriptions/listen": self._listen,
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -92,7 +93,7 @@ class ProxyConnection:
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
-                self._reach = self._reaching(services, self._end)
+                self._reach = self._reaching(services, self._downstream.end)
                 self._downstream.start_in(own)
                 try:
                     await self.duplex.run(task_status=task_status)
@@ -101,10 +102,6 @@ class ProxyConnection:
                 own.cancel_scope.cancel(reason="the client is gone")
         finally:
             self._load.connections -= 1
-
-    def _end(self, reason: str) -> None:
-        if not self.duplex.wiring.ending.is_set():  # otherwise the last replies are on their way already
-            self.duplex.shut_down(reason)
 
     @property
     def _upstream(self) -> Upstream | None:
@@ -116,7 +113,7 @@ class ProxyConnection:
         if upstream is not None:
             upstream.forget(self._downstream)
             if upstream.shared:
-                await upstream.let_go(list(self._state.subscriptions))
+                await upstream.unsubscribe_all(list(self._state.subscriptions))
 
     # Requests
 
@@ -140,7 +137,7 @@ class ProxyConnection:
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
         """Return whether the server behind is there and knows ``method``, so that the answer, a sign of its life, is
         its own."""
-        return upstream is not None and method in upstream.revision.methods and not self.duplex.wiring.ending.is_set()
+        return upstream is not None and method in upstream.revision.methods and not self.duplex.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request: see `RequestHandler.answer`."""
@@ -158,9 +155,8 @@ class ProxyConnection:
             raise upstream_error(error) from None
 
     def _adopt(self, upstream: Upstream) -> None:
-        if self._downstream in upstream.downstreams:
+        if not upstream.take_in(self._downstream):
             return
-        upstream.downstreams[self._downstream] = None
         info = upstream.client.server_info
         if info is not None:
             self._server_info.update({
@@ -171,7 +167,7 @@ class ProxyConnection:
         client = upstream.client
         await upstream.follow_lists()
         info = client.server_info or _UNNAMED
-        return InitializeResult(scope.request.revision.name, client.server_capabilities, info, client.instructions)
+        return InitializeResult(scope.request.revision.name, upstream.capabilities, info, client.instructions)
 
     async def _discover(self, scope: RequestScope, upstream: Upstream) -> Any:
         if not self._is_for(upstream, "server/discover"):
@@ -180,10 +176,9 @@ class ProxyConnection:
 
     async def _set_level(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
         level = structure_params(scope.request.params, SetLevelParams, scope.request.revision).level.value
-        if upstream.client.server_capabilities.logging is None:
+        if upstream.capabilities.logging is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
-        self._state.set_log_level(level)
-        self._downstream.level_is_set = True
+        self._downstream.set_log_level(level)
         await upstream.set_level(self._downstream, level)
         return _DONE
 
@@ -209,6 +204,9 @@ class ProxyConnection:
             await upstream.unsubscribe(uri)
         return _DONE
 
+    async def _listen(self, scope: RequestScope, upstream: Upstream) -> ListenResult:
+        return await listen(scope, self._downstream, upstream)
+
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
@@ -224,10 +222,8 @@ class ProxyConnection:
         if event.method.name == "notifications/roots/list_changed":
             await upstream.client.roots_changed()  # the client knows whether the server behind was told to expect it
         elif event.method.name in upstream.revision.methods:
-            await upstream.client.duplex.outbox.room()
-            upstream.client.duplex.notify(event.method.name, event.params or None)
+            await upstream.notify(event.method.name, event.params or None)
 
 
 def _discovered(upstream: Upstream) -> DiscoverResult:
-    client = upstream.client
-    return DiscoverResult(_VERSIONS, client.server_capabilities, client.instructions)
+    return DiscoverResult(_VERSIONS, upstream.capabilities, upstream.client.instructions)

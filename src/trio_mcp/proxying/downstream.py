@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -20,12 +20,10 @@ from ..protocol.meta import SUBSCRIPTION_ID
 from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.callback_queue import NotificationQueue
+from ..runtime.duplex import DuplexChannel
 from ..runtime.on_progress import OnProgress
 from ..runtime.requests.request_scope import RequestScope
 from ..state.events import NotificationReceived
-
-if TYPE_CHECKING:
-    from ..runtime.duplex import DuplexChannel
 
 __all__ = ["Downstream", "ForwardedCall"]
 
@@ -51,6 +49,11 @@ class ForwardedCall:
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the client declared for this call."""
         return self.scope.request.capabilities
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True once the request was cancelled."""
+        return self.scope.is_cancelled
 
     @property
     def may_ask(self) -> bool:
@@ -89,11 +92,13 @@ class Downstream:
 
     def __init__(self, duplex: DuplexChannel) -> None:
         limits = duplex.limits
-        self.duplex = duplex
-        self.state = duplex.state
+        self.limits = limits
+        self._duplex = duplex
+        self._outbox = duplex.outbox
+        self._state = duplex.state
         self.calls: dict[RequestScope, ForwardedCall] = {}
         """Calls in flight by their scopes, oldest first."""
-        self.level_is_set = False
+        self._level_is_set = False
         """True once the client has said which logs it wants."""
         self._queue = NotificationQueue(
             Backlog(limits.max_pending_notifications, limits.max_inbound_bytes), self._tell, self._failed
@@ -102,7 +107,7 @@ class Downstream:
     @property
     def legacy(self) -> Revision | None:
         """The revision of the client's handshake; `None` where there was none."""
-        return self.state.revision
+        return self._state.revision
 
     @property
     def revision(self) -> Revision:
@@ -113,17 +118,36 @@ class Downstream:
     @property
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the client declared in its handshake."""
-        return self.state.client_capabilities
+        return self._state.client_capabilities
 
     @property
     def is_waiting(self) -> bool:
         """True while the client has a call in flight that is not cancelled."""
-        return any(not call.scope.is_cancelled for call in self.calls.values())
+        return any(not call.is_cancelled for call in self.calls.values())
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Return the client's answer to a request outside of any call. Raises as `DuplexChannel.request`."""
         await self.caught_up()
-        return await self.duplex.request(method, params or None, self.revision, on_progress=on_progress)
+        return await self._duplex.request(method, params or None, self.revision, on_progress=on_progress)
+
+    @property
+    def log_level(self) -> str:
+        """The least severe level of logs that the client wants in its connection: see `ConnectionState.log_level`."""
+        return self._state.log_level
+
+    def set_log_level(self, level: str) -> None:
+        """Note that the client wants logs of this level and above."""
+        self._state.set_log_level(level)
+        self._level_is_set = True
+
+    async def until_ending(self) -> None:
+        """Wait until the connection to the client starts to end."""
+        await self._duplex.until_ending()
+
+    def end(self, reason: str) -> None:
+        """End the connection to the client, unless it is ending: its last replies are on their way then."""
+        if not self._duplex.is_ending:
+            self._duplex.shut_down(reason)
 
     def start_in(self, nursery: trio.Nursery) -> None:
         """Start the task that moves queued notifications to the client, in ``nursery``."""
@@ -160,11 +184,11 @@ class Downstream:
             level = event.params.get("level")
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
         # In modern revisions changes are reported on streams, which their requests serve.
-        if legacy is None or not self.state.initialized or name not in legacy.methods:
+        if legacy is None or not self._state.initialized or name not in legacy.methods:
             return False
         if name != "notifications/resources/updated":
             return True
-        subscriptions = self.state.subscriptions
+        subscriptions = self._state.subscriptions
         # Otherwise it is a part of a subscribed resource, whose name need not show of which.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
@@ -177,7 +201,8 @@ class Downstream:
         waiting = [call.scope.request for call in self.calls.values() if not call.scope.finished]
         modern = [request for request in waiting if not request.revision.server_requests]
         is_for_legacy = len(waiting) > len(modern) or (not waiting and said.log_level == "connection")
-        if self.legacy is not None and is_for_legacy and (not self.level_is_set or _passes(rank, self.state.log_level)):
+        passes = not self._level_is_set or _passes(rank, self._state.log_level)
+        if self.legacy is not None and is_for_legacy and passes:
             return True
         return any(request.log_level is not None and _passes(rank, request.log_level) for request in modern)
 
@@ -186,11 +211,10 @@ class Downstream:
         meta = params.get("_meta")
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        outbox = self.duplex.outbox
-        await outbox.room()
+        await self._outbox.room()
         if event.method.name == "notifications/message" and not self._is_for_us(event, named=True):
             return  # the call that the log belongs to was cancelled while the log waited
-        outbox.put(frame_notification(event.method.name, params or None) + b"\n")
+        self._outbox.put(frame_notification(event.method.name, params or None) + b"\n")
 
     def _failed(self, error: Exception) -> None:
         logger.error("a notification was not handed on", exc_info=error)

@@ -43,7 +43,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
         await upstream.admit_level(request.log_level)
     with downstream.calling(scope):
         try:
-            result = await upstream.client.requests.send(method, params, _reporter(scope))
+            result = await upstream.request(method, params, _reporter(scope))
         except (PeerError, ConnectionLost, ProtocolViolation) as error:
             raise upstream_error(error) from None
         finally:
@@ -113,7 +113,7 @@ def _per_request_fields(request: InboundRequest, downstream: Downstream, upstrea
         )
         if request.client_info is not None:
             fields[CLIENT_INFO] = unstructure(request.client_info, spoken)
-    level: Any = downstream.state.log_level if request.revision.handshake else request.log_level
-    if level is not None and client.server_capabilities.logging is not None:
+    level: Any = downstream.log_level if request.revision.handshake else request.log_level
+    if level is not None and upstream.capabilities.logging is not None:
         fields[LOG_LEVEL] = level
     return fields

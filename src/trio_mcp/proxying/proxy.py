@@ -80,12 +80,10 @@ class Proxy:
 
 async def _tell_of_loss(shared: Upstream) -> None:
     try:
-        await shared.client.until_lost()
+        await shared.until_lost()
     except ConnectionLost as error:
         for downstream in tuple(shared.downstreams):
-            if downstream.duplex.wiring.ending.is_set():
-                continue  # the last replies are on their way already
-            downstream.duplex.shut_down(f"the server behind is gone: {error.reason}")
+            downstream.end(f"the server behind is gone: {error.reason}")
 
 
 class RunningProxy:

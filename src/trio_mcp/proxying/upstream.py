@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias
 
 import trio
 
 from ..client.client import Client
+from ..client.listening.subscriptions import Changes
 from ..client.relay import Relay
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import log_level_rank
 from ..protocol.revisions import Revision
+from ..protocol.types.capabilities import ServerCapabilities
 from ..protocol.types.lifecycle import EmptyResult
+from ..protocol.types.subscriptions import SubscriptionFilter
 from ..runtime.channel import ConnectionLost
+from ..runtime.on_progress import OnProgress
 from ..state.events import NotificationReceived
 from .asking import ask_downstream
 from .downstream import Downstream
@@ -34,9 +39,12 @@ class Upstream(Relay):
 
     def __init__(self, client: Client, *, shared: bool) -> None:
         self.client = client
+        self.limits = client.duplex.limits
+        self._duplex = client.duplex
         self.shared = shared
         self.downstreams: dict[Downstream, None] = {}
-        self.listeners: set[OnChange] = set()
+        self.on_changes: set[OnChange] = set()
+        """Callbacks of the streams that tell of changes."""
         self._subscribed: Counter[str] = Counter()
         self._subscribing = trio.Lock()
         self._levels: dict[Downstream, str] = {}
@@ -55,24 +63,53 @@ class Upstream(Relay):
         """The revision that the server speaks."""
         return self.client.revision
 
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """The capabilities that the server declared."""
+        return self.client.server_capabilities
+
+    def take_in(self, downstream: Downstream) -> bool:
+        """Tell a client what the server says, until `forget`. Return false when it is told already."""
+        if downstream in self.downstreams:
+            return False
+        self.downstreams[downstream] = None
+        return True
+
     def told(self, event: NotificationReceived) -> None:
         """Hand a notification to all clients: see `Relay.told`."""
         named = event.method.name == _UPDATED and event.params.get("uri") in self._subscribed
         for downstream in self.downstreams:
             downstream.told(event, named=named)
-        for listener in tuple(self.listeners):
-            listener(event, named)
+        for on_change in tuple(self.on_changes):
+            on_change(event, named)
 
     async def ask(self, method: str, params: JSONObject) -> Any:
         """Ask the client that the request is for: see `Relay.ask`."""
         return await ask_downstream(self.downstreams, method, params, self.revision)
+
+    async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
+        """Return the result of a client's request, plain data. Raises as `Client.request`."""
+        return await self.client.requests.send(method, params, on_progress)
+
+    def listen(self, asked: SubscriptionFilter) -> AbstractAsyncContextManager[Changes]:
+        """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`."""
+        return self.client.subscriptions.listen(asked)
+
+    async def until_lost(self) -> None:
+        """Wait until the server is gone. Raises as `Client.until_lost`."""
+        await self.client.until_lost()
+
+    async def notify(self, method: str, params: JSONObject | None) -> None:
+        """Send the server a notification that belongs to no request, when there is room for it."""
+        await self._duplex.room()
+        self._duplex.notify(method, params)
 
     async def follow_lists(self) -> None:
         """Have the server report changed lists, where that takes a request. Idempotent."""
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
-            await client.subscriptions.follow_lists(client.server_capabilities, client.settings.probe_timeout)
+            await client.subscriptions.follow_lists(self.capabilities, client.settings.probe_timeout)
 
     # Wishes of several clients for the same connection
 
@@ -91,7 +128,7 @@ class Upstream(Relay):
                 del self._subscribed[uri]
                 await self.client.unsubscribe(uri)
 
-    async def let_go(self, uris: list[str]) -> None:
+    async def unsubscribe_all(self, uris: list[str]) -> None:
         """Unsubscribe from all ``uris``, within a second altogether. The rest stays subscribed, which costs
         notifications that nobody gets."""
         if uris and self.client.lost is None:
@@ -111,7 +148,7 @@ class Upstream(Relay):
 
     async def admit_level(self, level: str) -> None:
         """Have a legacy server send at least logs of this level and above, for a request that wants them."""
-        if self.revision.log_level != "connection" or self.client.server_capabilities.logging is None:
+        if self.revision.log_level != "connection" or self.capabilities.logging is None:
             return
         if self._level is None or log_level_rank(level) < log_level_rank(self._level):
             await self._send_level(level)

@@ -129,6 +129,16 @@ class DuplexChannel:
         self._service: trio.Nursery | None = None
         """Nursery of the connection's own tasks, while it is sure to stay open; `None` before and after."""
 
+    @property
+    def peer(self) -> Peer:
+        """The other end of the connection."""
+        return self.wiring.peer
+
+    @property
+    def stateless(self) -> bool:
+        """True when nothing is kept between requests."""
+        return self.wiring.stateless
+
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -235,6 +245,15 @@ class DuplexChannel:
         self.shut_down(reason, drain_timeout=0.0)
         await self._ended.wait()
 
+    @property
+    def is_ending(self) -> bool:
+        """True once the connection has started to end."""
+        return self.wiring.ending.is_set()
+
+    async def until_ending(self) -> None:
+        """Wait until the connection starts to end: streams end then, and nothing else is hurried."""
+        await self.wiring.ending.wait()
+
     async def _drain(self) -> None:
         if self.lost is None:
             # Clients cannot come back with answers any more: no new requests are taken.
@@ -279,6 +298,10 @@ class DuplexChannel:
                 await self._channel.send(await self.outbox.take())
         except ConnectionLost as error:
             self.lose(error)
+
+    async def room(self) -> None:
+        """Wait until there is room for a message of ours: see `Outbox.room`."""
+        await self.outbox.room()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification that belongs to no request: see `Notices.put`."""

@@ -31,12 +31,12 @@ class ConnectedClient:
     @property
     def session_id(self) -> str | None:
         """The name of the connection, as `RequestContext.session_id` gives it."""
-        return self._duplex.wiring.peer.session_id
+        return self._duplex.peer.session_id
 
     @property
     def headers(self) -> Mapping[str, str] | None:
         """The headers that the client came with, as `RequestContext.headers` gives them."""
-        return self._duplex.wiring.peer.headers
+        return self._duplex.peer.headers
 
     @property
     def info(self) -> Implementation | None:
@@ -57,7 +57,7 @@ class ConnectedClient:
         """Ask the client for its roots. Raises, with nothing sent, `NoWayBack` on a server run stateless and
         `CapabilityMissing`; then `PeerError`, `ConnectionLost`, and `ProtocolViolation` for an answer that makes no
         sense."""
-        if self._duplex.wiring.stateless:
+        if self._duplex.stateless:
             raise NoWayBack("this server is run stateless, so it cannot wait for an answer of its client")
         if not self._duplex.state.client_capabilities.supports("roots"):
             raise CapabilityMissing("roots", self.revision)

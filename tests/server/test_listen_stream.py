@@ -1,0 +1,37 @@
+"""ListenStream, and what of a filter is honoured (2026-07-28 subscriptions, Acknowledgment)."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp.protocol.types.capabilities import (
+    PromptsCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
+from trio_mcp.protocol.types.subscriptions import SubscriptionFilter
+from trio_mcp.server.listen_stream import honoured_part
+
+EVERYTHING = SubscriptionFilter(True, True, True, ["note://a", "note://b"])
+
+
+def test_lists_are_honoured_that_the_server_declares_to_tell_of() -> None:
+    declared = ServerCapabilities(
+        tools=ToolsCapability(list_changed=True),
+        prompts=PromptsCapability(),
+        resources=ResourcesCapability(list_changed=True),
+    )
+    assert honoured_part(EVERYTHING, declared, []) == SubscriptionFilter(True, None, True)
+
+
+def test_resources_are_honoured_that_are_given() -> None:
+    assert honoured_part(EVERYTHING, ServerCapabilities(), ["note://b"]) == SubscriptionFilter(
+        resource_subscriptions=["note://b"]
+    )
+
+
+@pytest.mark.parametrize("refused", [None, False])
+def test_what_was_not_asked_for_is_not_honoured(refused: bool | None) -> None:
+    declared = ServerCapabilities(tools=ToolsCapability(list_changed=True))
+    assert honoured_part(SubscriptionFilter(refused), declared, []) == SubscriptionFilter()
