@@ -165,6 +165,7 @@ def test_the_command_line_does_as_printed_and_in_this_order(shell: Shell) -> Non
 
 
 def test_the_example_of_a_test_and_the_type_checker_do_as_printed(shell: Shell) -> None:
+    pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
     test, check = lines_of("Testing")
     assert "1 passed" in shell.run(test)
     assert "0 errors" in shell.run(check)

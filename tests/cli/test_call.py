@@ -9,6 +9,7 @@ import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run, written
 from tests.patience import LONG
+from tests.peers.installed import needs_other_sdks
 
 from trio_mcp import serve_websocket
 from trio_mcp.cli.errands.errand import _tell_of_cancel
@@ -190,6 +191,7 @@ async def test_call_that_takes_too_long_is_cancelled_in_the_server(tmp_path: Pat
     assert note.read_text() == "the caller's deadline passed"
 
 
+@needs_other_sdks
 @pytest.mark.parametrize("kind", ["official", "fastmcp"])
 async def test_tools_of_other_software_are_called(kind: str):
     command = [sys.executable, str(SERVERS / f"{kind}_server.py")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import TRIO_MCP
 from tests.cli.terminals import Terminal, in_terminal
+from tests.peers.installed import needs_other_sdks
 
 DESK = str(Path(__file__).with_name("desk.py"))
 SERVERS = Path(__file__).parents[1] / "peers" / "servers"
@@ -194,6 +195,7 @@ async def test_ctrl_c_while_connecting_leaves():
     assert "interrupted; the connection is closed" in plain(terminal.shown)
 
 
+@needs_other_sdks
 @pytest.mark.parametrize("kind", ["official", "fastmcp"])
 async def test_servers_of_other_software_ask_at_the_terminal(kind: str):
     command = [sys.executable, str(SERVERS / f"{kind}_server.py")]

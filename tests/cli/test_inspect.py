@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.commands import TRIO_MCP, run, written
+from tests.peers.installed import needs_other_sdks
 
 from trio_mcp import Server, serve_tcp
 
@@ -83,6 +84,7 @@ async def test_what_a_server_does_not_declare_is_null_and_has_no_table(tmp_path:
     assert "tool" not in (await run([*INSPECT, bare])).stdout
 
 
+@needs_other_sdks
 @pytest.mark.parametrize("kind", ["official", "fastmcp"])
 async def test_servers_of_other_software_are_shown(kind: str):
     ended = await run([*INSPECT, "--json", "--", sys.executable, str(SERVERS / f"{kind}_server.py")])

@@ -6,11 +6,16 @@ import fcntl
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-__all__ = ["install", "installed_once"]
+__all__ = ["OTHER_SDKS_ARE_MISSING", "WHY_SKIPPED", "install", "installed_once", "needs_other_sdks"]
+
+OTHER_SDKS_ARE_MISSING = any(find_spec(name) is None for name in ("mcp", "fastmcp"))
+WHY_SKIPPED = "needs other SDKs: pip install -e '.[dev]'"
+needs_other_sdks = pytest.mark.skipif(OTHER_SDKS_ARE_MISSING, reason=WHY_SKIPPED)
 
 PATIENCE = 90.0
 """Seconds after which no package index is there; no measure of speed."""
