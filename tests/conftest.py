@@ -1,17 +1,71 @@
-"""What holds for all tests. How long something takes says a lot of the machine, and nothing of what is tested."""
+"""What holds for all tests. How long something takes says a lot of the machine, and nothing of what is tested.
+
+A test that hangs is interrupted after `test_limit` seconds, as Ctrl+C would, and fails: trio hands that on to the main
+task of the run, in which all that the test opened is closed, and neither a handler's `except Exception` nor
+Hypothesis, which would try the hanging example again, keeps it. What even that does not end, such as a shield
+that nothing leaves, ends with the process: see ``faulthandler_timeout`` in pyproject.toml.
+"""
 
 from __future__ import annotations
 
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from trio.testing import MockClock
 
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(  # for a failure of which nobody reads the example
+    "no-shrinking", settings.get_profile("any-machine"), phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile("any-machine")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("test_limit", "seconds after which a test that hangs is interrupted", default="150")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from interrupted(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from interrupted(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from interrupted(item))
+
+
+def interrupted(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Interrupt one phase of a test when it hangs, and let the test fail then, whatever it makes of that."""
+    limit, rung = float(item.config.getini("test_limit")), False
+
+    def ring(*_: object) -> None:
+        nonlocal rung
+        rung = True
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, limit, limit / 10)
+    cause: BaseException | None = None
+    try:
+        return (yield)
+    except BaseException as error:
+        cause = error
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if rung:
+            raise pytest.fail.Exception(f"the test was interrupted after {limit:g} s") from cause
 
 
 @pytest.fixture

@@ -1,0 +1,89 @@
+"""A test that hangs ends by a limit, and the tests after it run: see `conftest.py`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.patience import PATIENCE
+
+ROOT = Path(__file__).parent.parent
+
+HANGING = """
+import threading
+import trio
+from hypothesis import given, strategies
+
+async def test_a_task_that_waits():
+    await trio.sleep_forever()
+
+async def test_a_clock_that_jumps_for_ever(autojump_clock):
+    while True:
+        await trio.sleep(1)
+
+async def test_a_task_that_never_waits():
+    while True:
+        pass
+
+async def test_a_task_that_holds_on_to_failures(nursery):
+    @nursery.start_soon
+    async def hold_on():
+        while True:
+            try:
+                await trio.sleep(0.01)
+            except Exception:
+                pass
+    await trio.sleep_forever()
+
+def test_a_thread_that_waits():
+    threading.Event().wait()
+
+@given(strategies.integers())
+def test_an_example(number):
+    trio.run(trio.sleep_forever)
+
+def test_the_next_one():
+    pass
+"""
+
+SHIELDED = """
+import trio
+
+async def test_a_task_that_nothing_ends():
+    with trio.CancelScope(shield=True):
+        while True:
+            try:
+                await trio.sleep_forever()
+            except BaseException:
+                pass
+"""
+
+
+def run_of(tests: str, folder: Path, *settings: str) -> tuple[int, str]:
+    """How a run of ``tests`` ends, and what it says."""
+    path = folder / "test_hanging.py"
+    path.write_text(tests)
+    options = [option for setting in settings for option in ("-o", setting)]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-c", "pyproject.toml", "-p", "tests.conftest", *options, str(path)],
+        cwd=ROOT,
+        timeout=PATIENCE,
+        capture_output=True,
+        text=True,
+    )
+    return run.returncode, run.stdout + run.stderr
+
+
+def test_a_test_that_hangs_is_interrupted_and_fails_and_the_next_one_runs(tmp_path: Path) -> None:
+    code, said = run_of(HANGING, tmp_path, "test_limit=0.3")
+    assert "6 failed, 1 passed" in said, said
+    assert said.count("Failed: the test was interrupted after 0.3 s") >= 6
+    assert code == 1
+
+
+def test_what_no_interrupt_ends_is_ended_with_its_process(tmp_path: Path) -> None:
+    code, said = run_of(SHIELDED, tmp_path, "test_limit=0.3", "faulthandler_timeout=2")
+    assert code == 1
+    assert "Timeout (0:00:02)" in said
+    assert "test_a_task_that_nothing_ends" in said
