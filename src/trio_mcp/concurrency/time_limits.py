@@ -119,7 +119,7 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
 
 @contextmanager
 def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
-    around = trio.current_effective_deadline()
+    around = last_deadline()  # not the effective deadline: a limit around this one may move its own
     with trio.CancelScope() as scope:
         limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
         token = _limits.set((*_limits.get(), limit))

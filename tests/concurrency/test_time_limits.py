@@ -1,0 +1,175 @@
+"""Limits whose clock starts anew, or stands still. Their end in calls is tested with the calls."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp.concurrency.time_limits import TimeLimit, call_limits, fail_after_silence, fail_after_work, last_deadline
+
+
+def only_limit() -> TimeLimit:
+    (limit,) = call_limits()
+    return limit
+
+
+async def test_a_limit_ends_its_block_after_its_seconds(autojump_clock: MockClock) -> None:
+    for limited in (fail_after_work(5), fail_after_silence(5, maximum=9)):
+        begun = trio.current_time()
+        with pytest.raises(trio.TooSlowError), limited:
+            await trio.sleep_forever()
+        assert trio.current_time() == begun + 5
+
+
+async def test_a_block_that_is_left_in_time_leaves_as_it_does_without_a_limit(autojump_clock: MockClock) -> None:
+    with fail_after_work(5) as scope:
+        await trio.sleep(4)
+    assert not scope.cancelled_caught
+    with pytest.raises(LookupError), fail_after_work(5):
+        raise LookupError
+    with fail_after_silence(5, maximum=9) as scope:
+        await trio.sleep(4)
+    assert not scope.cancelled_caught
+
+
+async def test_what_ends_a_block_from_outside_is_not_told_as_a_limit(autojump_clock: MockClock) -> None:
+    with trio.move_on_after(1) as outside, fail_after_work(5), fail_after_silence(5, maximum=9):
+        await trio.sleep_forever()
+    assert outside.cancelled_caught
+
+
+async def test_progress_starts_a_limit_of_silence_anew_and_no_other(autojump_clock: MockClock) -> None:
+    with fail_after_silence(5, maximum=100), fail_after_work(50):
+        silence, work = call_limits()
+        assert (silence.renewed, work.renewed) == (True, False)
+        await trio.sleep(4)
+        silence.heard()
+        work.heard()
+        assert (silence.deadline, work.deadline) == (9, 50)
+
+
+async def test_neither_progress_nor_a_pause_moves_a_limit_beyond_its_maximum(autojump_clock: MockClock) -> None:
+    with fail_after_silence(5, maximum=7):
+        limit = only_limit()
+        await trio.sleep(4)
+        limit.heard()
+        assert limit.deadline == 7
+        limit.pause()
+        assert limit.deadline == 7
+        limit.resume()
+        assert limit.deadline == 7
+
+
+async def test_a_limit_stands_still_until_it_was_resumed_as_often_as_paused(autojump_clock: MockClock) -> None:
+    with fail_after_work(5):
+        limit = only_limit()
+        await trio.sleep(2)
+        limit.pause()
+        limit.pause()
+        assert limit.deadline == math.inf
+        await trio.sleep(100)
+        limit.resume()
+        assert limit.deadline == math.inf
+        await trio.sleep(100)
+        limit.resume()
+        assert limit.deadline == 205
+        with pytest.raises(trio.TooSlowError), fail_after_work(1):
+            await trio.sleep_forever()
+        limit.pause()
+        await trio.sleep(10)
+        limit.resume()
+        assert limit.deadline == 215
+
+
+async def test_progress_during_a_pause_counts_from_its_end(autojump_clock: MockClock) -> None:
+    with fail_after_silence(5, maximum=100):
+        limit = only_limit()
+        await trio.sleep(3)
+        limit.pause()
+        await trio.sleep(10)
+        limit.heard()
+        assert limit.deadline == 100
+        limit.resume()
+        assert limit.deadline == 18
+
+
+async def test_a_pause_after_the_time_is_over_leaves_none(autojump_clock: MockClock) -> None:
+    with fail_after_work(5) as scope:
+        limit = only_limit()
+        with trio.CancelScope(shield=True):
+            await trio.sleep(8)
+        limit.pause()
+        limit.resume()
+        assert limit.deadline == 8
+        scope.deadline = math.inf
+
+
+async def test_the_limits_of_a_call_are_those_around_it(autojump_clock: MockClock) -> None:
+    assert call_limits() == ()
+    with fail_after_silence(5, maximum=10):
+        outer = only_limit()
+        with fail_after_work(6):
+            assert call_limits()[0] is outer
+            assert [limit.deadline for limit in call_limits()] == [5, 6]
+        assert call_limits() == (outer,)
+    assert call_limits() == ()
+
+
+async def test_a_limit_whose_block_was_left_holds_for_no_task_that_lives_on(autojump_clock: MockClock) -> None:
+    seen: list[tuple[TimeLimit, ...]] = []
+
+    async def live_on() -> None:
+        seen.append(call_limits())
+        await trio.sleep(1)
+        seen.append(call_limits())
+
+    async with trio.open_nursery() as nursery:
+        with fail_after_work(5):
+            limit = only_limit()
+            nursery.start_soon(live_on)
+            await trio.testing.wait_all_tasks_blocked()
+    assert seen == [(limit,), ()]
+
+
+async def test_the_last_deadline_is_what_can_not_move(autojump_clock: MockClock) -> None:
+    assert last_deadline() == math.inf
+    with trio.fail_after(50):
+        await trio.lowlevel.checkpoint()
+        assert last_deadline() == 50
+        with fail_after_silence(5, maximum=20):
+            assert last_deadline() == 20
+            with fail_after_silence(6, maximum=30):
+                assert last_deadline() == 20
+            with trio.fail_after(5):
+                await trio.lowlevel.checkpoint()
+                assert last_deadline() == 20, "the limit may move behind it, and the scope stays"
+            with trio.fail_after(4):
+                await trio.lowlevel.checkpoint()
+                assert last_deadline() == 4
+        with fail_after_work(5):
+            assert last_deadline() == 50
+            with trio.fail_after(60):
+                await trio.lowlevel.checkpoint()
+                assert last_deadline() == 50
+    with fail_after_work(5):
+        assert last_deadline() == math.inf
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan])
+async def test_what_is_no_time_is_no_limit(seconds: float) -> None:
+    with pytest.raises(ValueError, match="a time limit is not negative"), fail_after_work(seconds):
+        pytest.fail("entered")
+    with pytest.raises(ValueError, match="a time limit is not negative"), fail_after_silence(seconds, maximum=1):
+        pytest.fail("entered")
+    with pytest.raises(ValueError, match="a time limit is not negative"), fail_after_silence(1, maximum=seconds):
+        pytest.fail("entered")
+
+
+async def test_no_time_at_all_is_a_limit_that_is_over(autojump_clock: MockClock) -> None:
+    for limited in (fail_after_work(0), fail_after_silence(0, maximum=5), fail_after_silence(5, maximum=0)):
+        with pytest.raises(trio.TooSlowError), limited:
+            await trio.sleep_forever()
+    assert trio.current_time() == 0
