@@ -1,0 +1,81 @@
+"""What is entered, and what those are told who await it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from trio_mcp.concurrency.entering import entered
+
+left_by: list[BaseException | None] = []
+
+
+@entered("thing")
+@asynccontextmanager
+async def open_thing(name: str, *, size: int = 1) -> AsyncGenerator[tuple[str, int]]:
+    """Open a thing."""
+    failure: BaseException | None = None
+    try:
+        with suppress(LookupError):
+            yield name, size
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        left_by.append(failure)
+
+
+@entered("")
+@asynccontextmanager
+async def open_nothing() -> AsyncGenerator[None]:
+    yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> None:
+    left_by.clear()
+
+
+async def test_the_block_gets_what_the_function_gives_and_the_function_learns_of_its_end() -> None:
+    async with open_thing("a", size=2) as thing:
+        assert thing == ("a", 2)
+        assert left_by == []
+    assert left_by == [None]
+
+
+async def test_an_exception_of_the_block_reaches_the_function_and_leaves_as_it_is() -> None:
+    error = ValueError("block")
+    with pytest.raises(ValueError, match="block") as caught:
+        async with open_thing("a"):
+            raise error
+    assert caught.value is error
+    assert left_by == [error]
+
+
+async def test_an_exception_that_the_function_keeps_does_not_leave() -> None:
+    async with open_thing("a"):
+        raise LookupError
+    assert left_by == [None]
+
+
+@pytest.mark.parametrize(
+    ("opening", "advice"),
+    [
+        (open_thing("a"), "open_thing is entered, not awaited, since what it opens is closed with the block: "
+         "async with open_thing(...) as thing:"),
+        (open_nothing(), "open_nothing is entered, not awaited, since what it opens is closed with the block: "
+         "async with open_nothing(...):"),
+    ],
+)  # fmt: skip
+async def test_who_awaits_it_is_told_what_to_write(opening: Any, advice: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        await opening
+    assert str(caught.value) == advice
+
+
+def test_the_function_keeps_its_name_and_its_docstring_and_what_it_returns_is_a_context_manager() -> None:
+    assert (open_thing.__name__, open_thing.__doc__) == ("open_thing", "Open a thing.")
+    assert isinstance(open_thing("a"), AbstractAsyncContextManager)

@@ -1,0 +1,475 @@
+"""Plain functions in threads: what they return, how they are cancelled, and what becomes of those that never look."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import attrs
+import pytest
+import trio
+from tests.patience import PATIENCE
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp.concurrency.graces import Graces
+from trio_mcp.concurrency.places import PlaceState, Workers, WorkerShare
+from trio_mcp.concurrency.workers import await_in_worker, frames_of, run_in_worker
+from trio_mcp.jsonrpc.errors import CodedError
+
+
+@attrs.frozen
+class Bounds:
+    worker_threads: int = 2
+    max_asking_threads: int = 2
+    max_abandoned_threads: int = 2
+
+
+class Gate:
+    """What a thread waits at, and tells that it is there."""
+
+    def __init__(self) -> None:
+        self.reached = trio.Event()
+        self._token = trio.lowlevel.current_trio_token()
+        self._open = threading.Event()
+
+    def wait(self) -> None:
+        """Wait, as a thread that never looks whether it was cancelled."""
+        self._token.run_sync_soon(self.reached.set)
+        assert self._open.wait(PATIENCE)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    """A clock that stands still until a test lets it jump: a thread that runs is nothing that trio waits for."""
+    return MockClock()
+
+
+@attrs.define
+class Desk:
+    """Those who have calls run in threads."""
+
+    workers: Workers
+    graces: Graces
+    share: WorkerShare
+    gates: list[Gate] = attrs.field(factory=list[Gate])
+
+    def gate(self) -> Gate:
+        self.gates.append(Gate())
+        return self.gates[-1]
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        return await run_in_worker(call, self.share, self.graces)
+
+    def counts(self) -> tuple[int, int, int]:
+        """How many run, ask and are abandoned."""
+        bounds = Bounds()
+        return (
+            bounds.worker_threads - self.workers.free(PlaceState.RUNNING),
+            bounds.max_asking_threads - self.workers.free(PlaceState.ASKING),
+            bounds.max_abandoned_threads - self.workers.free(PlaceState.ABANDONED),
+        )
+
+
+@pytest.fixture
+async def desk(clock: MockClock) -> AsyncGenerator[Desk]:
+    workers = Workers(Bounds())
+    desk = Desk(workers, Graces(5), workers.share(alone=True))
+    yield desk
+    for gate in desk.gates:
+        gate.open()
+
+
+@asynccontextmanager
+async def until_cancelled(desk: Desk, call: Callable[[], Any]) -> AsyncGenerator[trio.CancelScope]:
+    """A call that is run for as long as the block lasts, and must leave by its cancel then."""
+    done = trio.Event()
+    scope = trio.CancelScope()
+
+    async def run() -> None:
+        with scope:
+            await desk.run(call)
+        done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        yield scope
+        scope.cancel(reason="enough")
+        await done.wait()
+        assert scope.cancelled_caught
+
+
+async def test_a_call_returns_what_the_function_returns_from_another_thread(desk: Desk) -> None:
+    assert await desk.run(lambda: 5) == 5
+    assert await desk.run(threading.get_ident) != threading.get_ident()
+    assert desk.counts() == (0, 0, 0)
+
+
+async def test_a_call_raises_what_the_function_raises_outside_of_any_group(desk: Desk) -> None:
+    error = LookupError("why")
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(LookupError) as caught:
+        await desk.run(fail)
+    assert caught.value is error
+    assert desk.counts() == (0, 0, 0)
+
+
+async def test_a_call_counts_as_a_thread_that_runs_until_it_has_ended(desk: Desk) -> None:
+    gate = desk.gate()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.run, gate.wait)
+        await gate.reached.wait()
+        assert desk.counts() == (1, 0, 0)
+        gate.open()
+    assert desk.counts() == (0, 0, 0)
+
+
+async def test_a_thread_that_looks_ends_with_its_cancel_and_is_not_told_of(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, seen = desk.gate(), list[str]()
+
+    def look() -> None:
+        gate.wait()
+        try:
+            trio.from_thread.check_cancelled()
+        except trio.Cancelled:
+            seen.append("cancelled")
+            raise
+
+    async with until_cancelled(desk, look) as scope:
+        await gate.reached.wait()
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        assert desk.counts() == (1, 0, 0), "it is waited for"
+        gate.open()
+    assert seen == ["cancelled"]
+    assert desk.counts() == (0, 0, 0)
+    assert caplog.records == []
+
+
+async def test_what_a_thread_returns_after_its_cancel_is_ignored(desk: Desk) -> None:
+    gate = desk.gate()
+    async with until_cancelled(desk, gate.wait) as scope:
+        await gate.reached.wait()
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        gate.open()
+
+
+async def test_a_thread_that_does_not_end_within_its_grace_is_abandoned_and_told_of(
+    desk: Desk, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = desk.gate()
+
+    def deaf(secret: str) -> str:
+        gate.wait()
+        return secret
+
+    async with until_cancelled(desk, partial(deaf, "secret")) as scope:
+        await gate.reached.wait()
+        begun = trio.current_time()
+        scope.cancel()
+        clock.autojump_threshold = 0
+    assert trio.current_time() == begun + 5
+    clock.autojump_threshold = float("inf")
+    assert desk.counts() == (0, 0, 1)
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    told = record.getMessage()
+    assert told.startswith("a thread that did not end within 5 s of its cancel is abandoned: ")
+    assert "deaf, at:\n" in told
+    assert "in deaf\n    gate.wait()" in told
+    assert "in wait\n    assert self._open.wait" in told
+    assert "secret" not in told.replace("return secret", "")
+    assert "outcome" not in told
+    assert "_body" not in told
+    gate.open()
+    while desk.counts() != (0, 0, 0):
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_call_that_waits_for_a_thread_when_it_is_cancelled_never_starts(desk: Desk) -> None:
+    gates = [desk.gate(), desk.gate()]
+    async with trio.open_nursery() as nursery:
+        for gate in gates:
+            nursery.start_soon(desk.run, gate.wait)
+            await gate.reached.wait()
+        async with until_cancelled(desk, lambda: pytest.fail("it started")):
+            await wait_all_tasks_blocked()
+        for gate in gates:
+            gate.open()
+    assert desk.counts() == (0, 0, 0)
+
+
+async def test_a_call_is_refused_while_too_many_threads_are_abandoned(desk: Desk, clock: MockClock) -> None:
+    desk.graces.shorten(0)
+    gates = [desk.gate(), desk.gate()]
+    for gate in gates:
+        async with until_cancelled(desk, gate.wait):
+            await gate.reached.wait()
+    assert desk.counts() == (0, 0, 2)
+    with pytest.raises(CodedError, match="Too busy: earlier calls still run"):
+        await desk.run(lambda: pytest.fail("it started"))
+
+
+async def test_calls_start_in_the_order_in_which_they_came(desk: Desk) -> None:
+    started, gate = list[int](), desk.gate()
+
+    def note(number: int) -> None:
+        started.append(number)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.run, gate.wait)
+        await gate.reached.wait()
+        second = desk.gate()
+        nursery.start_soon(desk.run, second.wait)
+        await second.reached.wait()
+        for number in range(10):
+            nursery.start_soon(desk.run, partial(note, number))
+            await wait_all_tasks_blocked()
+        gate.open()
+        while len(started) < 10:
+            await trio.lowlevel.checkpoint()
+        second.open()
+    assert started == list(range(10))
+
+
+# Waiting for trio in a thread
+
+
+async def test_a_thread_gets_what_it_awaits(desk: Desk) -> None:
+    async def give(value: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return value
+
+    assert await desk.run(lambda: await_in_worker(partial(give, 3)) + await_in_worker(partial(give, 4))) == 7
+
+
+async def test_a_thread_is_raised_what_it_awaits_raises(desk: Desk) -> None:
+    async def fail() -> None:
+        await trio.lowlevel.checkpoint()
+        raise LookupError("why")
+
+    def call() -> str:
+        with pytest.raises(LookupError, match="why"):
+            await_in_worker(fail)
+        return "caught"
+
+    assert await desk.run(call) == "caught"
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_another_thread_runs_meanwhile_only_where_the_thread_waits_for_the_peer(desk: Desk, asks: bool) -> None:
+    counted = list[tuple[int, int, int]]()
+
+    async def count() -> None:
+        await trio.lowlevel.checkpoint()
+        counted.append(desk.counts())
+
+    def call() -> None:
+        await_in_worker(count, asks=asks)
+        await_in_worker(count)
+
+    await desk.run(call)
+    assert counted == [(0, 1, 0) if asks else (1, 0, 0), (1, 0, 0)]
+
+
+async def test_a_question_that_fails_leaves_the_thread_running_as_before(desk: Desk) -> None:
+    async def fail() -> None:
+        raise LookupError
+
+    def call() -> tuple[int, int, int]:
+        with pytest.raises(LookupError):
+            await_in_worker(fail, asks=True)
+        return desk.counts()
+
+    assert await desk.run(call) == (1, 0, 0)
+
+
+async def test_one_question_too_many_is_refused_to_the_thread(desk: Desk) -> None:
+    async def sleep() -> None:
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(desk.run, lambda: await_in_worker(sleep, asks=True))
+        while desk.counts() != (0, 2, 0):
+            await trio.lowlevel.checkpoint()
+        with pytest.raises(CodedError, match="too many handlers in threads wait for answers"):
+            await desk.run(lambda: await_in_worker(sleep, asks=True))
+        nursery.cancel_scope.cancel()
+    assert desk.counts() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_what_a_thread_awaits_is_cancelled_with_its_call_and_so_is_the_thread(desk: Desk, asks: bool) -> None:
+    waiting, ended = trio.Event(), list[str]()
+
+    async def wait() -> None:
+        waiting.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("awaited")
+
+    def call() -> None:
+        try:
+            await_in_worker(wait, asks=asks)
+        except trio.Cancelled as cancelled:
+            ended.append(f"thread: {cancelled.reason}")
+            raise
+
+    async with until_cancelled(desk, call):
+        await waiting.wait()
+    assert ended == ["awaited", "thread: enough"]
+    assert desk.counts() == (0, 0, 0)
+
+
+async def test_a_thread_whose_call_was_cancelled_awaits_nothing_more(desk: Desk) -> None:
+    gate, ended = desk.gate(), list[str]()
+
+    async def never() -> None:
+        ended.append("awaited")
+
+    def call() -> None:
+        gate.wait()
+        try:
+            await_in_worker(never)
+        except trio.Cancelled:
+            ended.append("cancelled")
+            raise
+
+    async with until_cancelled(desk, call) as scope:
+        await gate.reached.wait()
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        gate.open()
+    assert ended == ["cancelled"]
+
+
+async def test_a_cancel_of_its_own_does_not_reach_the_thread_that_awaits_it(desk: Desk) -> None:
+    async def give_up() -> bool:
+        with trio.move_on_after(0) as scope:
+            await trio.sleep_forever()
+        return scope.cancelled_caught
+
+    assert await desk.run(lambda: await_in_worker(give_up)) is True
+
+
+async def test_any_other_thread_of_trio_may_await_too(desk: Desk) -> None:
+    async def give() -> str:
+        await trio.lowlevel.checkpoint()
+        return "given"
+
+    assert await trio.to_thread.run_sync(await_in_worker, give) == "given"
+
+
+async def test_a_task_after_its_call_is_no_task_with_a_thread_any_more(desk: Desk) -> None:
+    await desk.run(lambda: None)
+    task = trio.lowlevel.current_task()
+    assert list(frames_of(task)) == list(task.iter_await_frames())
+
+
+# Where a call is
+
+
+async def test_the_frames_of_a_task_are_those_of_its_thread_outermost_first(desk: Desk) -> None:
+    gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
+
+    def outer() -> None:
+        gate.wait()
+
+    async def run() -> None:
+        tasks.append(trio.lowlevel.current_task())
+        await desk.run(outer)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await gate.reached.wait()
+        names = [frame.f_code.co_name for frame, _ in frames_of(tasks[0])]
+        assert names[:2] == ["outer", "wait"]
+        gate.open()
+
+
+async def test_the_frames_of_a_task_without_a_thread_are_its_own(desk: Desk) -> None:
+    tasks = list[trio.lowlevel.Task]()
+
+    async def wait() -> None:
+        tasks.append(trio.lowlevel.current_task())
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert next(frame.f_code.co_name for frame, _ in frames_of(tasks[0])) == "wait"
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_frames_of_a_task_that_still_waits_for_a_thread_are_its_own(desk: Desk) -> None:
+    gates, tasks = [desk.gate(), desk.gate()], list[trio.lowlevel.Task]()
+
+    async def run() -> None:
+        tasks.append(trio.lowlevel.current_task())
+        await desk.run(lambda: None)
+
+    async with trio.open_nursery() as nursery:
+        for gate in gates:
+            nursery.start_soon(desk.run, gate.wait)
+            await gate.reached.wait()
+        nursery.start_soon(run)
+        await wait_all_tasks_blocked()
+        assert [frame.f_code.co_name for frame, _ in frames_of(tasks[0])][:2] == ["run", "run"]
+        for gate in gates:
+            gate.open()
+
+
+class Held:
+    """Something that a frame of the thread knows."""
+
+
+@pytest.fixture
+def no_collector() -> Generator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_neither_a_result_nor_an_exception_is_left_to_the_garbage_collector(desk: Desk) -> None:
+    kept: list[ref[Held]] = []
+
+    async def raise_it() -> None:
+        await trio.lowlevel.checkpoint()
+        raise LookupError
+
+    def fail(awaits: bool) -> None:
+        held = Held()
+        kept.append(ref(held))
+        if awaits:
+            await_in_worker(raise_it)
+        raise LookupError
+
+    def give() -> Held:
+        held = Held()
+        kept.append(ref(held))
+        return held
+
+    for awaits in (True, False):
+        with pytest.raises(LookupError):
+            await desk.run(partial(fail, awaits))
+    await desk.run(give)
+    while desk.counts() != (0, 0, 0):
+        await trio.lowlevel.checkpoint()
+    assert [each() for each in kept] == [None, None, None]
