@@ -1,0 +1,143 @@
+"""The rest of what a connection rules on: the log level, bounds of what it quotes, and what it does not answer.
+
+The files beside this one have the rules by subject: opening, requests and cancels received, batches, streams.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.state.peers import accepted, client_of, initialize, modern, refused, server_of
+
+from trio_mcp.jsonrpc.codec import decode
+from trio_mcp.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response, Unreadable
+from trio_mcp.protocol.log_levels import log_level_rank
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
+from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.events import AnswerLost, Ignored, Refused, Unread
+
+LONG = "x" * 1000
+
+
+def reason_of(event: object) -> str:
+    assert isinstance(event, Ignored), event
+    return event.reason
+
+
+def test_a_new_connection_has_settled_nothing() -> None:
+    server, client = ConnectionState("server"), ConnectionState("client")
+    assert (server.role, server.peer, client.role, client.peer) == ("server", "client", "client", "server")
+    assert (server.revision, server.initialized, server.client_info) == (None, False, None)
+    assert not server.client_capabilities.supports("roots")
+    assert (server.require_initialized, server.subscriptions) == (False, set())
+    assert server.log_rank == log_level_rank("info")
+
+
+@pytest.mark.parametrize("level", ["debug", "error"])
+def test_the_log_level_and_its_rank_are_set_together(level: str) -> None:
+    server = server_of(LATEST_LEGACY)
+    server.set_log_level(level)
+    assert (server.log_level, server.log_rank) == (level, log_level_rank(level))
+
+
+# What is quoted of a peer's message has a bound
+
+
+def test_the_text_of_an_error_for_nobody_is_quoted_up_to_a_bound() -> None:
+    client = client_of(LATEST_LEGACY)
+    assert reason_of(client.receive(ErrorResponse(9, 1, LONG))) == (
+        f"an error for no request in flight: {'x' * 200!r}"
+    )  # fmt: skip
+
+
+def test_an_error_that_names_a_request_which_is_over_is_only_late() -> None:
+    client = client_of(LATEST_LEGACY)
+    for request_id, noteworthy in ((9, False), (None, True)):
+        event = client.receive(ErrorResponse(request_id, 1, "no"))
+        assert isinstance(event, Ignored)
+        assert event.noteworthy is noteworthy
+
+
+def test_the_id_of_a_request_that_comes_twice_is_quoted_up_to_a_bound() -> None:
+    server = server_of(LATEST_LEGACY)
+    server.receive(Request(LONG, "ping"))
+    assert refused(server.receive(Request(LONG, "ping"))).message == (
+        f"Invalid request: id '{'x' * 99} is already in flight"
+    )  # fmt: skip
+
+
+def test_the_name_of_a_method_is_quoted_up_to_a_bound_wherever_it_is() -> None:
+    told = "a request of the server in a modern revision: "
+    assert reason_of(client_of(LATEST_MODERN).receive(Request(1, LONG))) == told + "x" * 200
+    assert reason_of(client_of(LATEST_LEGACY).receive(modern(1, LONG))) == told + "x" * 200
+    server = server_of(LATEST_LEGACY)
+    assert reason_of(server.receive(Notification(LONG))) == "unknown notification " + "x" * 200
+    assert reason_of(server.receive(Notification(LONG, [1]))) == "x" * 200 + " whose parameters are no object"
+    for early in (server, ConnectionState("server")):
+        reply = refused(early.receive(Request(1, LONG)))
+        assert (reply.code, reply.data) == (METHOD_NOT_FOUND, {"method": "x" * 200})
+
+
+# What is answered, and what is not
+
+
+def test_a_modern_request_to_a_legacy_client_is_reported_and_never_answered() -> None:
+    for client in (client_of(LATEST_LEGACY), ConnectionState("client")):
+        event = client.receive(modern(1, "sampling/createMessage"))
+        assert isinstance(event, Ignored)
+        assert event.noteworthy
+        assert client.inbound == ()
+
+
+def test_a_legacy_client_answers_a_request_that_was_too_long_and_names_itself_and_nothing_else() -> None:
+    reply = ErrorResponse(7, INVALID_REQUEST, "too long")
+    long = Unreadable("too long", reply, too_long=True)
+    for client in (client_of(LATEST_LEGACY), ConnectionState("client")):
+        assert client.receive(long) == Refused(reply)
+        assert client.receive(Unreadable("bad", reply)) == Unread("bad")
+        nameless = Unreadable("too long", ErrorResponse(None, INVALID_REQUEST, "too long"), too_long=True)
+        assert client.receive(nameless) == Unread("too long")
+    assert client_of(LATEST_MODERN).receive(long) == Unread("too long")
+    assert server_of(LATEST_LEGACY).receive(Unreadable("bad", reply)) == Refused(reply)
+
+
+def test_what_needs_no_answer_gets_none() -> None:
+    assert server_of(LATEST_LEGACY).receive(Unreadable("bad", None)) == Unread("bad")
+
+
+def test_an_answer_that_names_nobody_is_lost_for_the_requests_in_flight_and_for_nobody_without_any() -> None:
+    client = client_of(LATEST_MODERN)
+    lost = Unreadable("bad", None, is_answer=True)
+    assert client.receive(lost) == Unread("bad")
+    client.open_request("subscriptions/listen", LATEST_MODERN)
+    assert client.receive(lost) == Unread("bad"), "a stream is answered by its end"
+    call = client.open_request("tools/list", LATEST_MODERN)
+    assert client.receive(lost) == AnswerLost((call,), "bad")
+
+
+def test_an_answer_for_nobody_is_ignored_with_a_word() -> None:
+    assert reason_of(client_of(LATEST_LEGACY).receive(Response(3, {}))) == "a result for no request in flight"
+
+
+def test_parameters_that_may_be_absent_may_be_null() -> None:
+    server = server_of(LATEST_LEGACY)
+    request = accepted(server.receive(Request(1, "ping", None)))
+    assert (request.params, request.meta) == ({}, {})
+    assert refused(server.receive(Request(2, "ping", 0))).code == INVALID_PARAMS
+
+
+def test_the_first_request_that_a_client_gets_while_it_negotiates_is_of_the_latest_legacy_revision() -> None:
+    assert accepted(ConnectionState("client").receive(Request(1, "roots/list"))).revision is LATEST_LEGACY
+
+
+def test_a_server_settles_the_revision_of_the_handshake_for_the_handshake_itself() -> None:
+    server = ConnectionState("server", require_initialized=True)
+    request = accepted(server.receive(initialize("2025-03-26", 5)))
+    assert request.revision.name == "2025-03-26"
+    assert request.method.name == "initialize"
+
+
+def test_a_line_that_is_no_message_is_refused_with_no_id_unless_it_has_one() -> None:
+    server = server_of(LATEST_LEGACY)
+    assert refused(server.receive(decode(b"{"))).id is None
+    assert refused(server.receive(decode(b'{"jsonrpc":"1.0","id":3,"method":"x"}'))).id == 3

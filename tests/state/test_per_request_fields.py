@@ -1,0 +1,101 @@
+"""What each modern request says of itself: read once, however often it is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.state.peers import meta_of
+
+from trio_mcp.jsonrpc.errors import INVALID_PARAMS, CodedError
+from trio_mcp.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
+from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, MODERN_REVISIONS, REVISIONS
+from trio_mcp.state.per_request_fields import PerRequestFields
+
+INFO = {"name": "buoy", "version": "2"}
+
+
+@pytest.fixture
+def fields() -> PerRequestFields:
+    return PerRequestFields()
+
+
+def test_the_revision_is_the_one_that_is_named(fields: PerRequestFields) -> None:
+    for revision in MODERN_REVISIONS:
+        assert fields.revision({PROTOCOL_VERSION: revision.name}) is revision
+
+
+@pytest.mark.parametrize("name", [LATEST_LEGACY.name, "2027-01-01", "x" * 1000])
+def test_another_revision_is_refused_with_those_there_are_and_the_name_up_to_a_bound(
+    fields: PerRequestFields, name: str
+) -> None:
+    with pytest.raises(CodedError) as caught:
+        fields.revision({PROTOCOL_VERSION: name})
+    supported = [row.name for row in REVISIONS.values() if not row.handshake]
+    assert (caught.value.code, caught.value.data) == (
+        UNSUPPORTED_PROTOCOL_VERSION, {"supported": supported, "requested": name[:200]}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("meta", [{}, {PROTOCOL_VERSION: None}, {PROTOCOL_VERSION: 1}, {PROTOCOL_VERSION: []}])
+def test_a_revision_that_is_no_text_is_invalid(fields: PerRequestFields, meta: dict[str, Any]) -> None:
+    with pytest.raises(CodedError, match=PROTOCOL_VERSION) as caught:
+        fields.revision(meta)
+    assert caught.value.code == INVALID_PARAMS
+
+
+def test_the_log_level_is_the_one_that_is_named_or_none(fields: PerRequestFields) -> None:
+    assert fields.log_level({LOG_LEVEL: "debug"}) == "debug", "the least severe"
+    assert fields.log_level({LOG_LEVEL: "emergency"}) == "emergency"
+    assert fields.log_level({}) is None
+    assert fields.log_level({LOG_LEVEL: None}) is None
+
+
+@pytest.mark.parametrize("level", ["", "loud", 0, False, []])
+def test_a_log_level_that_there_is_not_is_invalid(fields: PerRequestFields, level: Any) -> None:
+    with pytest.raises(CodedError, match=LOG_LEVEL) as caught:
+        fields.log_level({LOG_LEVEL: level})
+    assert caught.value.code == INVALID_PARAMS
+
+
+def test_capabilities_that_are_said_again_are_not_read_again(fields: PerRequestFields) -> None:
+    roots = fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}}), LATEST_MODERN)
+    assert roots.supports("roots")
+    assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}}), LATEST_MODERN) is roots
+    sampling = fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"sampling": {}}}), LATEST_MODERN)
+    assert (sampling.supports("sampling"), sampling.supports("roots")) == (True, False)
+    assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"sampling": {}}}), LATEST_MODERN) is sampling
+
+
+def test_capabilities_are_empty_where_none_are_declared_and_missing_where_nothing_is_said(
+    fields: PerRequestFields,
+) -> None:
+    assert not fields.capabilities({CLIENT_CAPABILITIES: {}}, LATEST_MODERN).supports("roots")
+    for meta in ({}, {CLIENT_CAPABILITIES: None}):
+        with pytest.raises(CodedError, match=f"missing {CLIENT_CAPABILITIES}") as caught:
+            fields.capabilities(meta, LATEST_MODERN)
+        assert caught.value.code == INVALID_PARAMS
+
+
+def test_a_client_that_says_again_who_it_is_is_not_read_again(fields: PerRequestFields) -> None:
+    buoy = fields.client_info({CLIENT_INFO: dict(INFO)}, LATEST_MODERN)
+    assert buoy is not None
+    assert (buoy.name, buoy.version) == ("buoy", "2")
+    assert fields.client_info({CLIENT_INFO: dict(INFO)}, LATEST_MODERN) is buoy
+    cairn = fields.client_info({CLIENT_INFO: {**INFO, "name": "cairn"}}, LATEST_MODERN)
+    assert cairn is not None
+    assert cairn.name == "cairn"
+
+
+def test_a_client_that_does_not_say_who_it_is_is_nobody_also_after_one_that_does(fields: PerRequestFields) -> None:
+    for meta in ({}, {CLIENT_INFO: None}, {CLIENT_INFO: INFO}, {}):
+        assert (fields.client_info(meta, LATEST_MODERN) is None) is (meta.get(CLIENT_INFO) is None)
+
+
+def test_what_was_refused_is_not_kept(fields: PerRequestFields) -> None:
+    for _ in range(2):
+        with pytest.raises(CodedError):
+            fields.capabilities({CLIENT_CAPABILITIES: {"roots": 3}}, LATEST_MODERN)
+        with pytest.raises(CodedError):
+            fields.client_info({CLIENT_INFO: {"name": 3}}, LATEST_MODERN)

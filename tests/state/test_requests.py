@@ -1,0 +1,81 @@
+"""What is kept of a request of the peer, and how little of it while it waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.state.peers import accepted, initialize, meta_of, modern
+
+from trio_mcp.jsonrpc.messages import Request
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
+from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.requests import Continuation, InboundRequest
+
+
+def request_of(size: int, **params: Any) -> InboundRequest:
+    return accepted(ConnectionState("server").receive(Request(1, "tools/list", {"_meta": meta_of(), **params}, size)))
+
+
+def test_a_request_has_neither_failed_nor_been_answered_at_first() -> None:
+    request = request_of(100)
+    assert (request.error, request.failed, request.continuation, request.packed) == (None, False, None, None)
+
+
+@pytest.mark.parametrize("size", [513, 100_000])
+def test_a_large_request_is_text_while_it_waits_and_the_same_afterwards(size: int) -> None:
+    request = request_of(size, name="größe", arguments=[1, {"a": None}])
+    params, meta = request.params, request.meta
+    request.pack()
+    assert (request.params, request.meta, type(request.packed)) == ({}, {}, bytes)
+    request.unpack()
+    assert (request.params, request.meta, request.packed) == (params, meta, None)
+    assert request.meta is request.params["_meta"], "it is kept once"
+
+
+@pytest.mark.parametrize("size", [0, 511, 512])
+def test_a_small_request_stays_as_it_is(size: int) -> None:
+    request = request_of(size, name="x")
+    params = request.params
+    request.pack()
+    assert (request.params is params, request.meta, request.packed) == (True, params["_meta"], None)
+
+
+def test_unpacking_what_is_not_packed_changes_nothing() -> None:
+    request = request_of(1000, name="x")
+    for _ in range(2):
+        request.pack()
+        request.unpack()
+        params = request.params
+        request.unpack()
+        assert request.params is params
+
+
+@pytest.mark.parametrize("params", [{}, {"_meta": None}])
+def test_a_request_without_meta_has_none_after_it_was_packed(params: dict[str, Any]) -> None:
+    server = ConnectionState("server")
+    server.finish(accepted(server.receive(initialize(LATEST_LEGACY.name))))
+    request = accepted(server.receive(Request(1, "tools/list", params, 1000)))
+    request.pack()
+    request.unpack()
+    assert (request.params, request.meta) == (params, {})
+
+
+def test_what_the_client_did_not_declare_is_missing() -> None:
+    server = ConnectionState("server")
+    declared = meta_of(**{"io.modelcontextprotocol/clientCapabilities": {"roots": {}, "sampling": {"tools": {}}}})
+    request = accepted(server.receive(modern(1, _meta=declared)))
+    assert request.revision is LATEST_MODERN
+    asked = ["elicitation", "roots", "sampling", "sampling.tools", "sampling.context"]
+    assert request.missing(asked) == ["elicitation", "sampling.context"]
+    assert request.missing([]) == []
+
+
+def test_requests_are_the_same_by_identity_alone() -> None:
+    assert request_of(1) != request_of(1)
+
+
+def test_the_first_answers_come_without_any_state() -> None:
+    first, other = Continuation({"q": 1}), Continuation({})
+    assert (first.responses, first.state, first.answers) == ({"q": 1}, "", {})
+    assert first.answers is not other.answers
