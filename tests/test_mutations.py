@@ -1,0 +1,75 @@
+"""The script `mutations.py`: which defects it makes, and that each is made where it says."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from tests.mutations import PACKAGE, ROOMS, ROOT, chosen, mutations_of
+
+
+def made_in(source: str) -> set[str]:
+    """The texts that ``source`` becomes by one defect each."""
+    text = source.encode()
+    return {mutation.made_in(text).decode() for mutation in mutations_of("state/x.py", text)}
+
+
+@pytest.mark.parametrize(
+    ("source", "defects"),
+    [
+        ("a == b", {"(a != b)", "pass"}),
+        ("x = a < b", {"x = (a <= b)", "x = (a >= b)"}),
+        ("x = a is not None", {"x = (a is None)"}),
+        ("x = a in b", {"x = (a not in b)"}),
+        ("x = a and b", {"x = (a or b)"}),
+        ("x = not a", {"x = (a)"}),
+        ("x = a + b", {"x = (a - b)"}),
+        ("x = 3", {"x = 4"}),
+        ("x = True", {"x = False"}),
+        ("if a:\n    x = b", {"if (not (a)):\n    x = b"}),
+        ("x = [a for a in b if a]", {"x = [a for a in b if (not (a))]"}),
+        ("def f():\n    return a", {"def f():\n    return None"}),
+        ("f(\n  a\n)", {"pass"}),
+        ("self.x = a", {"pass"}),
+        ("x += y", {"pass"}),
+        ("raise x", {"pass"}),
+        ('"ü"; x = 1', {'"ü"; x = 2'}),
+    ],
+)
+def test_each_kind_of_defect_is_made_in_its_place(source: str, defects: set[str]) -> None:
+    assert made_in(source) == defects
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Docstring."""',
+        "def f(a: Literal[1]) -> Literal[2]: ...",
+        "x: Literal[1] = y",
+        "assert a < 1",
+        "x = f'{a + 1}'",
+        "__all__ = [1]",
+        "def f():\n    return None",
+        "from a import b",
+    ],
+)
+def test_what_says_nothing_about_behaviour_is_left_alone(source: str) -> None:
+    assert made_in(source) == set()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_defect_of_the_rooms_is_another_text_that_is_python(room: str) -> None:
+    for path in (ROOT / PACKAGE / room).rglob("*.py"):
+        source = path.read_bytes()
+        for mutation in mutations_of(path.relative_to(ROOT / PACKAGE).as_posix(), source)[::10]:
+            assert mutation.room == room
+            assert mutation.made_in(source) != source
+            ast.parse(mutation.made_in(source))
+
+
+def test_a_seed_chooses_the_same_mutations_again_and_another_seed_others() -> None:
+    first = chosen(1, 60, ROOMS)
+    assert chosen(1, 60, ROOMS) == first
+    assert chosen(2, 60, ROOMS) != first
+    assert len(set(first)) == 60
+    assert {mutation.room for mutation in first} == set(ROOMS)
