@@ -58,12 +58,12 @@ from .runtime.requests.cancellation import CancelCause, Cancellation
 from .runtime.requests.logs import RequestLog
 from .server.asking.input_required import InputRequired
 from .server.cache_hints import CacheHints
+from .server.client_log_handler import ClientLogHandler
 from .server.connected_client import ConnectedClient
 from .server.context.auth import Auth
 from .server.context.elicit_answer import ElicitAnswer
 from .server.context.request_context import RequestContext
 from .server.context.worker_context import WorkerContext
-from .server.log_bridge import ClientLogHandler
 from .server.offers.resources import ResourceNotFound
 from .server.offers.results import error_result, text_result
 from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
@@ -90,8 +90,8 @@ if TYPE_CHECKING:
     from .hosting.descriptions import MemberDescription
     from .hosting.group import Group, open_group
     from .hosting.group_errors import MemberUnavailable, NotInCatalogue
+    from .hosting.member_state import MemberState, MemberStatus
     from .hosting.restarting import RestartPolicy
-    from .hosting.states import MemberState, MemberStatus
     from .hosting.watching import Watch
     from .proxying.proxy import Proxy, proxy
     from .serving.lines import serve_tcp, serve_unix
@@ -116,8 +116,8 @@ _LATER: Final = {
     "InMemory": ".connecting.targets",
     "KeepAlive": ".client.keep_alive",
     "MemberDescription": ".hosting.descriptions",
-    "MemberState": ".hosting.states",
-    "MemberStatus": ".hosting.states",
+    "MemberState": ".hosting.member_state",
+    "MemberStatus": ".hosting.member_state",
     "MemberUnavailable": ".hosting.group_errors",
     "NotInCatalogue": ".hosting.group_errors",
     "open_group": ".hosting.group",

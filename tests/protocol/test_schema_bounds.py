@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trio_mcp.protocol.json_schema.schema_bounds import SchemaBounds
-from trio_mcp.protocol.json_schema.schemas import SchemaValidator
+from trio_mcp.protocol.json_schema.schema_validator import SchemaValidator
 
 MANY = [1] * 100_001
 HUGE = 10**4000

@@ -138,13 +138,13 @@ def test_however_slowly_it_is_read_each_change_is_followed_by_its_news(
 
 def publish(server: Server, change: str) -> None:
     """One change: a thing more or less of a kind, or a resource with new contents."""
-    listing = {"tools": server.tools.listing, "prompts": server.prompts.listing}.get(change)
-    if listing is None:
+    registry = {"tools": server.tools.registry, "prompts": server.prompts.registry}.get(change)
+    if registry is None:
         server.resource_updated(change)
     elif change == "tools":
-        server.remove_tool("extra") if listing.get("extra") else server.tool(name="extra")(nothing)
+        server.remove_tool("extra") if registry.get("extra") else server.tool(name="extra")(nothing)
     else:
-        server.remove_prompt("extra") if listing.get("extra") else server.prompt(name="extra")(nothing)
+        server.remove_prompt("extra") if registry.get("extra") else server.prompt(name="extra")(nothing)
 
 
 async def nothing() -> None:

@@ -11,7 +11,7 @@ from ..connecting.bad_target import BadTarget
 from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
 from .statuses import NO_CONNECTION, OUT_OF_TIME, SERVER_ERROR, USAGE
-from .terminal.plain import printable
+from .terminal.printable import printable
 
 __all__ = ["WITH_SERVER", "say", "say_error"]
 

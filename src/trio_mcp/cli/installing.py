@@ -18,7 +18,7 @@ from .host_files.json_text import NotEditable, parse_object, with_value
 from .host_files.kept_file import CannotChange, KeptFile
 from .statuses import ENDED_WELL, NOT_WRITTEN
 from .terminal.interrupts import run_until_interrupted
-from .terminal.plain import name_shown
+from .terminal.printable import name_shown
 
 __all__ = ["Installation", "install_server"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from .terminal.plain import printable
+from .terminal.printable import printable
 
 __all__ = ["log_to_stderr"]
 

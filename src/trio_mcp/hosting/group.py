@@ -23,8 +23,8 @@ from .catalogue import Catalogue, Entry, ListName
 from .descriptions import MemberDescription
 from .group_errors import MemberUnavailable, NotInCatalogue
 from .member import Member
+from .member_state import MemberState, MemberStatus
 from .names import may_name, parse_uri
-from .states import MemberState, MemberStatus
 from .watching import Feed, Watch
 
 __all__ = ["Group", "open_group"]

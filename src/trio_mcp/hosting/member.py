@@ -25,7 +25,7 @@ from .catalogue import Catalogue
 from .descriptions import MemberDescription
 from .group_errors import MemberUnavailable
 from .listing import Listing
-from .states import MemberState, MemberStatus
+from .member_state import MemberState, MemberStatus
 
 __all__ = ["Member"]
 

@@ -22,8 +22,8 @@ from ..runtime.load import Load
 from ..runtime.peer import Peer
 from ..runtime.requests.handler import NOT_NOW
 from ..runtime.requests.request_scope import RequestScope
-from ..server.asking.request_state import RequestStates
-from ..server.asking.round_states import Retries
+from ..server.asking.round_states import RoundStates
+from ..server.asking.state_cipher import StateCipher
 from ..server.subscriptions import too_many_subscriptions, uri_to_subscribe
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
@@ -32,7 +32,7 @@ from .downstream import Downstream
 from .forwarding import forward, upstream_error
 from .listening import listen
 from .reaching import Reach
-from .reading_order import Turns
+from .reading_order import ReadingOrder
 from .upstream import Upstream
 
 __all__ = ["ProxyConnection"]
@@ -58,11 +58,11 @@ class ProxyConnection:
         *,
         limits: Limits,
         load: Load,
-        states: RequestStates,
+        cipher: StateCipher,
     ) -> None:
         self._reaching = reaching
         self._server_info: dict[Revision, Any] = {}
-        self._retries = Retries(states, peer.principal, limits.retry_timeout)
+        self._round_states = RoundStates(cipher, peer.principal, limits.retry_timeout)
         self._load = load
         self.duplex = DuplexChannel(
             channel,
@@ -72,12 +72,12 @@ class ProxyConnection:
             server_info=self._server_info,
             load=load,
             peer=peer,
-            seal=self._retries.seal,
+            seal=self._round_states.seal,
         )
         self._state = self.duplex.state
         self._downstream = Downstream(self.duplex)
         self._reach: Reach | None = None
-        self._turns = Turns()
+        self._reading_order = ReadingOrder()
         self._special: dict[str, Callable[[RequestScope, Upstream], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "server/discover": self._discover,
@@ -129,9 +129,9 @@ class ProxyConnection:
         ):
             self._adopt(upstream)
             return _discovered(upstream)
-        self._turns.note(request)
+        self._reading_order.note(request)
         if request.method.may_ask and not request.revision.server_requests:
-            return self._retries.read(request)
+            return self._round_states.read(request)
         return NOT_NOW
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
@@ -145,7 +145,7 @@ class ProxyConnection:
         request = scope.request
         upstream = await self._reach.reached(request)
         self._adopt(upstream)
-        await self._turns.take(request)
+        await self._reading_order.take(request)
         special = self._special.get(request.method.name)
         if special is None:
             return await forward(scope, self._downstream, upstream)

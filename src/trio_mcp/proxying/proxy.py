@@ -14,7 +14,7 @@ from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
 from ..runtime.peer import NOBODY_KNOWN, Peer
-from ..server.asking.request_state import RequestStates
+from ..server.asking.state_cipher import StateCipher
 from .connection import ProxyConnection, Reaching
 from .reaching import OpenUpstream, OwnUpstream, SharedUpstream
 from .upstream import Upstream
@@ -93,8 +93,8 @@ class RunningProxy:
         self._reaching = reaching
         self.limits = limits
         self._load = load
-        self._states = RequestStates("proxy")
+        self._cipher = StateCipher("proxy")
 
     def connect(self, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> ProxyConnection:
         """Return the connection to another client."""
-        return ProxyConnection(self._reaching, channel, peer, limits=self.limits, load=self._load, states=self._states)
+        return ProxyConnection(self._reaching, channel, peer, limits=self.limits, load=self._load, cipher=self._cipher)

@@ -1,4 +1,4 @@
-"""Turns: hands requests that were read together on in the order in which they were read."""
+"""ReadingOrder hands on requests that were read together in the order in which they were read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 
 from ..state.requests import InboundRequest
 
-__all__ = ["Turns"]
+__all__ = ["ReadingOrder"]
 
 
 class _Place:
@@ -23,7 +23,7 @@ class _Place:
         return self.number < other.number
 
 
-class Turns:
+class ReadingOrder:
     """The order of a connection's requests. Each runs in a task of its own, and tasks start in any order."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from ..runtime.requests.request_scope import RequestScope
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from .asking.round_states import Retries
+from .asking.round_states import RoundStates
 from .connected_client import ConnectedClient
 from .server import RunningServer
 from .subscriptions import Subscriptions
@@ -50,7 +50,7 @@ class ServerConnection:
         self._server = server
         self._lifespan = running.lifespan
         self.state = ConnectionState("server", require_initialized=server.require_initialized)
-        self._retries = Retries(server.request_states, peer.principal, running.limits.retry_timeout)
+        self._round_states = RoundStates(server.state_cipher, peer.principal, running.limits.retry_timeout)
         self.duplex = DuplexChannel(
             channel,
             self.state,
@@ -63,7 +63,7 @@ class ServerConnection:
             peer=peer,
             stateless=running.stateless,
             tracing=server.tracing,
-            seal=self._retries.seal,
+            seal=self._round_states.seal,
             expose_errors=server.expose_errors,
         )
         self._stateless = running.stateless
@@ -75,13 +75,13 @@ class ServerConnection:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the client until the connection ends. See `DuplexChannel.run`."""
         server = self._server
-        server.listeners.add(self._subscriptions)
+        server.observers.add(self._subscriptions)
         server.load.connections += 1
         try:
             await self.duplex.run(task_status=task_status)
         finally:
             server.load.connections -= 1
-            server.listeners.discard(self._subscriptions)
+            server.observers.discard(self._subscriptions)
 
     # Requests that are answered without waiting
 
@@ -91,7 +91,7 @@ class ServerConnection:
         if answer is not None:
             return answer(self, request)
         if request.method.may_ask and not request.revision.server_requests:
-            return self._retries.read(request)
+            return self._round_states.read(request)
         return NOT_NOW
 
     def _ping(self, _: InboundRequest) -> EmptyResult:
@@ -143,11 +143,11 @@ class ServerConnection:
         return self._server.tools.call(scope, params, self._lifespan)
 
     async def _list_tools(self, scope: RequestScope) -> ListToolsResult:
-        page, cursor = self._server.tools.listing.page(_cursor(scope))
+        page, cursor = self._server.tools.registry.page(_cursor(scope))
         return ListToolsResult([entry.tool for entry in page], cursor, *self._hints(scope.request))
 
     async def _list_resources(self, scope: RequestScope) -> ListResourcesResult:
-        page, cursor = self._server.resources.listing.page(_cursor(scope))
+        page, cursor = self._server.resources.registry.page(_cursor(scope))
         return ListResourcesResult([entry.resource for entry in page], cursor, *self._hints(scope.request))
 
     async def _list_templates(self, scope: RequestScope) -> ListResourceTemplatesResult:
@@ -159,7 +159,7 @@ class ServerConnection:
         return self._server.resources.read(scope, params.uri, self._lifespan)
 
     async def _list_prompts(self, scope: RequestScope) -> ListPromptsResult:
-        page, cursor = self._server.prompts.listing.page(_cursor(scope))
+        page, cursor = self._server.prompts.registry.page(_cursor(scope))
         return ListPromptsResult([entry.prompt for entry in page], cursor, *self._hints(scope.request))
 
     def _get_prompt(self, scope: RequestScope) -> Awaitable[Any]:

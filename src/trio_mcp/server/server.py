@@ -16,11 +16,11 @@ from ..protocol.types.lifecycle import Icon, Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
 from ..runtime.requests.tracing import Tracing
-from .asking.request_state import RequestStates
+from .asking.state_cipher import StateCipher
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
 from .connected_client import ConnectedClient
-from .listeners import Listeners
-from .offers.completion import Completions
+from .observers import Observers
+from .offers.completions import Completions
 from .offers.prompts import Prompts
 from .offers.resources import Resources
 from .offers.tools import Tools
@@ -86,11 +86,11 @@ class Server:
         self.resources = Resources(page_size, self.cache_hints["resources/read"])
         self.prompts = Prompts(page_size)
         self.completions = Completions(self.prompts, self.resources)
-        self.request_states = RequestStates(name, secrets)
+        self.state_cipher = StateCipher(name, secrets)
         self.load = Load()
         """Counters that all connections share; `statistics` reads them."""
         self._lifespan = lifespan
-        self.listeners = Listeners()
+        self.observers = Observers()
         self.roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""
 
@@ -100,13 +100,13 @@ class Server:
     @property
     def capabilities(self) -> ServerCapabilities:
         """The capabilities that are declared to clients: the kinds of things that exist at this moment."""
-        has_resources = len(self.resources.listing) + len(self.resources.templates) > 0
+        has_resources = len(self.resources.registry) + len(self.resources.templates) > 0
         return ServerCapabilities(
             logging={} if self.logging else None,
             completions={} if len(self.completions) else None,
-            prompts=PromptsCapability(list_changed=True) if len(self.prompts.listing) else None,
+            prompts=PromptsCapability(list_changed=True) if len(self.prompts.registry) else None,
             resources=ResourcesCapability(subscribe=True, list_changed=True) if has_resources else None,
-            tools=ToolsCapability(list_changed=True) if len(self.tools.listing) else None,
+            tools=ToolsCapability(list_changed=True) if len(self.tools.registry) else None,
         )
 
     # Offering
@@ -139,7 +139,7 @@ class Server:
 
         def register(function: F) -> F:
             self.tools.add(function, **options)
-            self.listeners.list_changed("notifications/tools/list_changed")
+            self.observers.list_changed("notifications/tools/list_changed")
             return function
 
         return register if function is None else register(function)
@@ -168,7 +168,7 @@ class Server:
 
         def register(function: F) -> F:
             self.resources.add(uri, function, **options)
-            self.listeners.list_changed("notifications/resources/list_changed")
+            self.observers.list_changed("notifications/resources/list_changed")
             return function
 
         return register
@@ -184,7 +184,7 @@ class Server:
 
         def register(function: F) -> F:
             self.prompts.add(function, **options)
-            self.listeners.list_changed("notifications/prompts/list_changed")
+            self.observers.list_changed("notifications/prompts/list_changed")
             return function
 
         return register if function is None else register(function)
@@ -223,23 +223,23 @@ class Server:
 
     def remove_tool(self, name: str) -> None:
         """Withdraw a tool and tell the clients. Calls under way go on. Raises `KeyError`."""
-        self.tools.listing.remove(name)
-        self.listeners.list_changed("notifications/tools/list_changed")
+        self.tools.registry.remove(name)
+        self.observers.list_changed("notifications/tools/list_changed")
 
     def remove_resource(self, uri: str) -> None:
         """Withdraw a resource or template and tell the clients. Raises `KeyError`."""
         self.resources.remove(uri)
-        self.listeners.list_changed("notifications/resources/list_changed")
+        self.observers.list_changed("notifications/resources/list_changed")
 
     def remove_prompt(self, name: str) -> None:
         """Withdraw a prompt and tell the clients. Raises `KeyError`."""
-        self.prompts.listing.remove(name)
-        self.listeners.list_changed("notifications/prompts/list_changed")
+        self.prompts.registry.remove(name)
+        self.observers.list_changed("notifications/prompts/list_changed")
 
     def resource_updated(self, uri: str) -> None:
         """Tell the clients that subscribed to ``uri``, or listen for it, that it changed. Never waits. Like everything
         that changes a server, the call belongs to trio's thread; from another one, use `trio.from_thread.run_sync`."""
-        self.listeners.resource_updated(uri)
+        self.observers.resource_updated(uri)
 
     # Running
 

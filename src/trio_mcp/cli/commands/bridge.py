@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from .completing import TARGET
-from .listening_options import LEVELS, listening_options
+from .address_options import LEVELS, address_options
+from .shell_completion import TARGET
 from .target_options import TargetCommand, config_option, words_after_dashes
 
 __all__ = ["bridge"]
@@ -17,7 +17,7 @@ __all__ = ["bridge"]
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)
 @config_option
-@listening_options
+@address_options
 @click.option(
     "--era",
     type=click.Choice(["auto", "modern", "legacy"]),
@@ -66,7 +66,7 @@ def bridge(
     from ..servers.addresses import Addresses
     from ..servers.bridging import run_bridge
     from ..targets import NoTarget, target_typed
-    from ..terminal.plain import CopiedToStderr
+    from ..terminal.printable import CopiedToStderr
 
     try:
         where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .completing import TARGET, TOOL
 from .errand_options import errand_options
+from .shell_completion import TARGET, TOOL
 from .target_options import TargetCommand
 
 if TYPE_CHECKING:

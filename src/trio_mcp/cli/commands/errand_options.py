@@ -66,7 +66,7 @@ def _connection_typed(
     from ..errands.errand import Connection
     from ..errands.overheard import Overheard
     from ..targets import target_typed
-    from ..terminal.plain import CopiedToStderr
+    from ..terminal.printable import CopiedToStderr
 
     overheard = None if stderr else Overheard()
     return Connection(

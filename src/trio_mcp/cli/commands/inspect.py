@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .completing import TARGET
+from .shell_completion import TARGET
 from .target_options import TargetCommand, connection_options, words_after_dashes
 
 __all__ = ["inspect"]
@@ -33,7 +33,7 @@ def inspect(target: str, as_json: bool, config: Path | None, era: Any, timeout: 
     """
     from ..errands.inspecting import inspect_server
     from ..targets import NoTarget, target_typed
-    from ..terminal.plain import CopiedToStderr
+    from ..terminal.printable import CopiedToStderr
 
     try:
         where = target_typed(words_after_dashes(target), config, CopiedToStderr() if stderr else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .listening_options import LEVELS, listening_options
+from .address_options import LEVELS, address_options
 
 __all__ = ["run"]
 
@@ -17,7 +17,7 @@ __all__ = ["run"]
     help="Least severe message of Python's logging that goes to standard error. Unless given: warning, or "
     "what FILE sets up itself.",
 )
-@listening_options
+@address_options
 def run(
     target: str,
     log_level: str | None,
@@ -51,6 +51,6 @@ def run(
     port 0 is any free one; standard error says which.
     """
     from ..servers.addresses import Addresses
-    from ..servers.run import run_server
+    from ..servers.running import run_server
 
     return run_server(target, log_level, Addresses(websocket, tcp, unix, origins, names))

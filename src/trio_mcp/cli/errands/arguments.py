@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final, NoReturn, cast
 
 from ...protocol.fields import JSONObject
-from ..terminal.plain import name_shown, on_one_line
+from ..terminal.printable import name_shown, on_one_line
 from ..terminal.schema_words import SchemaReader
 
 __all__ = ["BadArgument", "arguments_typed", "no_such_argument", "object_typed", "texts_typed"]

@@ -20,7 +20,7 @@ from ...protocol.revisions import Revision
 from ...runtime.on_progress import OnProgress
 from ..endings import WITH_SERVER, say, say_error
 from ..statuses import INTERRUPTED, SIGNALLED, TOOL_FAILED
-from ..terminal.plain import name_shown
+from ..terminal.printable import name_shown
 from ..terminal.questions import Questions
 from ..terminal.signals import Signals
 from ..terminal.terminal import Terminal

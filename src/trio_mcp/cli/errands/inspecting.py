@@ -20,7 +20,7 @@ from ...protocol.types.tools import Tool
 from ..endings import WITH_SERVER, say_error
 from ..statuses import ENDED_WELL
 from ..terminal.interrupts import run_until_interrupted
-from ..terminal.plain import name_shown, on_one_line, printable
+from ..terminal.printable import name_shown, on_one_line, printable
 from ..terminal.schema_words import SchemaReader
 from .offers import Offers, ask_for_offers
 

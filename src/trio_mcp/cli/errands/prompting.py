@@ -14,7 +14,7 @@ from ...protocol.revisions import Revision
 from ...protocol.types.prompts import GetPromptResult
 from ...runtime.on_progress import OnProgress
 from ..statuses import ENDED_WELL
-from ..terminal.plain import printable
+from ..terminal.printable import printable
 from ..terminal.tool_results import words_of_block
 from .arguments import no_such_argument, texts_typed
 from .errand import Errand, found

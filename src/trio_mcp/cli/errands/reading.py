@@ -17,7 +17,7 @@ from ...protocol.types.resources import ReadResourceResult
 from ...runtime.on_progress import OnProgress
 from ..endings import say
 from ..statuses import ENDED_WELL, SERVER_ERROR
-from ..terminal.plain import printable
+from ..terminal.printable import printable
 from ..terminal.tool_results import words_of_resource
 from .errand import Errand
 

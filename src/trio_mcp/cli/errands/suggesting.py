@@ -15,7 +15,7 @@ from ...protocol.types.completion import Completion, PromptReference, ResourceTe
 from ...runtime.on_progress import OnProgress
 from ..endings import say
 from ..statuses import ENDED_WELL
-from ..terminal.plain import printable
+from ..terminal.printable import printable
 from .arguments import BadArgument, texts_typed
 from .errand import Errand, not_offered
 from .offers import listed

@@ -11,7 +11,7 @@ from rich.progress import Progress as Bars
 
 from ...concurrency.contexts import contextmanager
 from ...runtime.on_progress import Progress
-from .plain import on_one_line
+from .printable import on_one_line
 
 __all__ = ["Bar", "progress_bar", "progress_words"]
 

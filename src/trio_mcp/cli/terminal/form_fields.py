@@ -8,9 +8,9 @@ import attrs
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...protocol.fields import JSONObject
-from ...protocol.json_schema.schemas import SchemaValidator
+from ...protocol.json_schema.schema_validator import SchemaValidator
 from ...protocol.types.elicitation import check_form_size
-from .plain import name_shown, on_one_line
+from .printable import name_shown, on_one_line
 
 __all__ = ["FormField", "form_fields"]
 

@@ -13,7 +13,7 @@ from ...protocol.types.content import TextContent
 from ...protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
 from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult
 from .form_fields import FormField, form_fields
-from .plain import name_shown
+from .printable import name_shown
 from .terminal import Terminal
 
 __all__ = ["Questions"]

@@ -17,7 +17,7 @@ from ...protocol.types.notifications import LogParams
 from ...runtime.on_progress import OnProgress, Progress
 from .bars import Bar, progress_bar, progress_words
 from .keyboard import forget_typed, read_line
-from .plain import name_shown, printable
+from .printable import name_shown, printable
 
 __all__ = ["Terminal"]
 

@@ -19,7 +19,7 @@ from ...protocol.types.content import (
     TextResourceContents,
 )
 from ...protocol.types.tools import CallToolResult
-from .plain import printable
+from .printable import printable
 
 __all__ = ["show_result", "words_of_block", "words_of_resource"]
 

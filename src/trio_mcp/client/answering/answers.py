@@ -14,7 +14,7 @@ from ...concurrency.workers import run_in_worker
 from ...jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ...protocol.conversion.converters import structure_params
 from ...protocol.fields import JSONObject
-from ...protocol.json_schema.schemas import SchemaValidator
+from ...protocol.json_schema.schema_validator import SchemaValidator
 from ...protocol.revisions import Revision
 from ...protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
 from ...protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults

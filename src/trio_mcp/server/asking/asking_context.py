@@ -10,7 +10,7 @@ from ...protocol.conversion.converters import NotExpressible, structure
 from ...protocol.declared import ASKED_BY
 from ...protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
 from ...protocol.fields import JSONObject
-from ...protocol.json_schema.schemas import SchemaValidator
+from ...protocol.json_schema.schema_validator import SchemaValidator
 from ...protocol.types.content import TextContent
 from ...protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, ElicitURLParams
 from ...protocol.types.input_required import ASKABLE, for_elicitation, for_sampling

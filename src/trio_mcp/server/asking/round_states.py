@@ -1,4 +1,4 @@
-"""Retries: the link between the rounds of one modern request (2026-07-28 mrtr)."""
+"""RoundStates links the rounds of one modern request (2026-07-28 mrtr)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...runtime.requests.handler import NOT_NOW
 from ...runtime.requests.retry import Retry
 from ...state.requests import Continuation, InboundRequest
-from .request_state import BadRequestState, RequestStates, SealedState, fingerprint
+from .state_cipher import BadRequestState, SealedState, StateCipher, fingerprint
 
-__all__ = ["Retries"]
+__all__ = ["RoundStates"]
 
 
-class Retries:
+class RoundStates:
     """Writes the ``requestState`` of one connection's requests, and reads what their retries bring back.
 
     ``principal`` is the caller, where the transport knows it. ``lifetime``: seconds for which a state is good.
@@ -24,11 +24,11 @@ class Retries:
 
     def __init__(
         self,
-        states: RequestStates,
+        cipher: StateCipher,
         principal: str | None,
         lifetime: float,
     ) -> None:
-        self._states = states
+        self._cipher = cipher
         self._principal = principal
         self._lifetime = lifetime
 
@@ -43,7 +43,7 @@ class Retries:
     ) -> str:
         """Return the ``requestState`` for ``request``. See `Seal`."""
         expires = None if self._lifetime == math.inf else time.time() + self._lifetime
-        return self._states.seal(
+        return self._cipher.seal(
             SealedState(fingerprint(request), expires, self._principal, handle, list(asked), dict(answers or {}), state)
         )
 
@@ -72,7 +72,7 @@ class Retries:
 
     def _open(self, text: object, request: InboundRequest) -> SealedState:
         try:
-            sealed = self._states.open(text) if isinstance(text, str) else None
+            sealed = self._cipher.open(text) if isinstance(text, str) else None
         except BadRequestState:
             sealed = None
         # 2026-07-28 mrtr, Server Requirements 4: MUST reject state that fails verification.

@@ -18,9 +18,9 @@ from ...protocol.types.prompts import GetPromptParams, GetPromptResult, Prompt, 
 from ...runtime.requests.request_scope import RequestScope
 from ..asking.input_required import InputRequired, settle
 from ..signatures.signature import BadArguments
-from .handler import Handler
-from .listings import Listing
-from .plain import BLOCKS
+from .plain_values import BLOCKS
+from .registry import Registry
+from .user_function import UserFunction
 
 __all__ = ["Prompts", "RegisteredPrompt"]
 
@@ -30,14 +30,14 @@ class RegisteredPrompt:
     """A prompt and how to get it."""
 
     prompt: Prompt
-    handler: Handler
+    handler: UserFunction
 
 
 class Prompts:
     """The prompts of one server."""
 
     def __init__(self, page_size: int | None) -> None:
-        self.listing: Listing[RegisteredPrompt] = Listing("prompt", page_size)
+        self.registry: Registry[RegisteredPrompt] = Registry("prompt", page_size)
 
     def add(
         self,
@@ -51,7 +51,7 @@ class Prompts:
     ) -> None:
         """Register ``function``. See `PromptOptions` and `Server.prompt`."""
         check_meta_keys(meta)
-        handler = Handler.of(function)
+        handler = UserFunction.of(function)
         required = set(handler.signature.schema.get("required", ()))
         properties = cast("dict[str, JSONObject]", handler.signature.schema.get("properties", {}))
         arguments = [
@@ -71,13 +71,13 @@ class Prompts:
             list(icons) if icons else None,
             meta,
         )
-        self.listing.add(prompt.name, RegisteredPrompt(prompt, handler))
+        self.registry.add(prompt.name, RegisteredPrompt(prompt, handler))
 
     async def get(
         self, scope: RequestScope, params: GetPromptParams, lifespan: Any
     ) -> GetPromptResult | InputRequiredResult:
         """Answer ``prompts/get``. Unknown prompts and bad arguments are `CodedError` -32602."""
-        entry = self.listing.get(params.name)
+        entry = self.registry.get(params.name)
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         try:

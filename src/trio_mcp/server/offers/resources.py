@@ -21,10 +21,10 @@ from ...runtime.requests.request_scope import RequestScope
 from ..asking.input_required import InputRequired, settle
 from ..cache_hints import CacheHints
 from ..signatures.signature import BadArguments
-from .handler import Handler
-from .listings import Listing
-from .plain import to_plain
+from .plain_values import to_plain
+from .registry import Registry
 from .uri_templates import LONGEST_URI, UriTemplate, check_length
+from .user_function import UserFunction
 
 __all__ = ["RegisteredResource", "RegisteredTemplate", "ResourceNotFound", "Resources"]
 
@@ -39,7 +39,7 @@ class RegisteredResource:
     """A resource under one URI, and how to read it."""
 
     resource: Resource
-    handler: Handler
+    handler: UserFunction
     hints: CacheHints
 
 
@@ -49,7 +49,7 @@ class RegisteredTemplate:
 
     template: ResourceTemplate
     pattern: UriTemplate
-    handler: Handler
+    handler: UserFunction
     hints: CacheHints
 
 
@@ -58,8 +58,8 @@ class Resources:
 
     def __init__(self, page_size: int | None, hints: CacheHints) -> None:
         self._hints = hints
-        self.listing: Listing[RegisteredResource] = Listing("resource", page_size)
-        self.templates: Listing[RegisteredTemplate] = Listing("resource template", page_size)
+        self.registry: Registry[RegisteredResource] = Registry("resource", page_size)
+        self.templates: Registry[RegisteredTemplate] = Registry("resource template", page_size)
 
     def add(
         self,
@@ -82,7 +82,7 @@ class Resources:
         if len(uri) > LONGEST_URI:
             raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
         hints = self._hints.but(ttl_ms, cache_scope)
-        handler = Handler.of(function)
+        handler = UserFunction.of(function)
         shown_icons = list(icons) if icons else None
         name = name or function.__name__
         description = description if description is not None else handler.doc
@@ -101,18 +101,18 @@ class Resources:
                 f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(names)}}} for example"
             )
         resource = Resource(uri, name, title, description, mime_type, annotations, size, shown_icons, meta)
-        self.listing.add(uri, RegisteredResource(resource, handler, hints))
+        self.registry.add(uri, RegisteredResource(resource, handler, hints))
 
     def remove(self, uri: str) -> None:
         """Remove a resource or a template. Raises `KeyError` when there is none."""
-        (self.templates if UriTemplate.is_template(uri) else self.listing).remove(uri)
+        (self.templates if UriTemplate.is_template(uri) else self.registry).remove(uri)
 
     def find(self, uri: str) -> tuple[RegisteredResource | RegisteredTemplate, dict[str, str]] | None:
         """Return what serves ``uri`` and the template's values; a resource goes before templates, and templates go in
         the order they were added. `None` when nothing does, and for a URI that is too long, which is not matched."""
         if len(uri) > LONGEST_URI:
             return None
-        if (resource := self.listing.get(uri)) is not None:
+        if (resource := self.registry.get(uri)) is not None:
             return resource, {}
         for template in self.templates:
             if (values := template.pattern.match(uri)) is not None:

@@ -13,7 +13,7 @@ from ...protocol.types.content import ContentBlock, TextContent
 from ...protocol.types.tools import CallToolResult
 from ..signatures.kinds import classes_in
 from ..signatures.signature import schema_of
-from .plain import BLOCKS, to_plain
+from .plain_values import BLOCKS, to_plain
 
 __all__ = ["ToResult", "error_result", "result_maker", "text_result"]
 

@@ -14,7 +14,7 @@ import trio
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError, NotSerializable, UnsendableResult
 from ...protocol.errors import CapabilityMissing
 from ...protocol.fields import JSONObject
-from ...protocol.json_schema.schemas import SchemaValidator
+from ...protocol.json_schema.schema_validator import SchemaValidator
 from ...protocol.meta import check_meta_keys
 from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.lifecycle import Icon
@@ -22,9 +22,9 @@ from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAn
 from ...runtime.requests.request_scope import RequestScope
 from ..asking.input_required import InputRequired, replay, settle, without_questions
 from ..signatures.signature import BadArguments
-from .handler import Handler
-from .listings import Listing
+from .registry import Registry
 from .results import ToResult, error_result, result_maker
+from .user_function import UserFunction
 
 __all__ = ["RegisteredTool", "Tools"]
 
@@ -36,7 +36,7 @@ class RegisteredTool:
     """A tool and how to call it."""
 
     tool: Tool
-    handler: Handler
+    handler: UserFunction
     to_result: ToResult
     timeout: float | None
     slots: _Slots | None
@@ -51,7 +51,7 @@ class Tools:
     """The tools of one server."""
 
     def __init__(self, page_size: int | None) -> None:
-        self.listing: Listing[RegisteredTool] = Listing("tool", page_size)
+        self.registry: Registry[RegisteredTool] = Registry("tool", page_size)
 
     def add(
         self,
@@ -73,7 +73,7 @@ class Tools:
     ) -> None:
         """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors."""
         check_meta_keys(meta)
-        handler = Handler.of(function)
+        handler = UserFunction.of(function)
         signature = handler.signature
         try:
             output, to_result = result_maker(without_questions(signature.returns), output_schema)
@@ -102,7 +102,7 @@ class Tools:
         )
         if tool.input_schema.get("type") != "object":
             raise ValueError(f'tool {tool.name!r}: an input schema has "type": "object"')
-        self.listing.add(
+        self.registry.add(
             tool.name,
             RegisteredTool(
                 tool,
@@ -123,7 +123,7 @@ class Tools:
     ) -> CallToolResult | InputRequiredResult:
         """Answer ``tools/call``. Errors of the tool itself are a result with ``isError``, made here or in
         `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602."""
-        entry = self.listing.get(params.name)
+        entry = self.registry.get(params.name)
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         request = scope.request

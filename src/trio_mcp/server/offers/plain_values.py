@@ -1,4 +1,4 @@
-"""A handler's values as plain JSON data."""
+"""Values of handlers as plain JSON data."""
 
 from __future__ import annotations
 

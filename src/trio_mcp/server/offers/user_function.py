@@ -1,4 +1,4 @@
-"""Handler: a user's function and how to run it for one request."""
+"""UserFunction: a user's function and how to run it for one request."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..asking.live_context import LiveContext
 from ..context.worker_context import WorkerContext
 from ..signatures.signature import Signature
 
-__all__ = ["Handler"]
+__all__ = ["UserFunction"]
 
 
 @attrs.frozen(eq=False)
-class Handler:
+class UserFunction:
     """A function with its signature. ``doc`` is its docstring, cleaned up."""
 
     signature: Signature
     doc: str | None
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> Handler:
+    def of(cls, function: Callable[..., Any]) -> UserFunction:
         """Take ``function`` apart. Raises `TypeError` for a signature that cannot be used."""
         return cls(Signature.of(function), inspect.getdoc(function))
 

@@ -1,4 +1,4 @@
-"""RequestStates: data that a client keeps for its server and brings back, sealed: nobody can read or change it."""
+"""StateCipher seals what a client keeps for its server and brings back: no other party can read or change it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 from ...jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ...state.requests import InboundRequest
 
-__all__ = ["BadRequestState", "RequestStates", "SealedState", "fingerprint"]
+__all__ = ["BadRequestState", "SealedState", "StateCipher", "fingerprint"]
 
 _LEAST_SECRET: Final = 32
 _LONGEST: Final = 4 * 1024 * 1024
@@ -47,7 +47,7 @@ class SealedState(msgspec.Struct, frozen=True, array_like=True):
     """The handler's own text."""
 
 
-class RequestStates:
+class StateCipher:
     """Seals and opens states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
 
     The first secret seals, and each opens, so that a new secret can be put in front while states sealed by the old one

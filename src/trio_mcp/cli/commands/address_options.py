@@ -1,4 +1,4 @@
-"""listening_options: the options that commands which listen share."""
+"""address_options: the options that commands which listen share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["LEVELS", "listening_options"]
+__all__ = ["LEVELS", "address_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -15,7 +15,7 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 """Levels of Python's logging."""
 
 
-def listening_options(command: F) -> F:
+def address_options(command: F) -> F:
     """Add the options for the address, --websocket, --tcp and --unix, and for admission to a WebSocket, --origin and
     --name."""
     for option in (

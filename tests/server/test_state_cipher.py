@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from trio_mcp import Server
-from trio_mcp.server.asking.request_state import BadRequestState, RequestStates, SealedState
+from trio_mcp.server.asking.state_cipher import BadRequestState, SealedState, StateCipher
 
 OLD, NEW = b"o" * 32, b"n" * 40
 CONTENT = SealedState(b"print", 5.0, "ada", b"", ["q"], {"q": {"action": "accept"}}, "mine")
 
 
 def test_what_was_sealed_opens_and_says_nothing_in_between() -> None:
-    states = RequestStates("s", [OLD])
+    states = StateCipher("s", [OLD])
     text = states.seal(CONTENT)
     assert states.open(text) == CONTENT
     assert text.isascii()
@@ -22,7 +22,7 @@ def test_what_was_sealed_opens_and_says_nothing_in_between() -> None:
 
 
 def test_the_first_secret_seals_and_all_open() -> None:
-    before, turning, after = RequestStates("s", [OLD]), RequestStates("s", [NEW, OLD]), RequestStates("s", [NEW])
+    before, turning, after = StateCipher("s", [OLD]), StateCipher("s", [NEW, OLD]), StateCipher("s", [NEW])
     assert turning.open(before.seal(CONTENT)) == CONTENT
     assert after.open(turning.seal(CONTENT)) == CONTENT
     with pytest.raises(BadRequestState):
@@ -31,23 +31,23 @@ def test_the_first_secret_seals_and_all_open() -> None:
 
 def test_without_a_secret_nobody_else_opens_it() -> None:
     with pytest.raises(BadRequestState):
-        RequestStates("s").open(RequestStates("s").seal(CONTENT))
+        StateCipher("s").open(StateCipher("s").seal(CONTENT))
 
 
 def test_another_server_that_shares_the_secret_does_not_open_it() -> None:
     with pytest.raises(BadRequestState):
-        RequestStates("other", [OLD]).open(RequestStates("s", [OLD]).seal(CONTENT))
+        StateCipher("other", [OLD]).open(StateCipher("s", [OLD]).seal(CONTENT))
 
 
 @pytest.mark.parametrize("text", ["", "A", "AAAA", "!", "ü", "A" * 40, "A" * 5_000_000])
 def test_what_was_never_sealed_is_refused(text: str) -> None:
     with pytest.raises(BadRequestState):
-        RequestStates("s", [OLD]).open(text)
+        StateCipher("s", [OLD]).open(text)
 
 
 @pytest.mark.parametrize("letters", range(3))
 def test_a_state_has_one_spelling(letters: int) -> None:
-    states = RequestStates("s", [OLD])
+    states = StateCipher("s", [OLD])
     content = msgspec.structs.replace(CONTENT, state="x" * letters)  # with all lengths of padding
     text = states.seal(content)
     while "-" not in text or "_" not in text:
@@ -75,7 +75,7 @@ def test_a_state_has_one_spelling(letters: int) -> None:
 
 
 def test_every_changed_character_is_noticed() -> None:
-    states = RequestStates("s", [OLD])
+    states = StateCipher("s", [OLD])
     text = states.seal(CONTENT)
     for place, character in enumerate(text):
         other = "A" if character != "A" else "B"
@@ -90,6 +90,6 @@ def test_short_secrets_are_refused() -> None:
 
 def test_a_secret_is_no_text() -> None:
     with pytest.raises(TypeError):
-        RequestStates("s", ["x" * 40])  # type: ignore[list-item]
+        StateCipher("s", ["x" * 40])  # type: ignore[list-item]
     with pytest.raises(TypeError):
-        RequestStates("s", b"x" * 40)  # type: ignore[arg-type]
+        StateCipher("s", b"x" * 40)  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ from ...protocol.types.completion import (
     PromptReference,
 )
 from ...runtime.requests.request_scope import RequestScope
-from .handler import Handler
 from .prompts import Prompts
 from .resources import Resources
+from .user_function import UserFunction
 
 __all__ = ["Completions"]
 
@@ -29,7 +29,7 @@ class Completions:
     def __init__(self, prompts: Prompts, resources: Resources) -> None:
         self._prompts = prompts
         self._resources = resources
-        self._completers: dict[tuple[str, str, str], Handler] = {}
+        self._completers: dict[tuple[str, str, str], UserFunction] = {}
 
     def __len__(self) -> int:
         return len(self._completers)
@@ -38,7 +38,7 @@ class Completions:
         """Register ``function``. See `Server.completion`."""
         if (prompt is None) == (resource is None):
             raise TypeError("a completer belongs to a prompt or to a resource template: give one of the two")
-        handler = Handler.of(function)
+        handler = UserFunction.of(function)
         if "value" not in handler.signature.names or not _KNOWN.issuperset(handler.signature.names):
             raise TypeError(
                 f"{function.__name__}: a completer takes value: str and, if it wants, arguments: dict[str, str]"
@@ -53,10 +53,10 @@ class Completions:
         prompt or template is `CodedError` -32602."""
         ref = params.ref
         if isinstance(ref, PromptReference):
-            kind, name, known = "prompt", ref.name, self._prompts.listing.get(ref.name) is not None
+            kind, name, known = "prompt", ref.name, self._prompts.registry.get(ref.name) is not None
         else:
             kind, name = "resource", ref.uri
-            known = self._resources.templates.get(name) is not None or self._resources.listing.get(name) is not None
+            known = self._resources.templates.get(name) is not None or self._resources.registry.get(name) is not None
         if not known:
             raise CodedError(INVALID_PARAMS, f"Invalid params: unknown {kind} {name[:200]!r}")
         handler = self._completers.get((kind, name, params.argument.name))

@@ -1,4 +1,4 @@
-"""Listings and their cursors."""
+"""Registries, their pages and their cursors."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import base64
 import pytest
 
 from trio_mcp import CodedError
-from trio_mcp.server.offers.listings import Listing
+from trio_mcp.server.offers.registry import Registry
 
 
-def listing(*names: str, page_size: int | None = 2) -> Listing[str]:
-    made: Listing[str] = Listing("tool", page_size)
+def listing(*names: str, page_size: int | None = 2) -> Registry[str]:
+    made: Registry[str] = Registry("tool", page_size)
     for name in names:
         made.add(name, name.upper())
     return made
 
 
-def walk(pages: Listing[str]) -> list[list[str]]:
+def walk(pages: Registry[str]) -> list[list[str]]:
     seen: list[list[str]] = []
     cursor: str | None = None
     while True:

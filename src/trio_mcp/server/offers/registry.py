@@ -1,4 +1,4 @@
-"""Listings: the things that are offered, in the order in which they were added, in pages with opaque cursors."""
+"""Registry: the things of one kind that are offered, in the order of their coming, in pages with opaque cursors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 
-__all__ = ["Listing"]
+__all__ = ["Registry"]
 
 T = TypeVar("T")
 
 
-class Listing(Generic[T]):
+class Registry(Generic[T]):
     """Named things of one ``kind`` in a stable order. A cursor stays good while things come and go: it holds the serial
     number of the last thing seen, so nothing is listed twice and nothing is passed over."""
 
@@ -50,7 +50,7 @@ class Listing(Generic[T]):
     def page(self, cursor: str | None) -> tuple[list[T], str | None]:
         """Return the things after ``cursor`` and the cursor of the next page, `None` on the last.
 
-        Raises `CodedError` -32602 for a cursor not given by this listing (2025-11-25 pagination, Error Handling).
+        Raises `CodedError` -32602 for a cursor not given by this registry (2025-11-25 pagination, Error Handling).
         """
         after = 0 if cursor is None else self._read_cursor(cursor)
         rest = [entry for entry in self._items.values() if entry[0] > after]
