@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.runtime.peer import Headers
+from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Headers, Peer
 
 
 def test_headers_are_found_by_their_names_in_any_case() -> None:
@@ -17,3 +17,16 @@ def test_headers_are_found_by_their_names_in_any_case() -> None:
 def test_headers_are_listed_in_lower_case() -> None:
     assert dict(Headers({"User-Agent": "x"})) == {"user-agent": "x"}
     assert len(Headers({"User-Agent": "x"})) == 1
+
+
+def test_headers_say_what_they_are() -> None:
+    assert repr(Headers({"Host": "x"})) == "Headers({'host': 'x'})"
+
+
+def test_nothing_is_known_of_a_peer_unless_told_and_another_may_come() -> None:
+    for peer, alone in ((Peer(), False), (NOBODY_KNOWN, False), (THE_ONLY_ONE, True)):
+        assert (peer.session_id, peer.headers, peer.principal, peer.alone) == (None, None, None, alone)
+
+
+def test_peers_are_the_same_by_identity_alone() -> None:
+    assert Peer() != Peer()

@@ -1,0 +1,75 @@
+"""Notifications of ours that belong to no request: each is sent once while it waits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trio_mcp.jsonrpc.errors import NotSerializable
+from trio_mcp.runtime import announcements
+from trio_mcp.runtime.announcements import Notices
+from trio_mcp.runtime.outbox import Outbox
+
+CHANGED = "notifications/tools/list_changed"
+UPDATED = "notifications/resources/updated"
+
+
+async def written(outbox: Outbox) -> list[tuple[str, object]]:
+    lines = bytes(await outbox.take()).splitlines() if outbox.size else []
+    messages = [json.loads(line) for line in lines]
+    return [(message["method"], message.get("params")) for message in messages]
+
+
+async def test_notifications_go_out_in_their_order_and_each_on_a_line_of_its_own() -> None:
+    outbox = Outbox(1000)
+    notices = Notices(outbox)
+    notices.put(CHANGED)
+    notices.put(UPDATED, {"uri": "x:1"})
+    outbox.put(b'{"method":"after"}\n')
+    assert await written(outbox) == [(CHANGED, None), (UPDATED, {"uri": "x:1"}), ("after", None)]
+
+
+async def test_a_notification_that_still_waits_is_not_sent_twice() -> None:
+    outbox = Outbox(1000)
+    notices = Notices(outbox)
+    for uri in ("x:1", "x:2", "x:1", "x:1"):
+        notices.put(UPDATED, {"uri": uri})
+    assert await written(outbox) == [(UPDATED, {"uri": "x:1"}), (UPDATED, {"uri": "x:2"})]
+
+
+async def test_a_notification_that_was_taken_is_sent_again_and_waits_once_again() -> None:
+    outbox = Outbox(1000)
+    notices = Notices(outbox)
+    for _ in range(3):
+        notices.put(CHANGED)
+        notices.put(CHANGED)
+        assert await written(outbox) == [(CHANGED, None)]
+
+
+async def test_what_cannot_be_sent_is_told_and_leaves_nothing() -> None:
+    outbox = Outbox(1000)
+    notices = Notices(outbox)
+    with pytest.raises(NotSerializable):
+        notices.put(UPDATED, {"uri": object()})
+    assert outbox.size == 0
+
+
+async def test_what_is_remembered_of_those_that_were_sent_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcements, "_KEPT", 3)
+    outbox = Outbox(1000)
+    notices = Notices(outbox)
+    for number in range(30):
+        notices.put(UPDATED, {"uri": f"x:{number}"})
+        assert len(notices._waiting) <= 3
+        assert len(await written(outbox)) == 1
+
+
+async def test_those_that_wait_are_remembered_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcements, "_KEPT", 2)
+    outbox = Outbox(1000)
+    notices = Notices(outbox)
+    for _ in range(2):
+        for number in range(5):
+            notices.put(UPDATED, {"uri": f"x:{number}"})
+    assert len(await written(outbox)) == 5

@@ -1,0 +1,31 @@
+"""What a lost connection and an unreadable message say of themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp.jsonrpc.errors import MCPError
+from trio_mcp.runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
+
+
+def test_a_lost_connection_says_why() -> None:
+    lost = ConnectionLost("broken pipe")
+    assert (lost.reason, lost.exit_status, lost.stderr, str(lost)) == ("broken pipe", None, (), "broken pipe")
+    assert isinstance(lost, MCPError)
+
+
+@pytest.mark.parametrize("status", [0, 3, -9])
+def test_a_lost_child_says_how_it_ended_and_its_last_lines(status: int) -> None:
+    lost = ConnectionLost("gone", exit_status=status, stderr=("one", "two"))
+    assert (lost.reason, lost.exit_status, lost.stderr) == ("gone", status, ("one", "two"))
+    assert str(lost) == f"gone (exit status {status}); its last lines on stderr:\n  one\n  two"
+
+
+def test_an_unreadable_message_says_why_and_has_both_its_ends() -> None:
+    bad = UnreadableFrame("too long", b"head", b"tail")
+    assert (str(bad), bad.reason, bad.head, bad.tail) == ("too long", "too long", b"head", b"tail")
+    assert (UnreadableFrame("x").head, UnreadableFrame("x").tail) == (b"", b"")
+
+
+def test_a_channel_travels_nowhere_unless_it_says_so() -> None:
+    assert MessageChannel.network is None

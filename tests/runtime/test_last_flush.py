@@ -1,0 +1,57 @@
+"""How long the last replies may take."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from trio_mcp.runtime.last_flush import LEAST_FLUSH, LastFlush
+
+
+async def seconds_of(flush: LastFlush) -> float:
+    """How long a flush lasts that never ends by itself."""
+    begun = trio.current_time()
+    await flush.run(trio.sleep_forever)
+    return trio.current_time() - begun
+
+
+async def test_a_flush_that_is_done_is_waited_for_no_longer(autojump_clock: MockClock) -> None:
+    begun, done = trio.current_time(), list[str]()
+
+    async def flushed() -> None:
+        await trio.sleep(3)
+        done.append("flushed")
+
+    await LastFlush().run(flushed)
+    assert (trio.current_time() - begun, done) == (3, ["flushed"])
+
+
+async def test_it_ends_when_the_time_to_drain_is_over(autojump_clock: MockClock) -> None:
+    flush = LastFlush()
+    flush.end_at(trio.current_time() + 9)
+    flush.end_at(trio.current_time() + 5)
+    flush.end_at(trio.current_time() + 7)
+    assert await seconds_of(flush) == 5
+
+
+async def test_it_gets_a_moment_though_the_time_to_drain_is_over(autojump_clock: MockClock) -> None:
+    flush = LastFlush()
+    flush.end_at(trio.current_time() - 5)
+    assert await seconds_of(flush) == LEAST_FLUSH == 0.4
+
+
+async def test_in_a_hurry_the_moment_is_shorter(autojump_clock: MockClock) -> None:
+    flush = LastFlush()
+    flush.end_at(trio.current_time() + 5)
+    flush.hurry()
+    await trio.sleep(50)
+    assert round(await seconds_of(flush), 6) == 0.1
+
+
+async def test_a_hurry_shortens_a_flush_that_has_begun(autojump_clock: MockClock) -> None:
+    flush, begun = LastFlush(), trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flush.run, trio.sleep_forever)
+        await trio.sleep(10)
+        flush.hurry()
+    assert round(trio.current_time() - begun, 6) == 10.1

@@ -1,0 +1,89 @@
+"""Which bounds there may be, and what they are by default."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import pytest
+
+from trio_mcp.runtime.limits import DEFAULT_LIMITS, Limits
+
+MAY_BE_NOTHING = {
+    "max_queued",
+    "progress_interval",
+    "cleanup_grace",
+    "shutdown_grace",
+    "handshake_timeout",
+    "callback_grace",
+    "deadline_grace",
+    "drain_timeout",
+}
+NAMES = [field.name for field in attrs.fields(Limits)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", [-1, -0.5, math.nan])
+def test_no_bound_is_negative_or_no_number(name: str, value: float) -> None:
+    wrong: Any = {name: value}
+    with pytest.raises(ValueError, match=rf"{name} must .* not (-1|-0.5|nan)"):
+        Limits(**wrong)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bound_may_be_nothing_where_that_makes_sense(name: str) -> None:
+    nothing: Any = {name: 0}
+    if name in MAY_BE_NOTHING:
+        assert getattr(Limits(**nothing), name) == 0
+    else:
+        with pytest.raises(ValueError, match=f"{name} must be greater than 0, not 0"):
+            Limits(**nothing)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bound_may_be_small_and_may_be_endless(name: str) -> None:
+    for value in (0.001, math.inf):
+        bound: Any = {name: value}
+        assert getattr(Limits(**bound), name) == value
+
+
+def test_the_defaults_are_those_that_are_documented() -> None:
+    assert attrs.asdict(DEFAULT_LIMITS) == attrs.asdict(Limits()) == {
+        "max_in_flight": 1000,
+        "max_queued": 1000,
+        "max_inbound_bytes": 67_108_864,
+        "max_message_bytes": 16_777_216,
+        "max_batch": 100,
+        "max_parked": 1000,
+        "max_rounds": 32,
+        "max_pending_notifications": 10_000,
+        "max_subscriptions": 1000,
+        "high_water": 16_384,
+        "max_connections": 2000,
+        "max_server_requests": 20_000,
+        "max_server_streams": 20_000,
+        "max_server_bytes": 536_870_912,
+        "worker_threads": 40,
+        "max_abandoned_threads": 100,
+        "max_asking_threads": 200,
+        "progress_interval": 0.1,
+        "cleanup_grace": 5,
+        "shutdown_grace": 1,
+        "handshake_timeout": 10,
+        "ping_interval": 20,
+        "ping_timeout": 20,
+        "callback_grace": 5,
+        "deadline_grace": 1,
+        "retry_timeout": 600,
+        "drain_timeout": 2,
+    }  # fmt: skip
+
+
+def test_bounds_are_named_and_do_not_change() -> None:
+    positional: Any = Limits
+    with pytest.raises(TypeError):
+        positional(5)
+    frozen: Any = Limits()
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        frozen.max_queued = 5

@@ -1,0 +1,37 @@
+"""The counts of a whole server."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from trio_mcp.runtime.limits import Limits
+from trio_mcp.runtime.load import Load, Statistics
+
+COUNTS = {field.name: number for number, field in enumerate(attrs.fields(Statistics), start=1)}
+
+
+def test_a_server_begins_with_nothing() -> None:
+    assert attrs.asdict(Load()) == dict.fromkeys([field.name for field in attrs.fields(Load)], 0)
+    assert attrs.asdict(Load().statistics()) == dict.fromkeys(COUNTS, 0)
+
+
+def test_statistics_have_each_count_as_it_is_at_the_moment() -> None:
+    load = Load(**COUNTS)
+    statistics = load.statistics()
+    load.in_flight += 1
+    assert attrs.asdict(statistics) == COUNTS
+    assert load.statistics().in_flight == COUNTS["in_flight"] + 1
+
+
+@pytest.mark.parametrize("field", ["in_flight", "queued", "parked"])
+def test_whatever_a_request_does_it_takes_one_of_those_the_server_may_have(field: str) -> None:
+    limits = Limits(max_server_requests=10, max_server_streams=5)
+    load = Load(**{field: 3})
+    assert (load.free_requests(limits), load.free_streams(limits)) == (7, 5)
+
+
+def test_streams_take_their_own() -> None:
+    limits = Limits(max_server_requests=10, max_server_streams=5)
+    load = Load(listening=3)
+    assert (load.free_requests(limits), load.free_streams(limits)) == (10, 2)

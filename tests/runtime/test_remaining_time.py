@@ -1,0 +1,58 @@
+"""The time that is left, on its way with a call."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp.protocol.methods import METHODS
+from trio_mcp.runtime.remaining_time import REMAINING_MS, due_of, with_remaining
+
+AT_ONCE = {"initialize", "server/discover", "ping", "subscriptions/listen"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_the_time_travels_with_what_runs_a_handler(autojump_clock: MockClock, method: str) -> None:
+    params = with_remaining(method, {}, trio.current_time() + 2)
+    assert params == ({} if method in AT_ONCE else {"_meta": {REMAINING_MS: 2000}})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.0001, 1), (0.001, 1), (2.0001, 2001), (0, 0), (-3, 0), (-math.inf, 0)]
+)
+async def test_it_is_rounded_up_so_that_the_peer_does_not_end_first(
+    autojump_clock: MockClock, seconds: float, told: int
+) -> None:
+    await trio.sleep(1024)
+    assert with_remaining("tools/call", {}, trio.current_time() + seconds) == {"_meta": {REMAINING_MS: told}}
+
+
+async def test_what_a_call_says_stays_and_the_callers_own_objects_are_left_alone(autojump_clock: MockClock) -> None:
+    params: dict[str, Any] = {"name": "x", "_meta": {"a": 1}}
+    now = trio.current_time()
+    assert with_remaining("tools/call", params, now + 1) == {"name": "x", "_meta": {REMAINING_MS: 1000, "a": 1}}
+    assert params == {"name": "x", "_meta": {"a": 1}}
+    assert with_remaining("tools/call", {"_meta": None}, now + 1) == {"_meta": {REMAINING_MS: 1000}}
+    assert with_remaining("tools/call", {"_meta": {REMAINING_MS: 7}}, now + 1) == {"_meta": {REMAINING_MS: 7}}
+    assert with_remaining("tools/call", None, now + 1) == {"_meta": {REMAINING_MS: 1000}}
+
+
+@pytest.mark.parametrize("params", [None, {}, {"name": "x"}])
+async def test_without_a_deadline_nothing_is_said(autojump_clock: MockClock, params: dict[str, Any] | None) -> None:
+    assert with_remaining("tools/call", params, math.inf) is params
+
+
+@pytest.mark.parametrize(("told", "seconds"), [(0, 0), (1, 0.001), (1500, 1.5), (10**12, 10**9)])
+async def test_a_request_is_due_so_long_after_it_came(autojump_clock: MockClock, told: int, seconds: float) -> None:
+    await trio.sleep(1024)
+    assert due_of({REMAINING_MS: told}) == 1024 + seconds
+
+
+@pytest.mark.parametrize("told", [-1, 10**12 + 1, 1.0, True, "1", None, []])
+async def test_what_is_no_sensible_number_of_milliseconds_is_not_due(autojump_clock: MockClock, told: Any) -> None:
+    assert due_of({REMAINING_MS: told}) == math.inf
+    assert due_of({}) == math.inf
