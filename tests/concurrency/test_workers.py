@@ -213,6 +213,24 @@ async def test_a_call_that_waits_for_a_thread_when_it_is_cancelled_never_starts(
     assert desk.counts() == (0, 0, 0)
 
 
+async def test_a_call_whose_thread_comes_to_it_after_the_cancel_never_starts(
+    desk: Desk, clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = list[Callable[[], None]]()
+
+    async def run_sync(body: Callable[[], None], *, limiter: Any, **_: Any) -> None:
+        await limiter.acquire_on_behalf_of(None)
+        bodies.append(body)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+    async with until_cancelled(desk, lambda: pytest.fail("it started")):
+        await wait_all_tasks_blocked()
+    for body in bodies:
+        body()
+    assert len(bodies) == 1
+
+
 async def test_a_call_is_refused_while_too_many_threads_are_abandoned(desk: Desk, clock: MockClock) -> None:
     desk.graces.shorten(0)
     gates = [desk.gate(), desk.gate()]
@@ -473,3 +491,26 @@ async def test_neither_a_result_nor_an_exception_is_left_to_the_garbage_collecto
     while desk.counts() != (0, 0, 0):
         await trio.lowlevel.checkpoint()
     assert [each() for each in kept] == [None, None, None]
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_what_an_abandoned_thread_raises_or_returns_is_not_left_to_the_garbage_collector(desk: Desk) -> None:
+    kept: list[ref[Held]] = []
+
+    def end_late(gate: Gate, error: type[Exception] | None) -> Held:
+        held = Held()
+        kept.append(ref(held))
+        gate.wait()
+        if error is not None:
+            raise error
+        return held
+
+    desk.graces.shorten(0)
+    for error in (LookupError, None):
+        gate = desk.gate()
+        async with until_cancelled(desk, partial(end_late, gate, error)):
+            await gate.reached.wait()
+        gate.open()
+        while desk.counts() != (0, 0, 0):
+            await trio.lowlevel.checkpoint()
+    assert [each() for each in kept] == [None, None]
