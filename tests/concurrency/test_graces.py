@@ -57,6 +57,15 @@ async def test_a_grace_that_has_begun_is_shortened_too(autojump_clock: MockClock
     assert graces.seconds == 5
 
 
+async def test_a_grace_that_is_over_leaves_nothing_behind(autojump_clock: MockClock) -> None:
+    graces = Graces(5)
+    with graces.grace():
+        assert len(graces._scopes) == 1
+    with pytest.raises(LookupError), graces.grace():
+        raise LookupError
+    assert not graces._scopes
+
+
 LIMITS = Limits()
 PATIENT = Limits(drain_timeout=1000, shutdown_grace=1000, cleanup_grace=1000)
 

@@ -11,12 +11,20 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Limits
 from trio_mcp.concurrency.places import Place, PlaceState, Workers, WorkerShare
-from trio_mcp.jsonrpc.errors import CodedError
+from trio_mcp.jsonrpc.errors import TOO_BUSY, CodedError
 
 
 class Hanging:
     def describe(self) -> str:
         return "hanging\n"
+
+
+@attrs.frozen
+class HangingAt:
+    number: int
+
+    def describe(self) -> str:
+        return f"place {self.number}\n"
 
 
 @attrs.define(eq=False)
@@ -139,6 +147,39 @@ async def test_one_question_more_than_may_be_waited_for_is_refused() -> None:
         line.running[0].ask()
         with pytest.raises(CodedError, match="too many handlers in threads wait for answers"):
             line.running[1].ask()
+
+
+async def test_where_abandoned_threads_hang_is_told_once_the_most_frequent_first_and_up_to_a_bound(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    workers = Workers(Limits(max_abandoned_threads=13))
+    share = workers.share(alone=True)
+
+    def hang(number: int) -> Place:
+        place = Place(share)
+        place.run()
+        place.abandon(HangingAt(number))
+        return place
+
+    places = [hang(number) for number in (*range(11), 7, 7)]
+    for _ in range(2):
+        with pytest.raises(CodedError) as caught:
+            Place(share).run()
+        assert caught.value.code == TOO_BUSY
+    [record] = caplog.records
+    first, *others = record.getMessage().splitlines()
+    assert first == (
+        "plain def handlers are refused: 13 threads that were abandoned still run (max_abandoned_threads: 13)."
+        " They are in:"
+    )
+    assert others == ["3 x place 7", *(f"1 x place {number}" for number in (0, 1, 2, 3, 4, 5, 6, 8, 9))]
+    places[0].release_on_behalf_of(None)
+    hang(5)
+    with pytest.raises(CodedError):
+        Place(share).run()
+    assert len(caplog.records) == 2, "another one was abandoned"
+    assert "2 x place 5" in caplog.records[1].getMessage()
+    assert "place 0\n" not in caplog.records[1].getMessage()
 
 
 steps = st.tuples(st.sampled_from(["want", "want", "want", "end", "cancel", "abandon", "ask"]), st.integers(0, 2))
