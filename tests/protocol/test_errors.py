@@ -9,10 +9,10 @@ from trio_mcp.protocol.conversion.converters import structure
 from trio_mcp.protocol.errors import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CapabilityMissing,
-    MissingCapabilityData,
     NoWayBack,
 )
 from trio_mcp.protocol.revisions import LATEST_MODERN, LEGACY_REVISIONS, Revision
+from trio_mcp.protocol.types.capabilities import ClientCapabilities
 
 
 @pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
@@ -32,7 +32,7 @@ def test_a_missing_capability_is_named_as_an_object_in_modern_revisions(
     error = CapabilityMissing(capability, LATEST_MODERN)
     assert error.code == MISSING_REQUIRED_CLIENT_CAPABILITY
     assert error.data == {"requiredCapabilities": required}
-    assert structure(error.data, MissingCapabilityData).required_capabilities.supports(capability)
+    assert structure(error.data["requiredCapabilities"], ClientCapabilities).supports(capability)
 
 
 def test_no_way_back_is_an_internal_error() -> None:

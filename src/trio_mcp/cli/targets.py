@@ -14,7 +14,7 @@ from ..connecting.targets import Address, Target
 from ..transports.last_lines import TextSink
 from .host_files.configured import BadConfiguration, configured_target
 
-__all__ = ["NoTarget", "command_of_file", "is_address", "is_file", "target_typed"]
+__all__ = ["NoTarget", "command_of_file", "is_file", "target_typed"]
 
 
 class NoTarget(ValueError):
@@ -34,7 +34,7 @@ def target_typed(typed: str | Sequence[str], config: Path | None = None, stderr:
             return Command(typed, inherit_env=True, stderr=stderr)
         except BadTarget as error:
             raise NoTarget(str(error)) from None
-    if config is None and is_address(typed):
+    if config is None and _is_address(typed):
         try:
             return Address(typed)
         except BadTarget as error:
@@ -51,7 +51,7 @@ def _named(name: str, config: Path | None, stderr: TextSink | None) -> Target | 
         raise NoTarget(str(error)) from None
 
 
-def is_address(typed: str) -> bool:
+def _is_address(typed: str) -> bool:
     """Return whether ``typed`` is meant to be a URL."""
     return "://" in typed.split(" ", 1)[0] or typed.startswith("unix:")
 

@@ -9,7 +9,6 @@ from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, C
 from ..jsonrpc.values import value
 from .declared import has_capability
 from .revisions import Revision
-from .types.capabilities import ClientCapabilities
 from .types.elicitation import ElicitURLParams
 
 __all__ = [
@@ -22,10 +21,8 @@ __all__ = [
     "BadAnswer",
     "CapabilityMissing",
     "MethodUnavailable",
-    "MissingCapabilityData",
     "NoWayBack",
     "URLElicitationRequiredData",
-    "UnsupportedVersionData",
 ]
 
 HEADER_MISMATCH: Final = -32020
@@ -37,22 +34,6 @@ NOT_INITIALIZED: Final = -32002
 """Code that servers which insist on the handshake have always answered to requests before it (legacy revisions)."""
 UPSTREAM_LOST: Final = -31001
 """A code of ours: the server behind a proxy is gone, or was never reached. The request may have run there or not."""
-
-
-@value
-class UnsupportedVersionData:
-    """The data of `UNSUPPORTED_PROTOCOL_VERSION`: the versions to ask for instead."""
-
-    supported: list[str]
-    requested: str
-
-
-@value
-class MissingCapabilityData:
-    """The data of `MISSING_REQUIRED_CLIENT_CAPABILITY`: the capabilities that the request needs its client to
-    declare."""
-
-    required_capabilities: ClientCapabilities
 
 
 @value

@@ -19,9 +19,9 @@ from ...concurrency.contexts import contextmanager
 from ...concurrency.time_limits import fail_after_work
 from ..statuses import OUT_OF_TIME, SIGNALLED
 
-__all__ = ["ENDING", "Signals"]
+__all__ = ["Signals"]
 
-ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a program to end."""
 _GRACE: Final = 2.0
 """Seconds for the event loop to show that it runs, once the command is to end."""
@@ -54,7 +54,7 @@ class Signals:
         self._reads, self._writes = os.pipe()
 
     def __enter__(self) -> Signals:
-        self._before = {number: signal.signal(number, self._note) for number in ENDING}
+        self._before = {number: signal.signal(number, self._note) for number in _ENDING}
         self._watching = threading.Thread(target=self._watch, name="trio-mcp watch", daemon=True)
         self._watching.start()
         return self

@@ -6,15 +6,11 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from ...jsonrpc.values import value
 from ..fields import JSONObject
-from .elicitation import ElicitResult
-from .roots import ListRootsResult
-from .sampling import CreateMessageResult
 
 __all__ = [
     "ASKABLE",
     "InputRequest",
     "InputRequiredResult",
-    "InputResponse",
     "asks_for_input",
     "capability_for",
     "for_elicitation",
@@ -34,10 +30,6 @@ class InputRequest:
 
     method: Askable
     params: JSONObject | None = None
-
-
-InputResponse: TypeAlias = CreateMessageResult | ListRootsResult | ElicitResult
-"""An answer. The question under the same key decides which of the three it is."""
 
 
 @value

@@ -8,12 +8,7 @@ from ...jsonrpc.values import value
 from ..fields import JSONObject
 
 __all__ = [
-    "CancelTaskResult",
-    "CreateTaskResult",
-    "GetTaskPayloadResult",
-    "GetTaskResult",
     "ListTasksResult",
-    "RelatedTask",
     "Task",
     "TaskMetadata",
     "TaskParams",
@@ -28,13 +23,6 @@ class TaskMetadata:
     """A request for a task. ``ttl`` in milliseconds."""
 
     ttl: int | None = None
-
-
-@value
-class RelatedTask:
-    """The value of ``io.modelcontextprotocol/related-task`` in ``_meta``."""
-
-    task_id: str
 
 
 @value
@@ -53,23 +41,10 @@ class Task:
 
 
 @value
-class CreateTaskResult:
-    """The answer to a request that became a task."""
-
-    task: Task
-    meta: JSONObject | None = None
-
-
-@value
 class TaskParams:
     """The task of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``."""
 
     task_id: str
-
-
-GetTaskResult: TypeAlias = Task
-CancelTaskResult: TypeAlias = Task
-GetTaskPayloadResult: TypeAlias = JSONObject
 
 
 @value
