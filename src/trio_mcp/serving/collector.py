@@ -1,13 +1,17 @@
-"""The garbage collector of a process that is a server and nothing else."""
+"""The garbage collector of a process that serves."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Generator
 from typing import Final
 
-__all__ = ["quieten_collector"]
+from ..concurrency.contexts import contextmanager
 
-_PYTHONS_OWN_THRESHOLD: Final = 700
+__all__ = ["collecting_rarely", "quieten_collector"]
+
+_PYTHONS_OWN_THRESHOLDS: Final = (700, 2000)
+"""That of CPython 3.11 and 3.12, and that of 3.13."""
 _THRESHOLD: Final = 10_000
 
 
@@ -19,5 +23,27 @@ def quieten_collector() -> None:
     nothing. An application's own threshold is left alone.
     """
     gc.freeze()
-    if gc.get_threshold()[0] == _PYTHONS_OWN_THRESHOLD:
+    _collect_rarely()
+
+
+@contextmanager
+def collecting_rarely() -> Generator[None]:
+    """Have the garbage collector run less often inside. An application's own threshold is left alone.
+
+    The requests that are in flight on many connections exceed Python's own threshold again and again. The collector
+    takes them for what will stay, and then goes through all that the connections hold: that took half of the time of an
+    echo on each of a thousand connections, and found nothing.
+    """
+    before = gc.get_threshold()
+    _collect_rarely()
+    during = gc.get_threshold()
+    try:
+        yield
+    finally:
+        if gc.get_threshold() == during:
+            gc.set_threshold(*before)
+
+
+def _collect_rarely() -> None:
+    if gc.get_threshold()[0] in _PYTHONS_OWN_THRESHOLDS:
         gc.set_threshold(_THRESHOLD, *gc.get_threshold()[1:])

@@ -16,6 +16,7 @@ from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import Peer
 from ..server.served import Connection, Running, Servable, connection_to
+from .collector import collecting_rarely
 from .signals import shutting_down_at_signals
 
 __all__ = ["Arrival", "Greeting", "Listeners", "serve_connections"]
@@ -60,7 +61,7 @@ async def serve_connections(
     """Serve ``server`` to whoever connects, until a signal or a cancel. `ServingOptions` documents the last three
     parameters."""
     async with written_in_a_thread():
-        with ExitStack() as signals:  # signals may come until the lifespan has ended
+        with collecting_rarely(), ExitStack() as signals:  # signals may come until the lifespan has ended
             async with server.running(limits, stateless=stateless) as running:
                 connections = _Connections(running, greeting)
                 if handle_signals:

@@ -56,6 +56,8 @@ async def serve_websocket(
     second signal cuts that short: if this has not returned within a second, SIGALRM ends the process. Signals are
     handled in the main thread only, and not with ``handle_signals=False``. Cancelled, it cancels all requests at once
     and closes the same way.
+
+    Meanwhile Python's garbage collector runs less often, unless the application has set a threshold of its own.
     """
     check_served_under_trio("serve_websocket")
     admission = admission_for(None if listeners is not None else host, origins, hosts)
