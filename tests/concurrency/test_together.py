@@ -190,3 +190,16 @@ async def test_neither_a_failure_nor_a_cancel_leaves_work_for_the_garbage_collec
         assert gc.collect() < 20
     finally:
         gc.enable()
+
+
+async def test_a_single_call_returns_its_result() -> None:
+    assert await run_together([gives(1)]) == [1]
+
+
+async def test_a_cancel_is_told_while_one_call_is_still_open_though_another_has_returned(
+    autojump_clock: object,
+) -> None:
+    told: list[float] = []
+    with trio.move_on_after(5):
+        await run_together([gives(1, 1), slow_to_leave], lambda _: told.append(trio.current_time()))
+    assert told == [5]

@@ -1,0 +1,103 @@
+"""The mailbox of one request of ours, and calls of several requests. Limits and callbacks are in `test_calls.py`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import Progress, fail_after_silence
+from trio_mcp.concurrency.backlog import Backlog
+from trio_mcp.concurrency.time_limits import call_limits, fail_after_work
+from trio_mcp.jsonrpc.messages import RequestId
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
+from trio_mcp.runtime.calls.call import Call, RoundTrips, Settled
+from trio_mcp.state.connection_state import ConnectionState
+
+
+def call(method: str = "tools/call", deadline: float = math.inf) -> Call:
+    request = ConnectionState("client").open_request(method, LATEST_MODERN)
+    return Call(request, None, None, None, deadline)
+
+
+def test_a_request_of_ours_knows_its_call_which_has_not_ended() -> None:
+    mailbox = call()
+    assert mailbox.request.waiter is mailbox
+    assert (mailbox.end, mailbox.ended, mailbox.on_notification) == (None, -math.inf, None)
+    assert mailbox.segments == []
+
+
+async def test_a_call_is_limited_by_a_deadline_and_by_any_limit_around_it(autojump_clock: MockClock) -> None:
+    assert not call().limited
+    assert call(deadline=5).limited
+    with fail_after_work(5):
+        assert call().limited
+        assert not call().wants_progress, "progress does not renew it"
+    with fail_after_silence(5, maximum=10):
+        assert call().limited
+        assert call().wants_progress
+
+
+async def test_progress_renews_the_limits_that_it_renews_and_no_others(autojump_clock: MockClock) -> None:
+    with fail_after_silence(5, maximum=100), fail_after_work(50):
+        mailbox = call()
+        await trio.sleep(4)
+        mailbox.progressed(Progress(1), 10)
+        assert [limit.deadline for limit in call_limits()] == [9, 50]
+
+
+@pytest.mark.parametrize(("method", "known"), [("tools/list", True), ("tools/call", False)])
+async def test_when_an_answer_came_is_known_where_the_answer_may_be_kept(
+    autojump_clock: MockClock, method: str, known: bool
+) -> None:
+    mailbox = call(method)
+    await trio.sleep(7)
+    mailbox.settle(Settled({}, None))
+    await trio.sleep(7)
+    assert mailbox.ended == (7 if known else -math.inf)
+
+
+async def test_callbacks_run_while_the_end_is_waited_for_and_the_end_is_given_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    told, ends = list[float](), list[Settled]()
+    request = ConnectionState("client").open_request("tools/call", LATEST_LEGACY)
+
+    def tell(progress: Progress) -> None:
+        told.append(progress.progress)
+
+    mailbox = Call(request, tell, Backlog(10, 1000))
+
+    async def wait() -> None:
+        ends.append(await mailbox.outcome())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        mailbox.progressed(Progress(1), 10)
+        await wait_all_tasks_blocked()
+        assert (told, ends) == ([1], [])
+        end = Settled({}, None)
+        mailbox.settle(end)
+        await wait_all_tasks_blocked()
+        assert ends == [end]
+
+
+def test_a_call_that_its_server_does_not_wait_for_is_left_without_a_word() -> None:
+    cancels = list[tuple[RequestId, BaseException]]()
+    trips = RoundTrips(lambda *told: cancels.append(told))
+    assert (trips.asked, trips.received) == (None, -math.inf)
+    trips.leave(LookupError())
+    assert cancels == []
+
+
+@pytest.mark.parametrize("asked", [3, 0, ""])
+def test_a_call_that_its_server_waits_for_is_left_with_one_cancel(asked: RequestId) -> None:
+    cancels = list[tuple[RequestId, BaseException]]()
+    trips = RoundTrips(lambda *told: cancels.append(told))
+    trips.asked, error = asked, LookupError()
+    trips.leave(error)
+    trips.leave(LookupError())
+    assert cancels == [(asked, error)]

@@ -1,0 +1,78 @@
+"""The trace that a request belongs to which is made here and now."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import pytest
+
+from trio_mcp.protocol.meta import BAGGAGE, TRACEPARENT
+from trio_mcp.protocol.trace_context import TraceContext
+from trio_mcp.runtime.calls.present_trace import answering, present_trace
+from trio_mcp.runtime.requests.request_scope import current_request
+
+PARENT = f"00-{'1' * 32}-{'2' * 16}-01"
+OTHER = f"00-{'3' * 32}-{'4' * 16}-01"
+
+
+@attrs.define(eq=False)
+class FakeScope:
+    """Of a request, only the trace that it says it belongs to."""
+
+    trace: TraceContext | None
+
+
+@contextmanager
+def handling(trace: TraceContext | None) -> Generator[None]:
+    scope: Any = FakeScope(trace)
+    token = current_request.set(scope)
+    yield
+    current_request.reset(token)
+
+
+def test_outside_of_any_request_there_is_no_trace() -> None:
+    assert present_trace() is None
+
+
+@pytest.mark.parametrize("trace", [None, TraceContext(PARENT)])
+def test_a_handler_is_in_the_trace_of_its_request(trace: TraceContext | None) -> None:
+    with handling(trace):
+        assert present_trace() is trace
+    assert present_trace() is None
+
+
+def test_what_is_made_while_a_server_is_answered_is_in_the_trace_of_the_call() -> None:
+    with answering({TRACEPARENT: PARENT}):
+        assert present_trace() == TraceContext(PARENT)
+    assert present_trace() is None
+    with answering({}):
+        assert present_trace() is None
+
+
+def test_the_end_of_an_answer_is_noted_when_it_fails_too() -> None:
+    with pytest.raises(LookupError), answering({TRACEPARENT: PARENT}):
+        raise LookupError
+    assert present_trace() is None
+
+
+def test_a_request_that_is_received_while_a_server_is_answered_has_its_own_trace() -> None:
+    with answering({TRACEPARENT: PARENT}), handling(TraceContext(OTHER)):
+        assert present_trace() == TraceContext(OTHER)
+        with answering({BAGGAGE: "a=1"}):
+            told = present_trace()
+            assert told is not None
+            assert (told.traceparent, told.baggage) == (OTHER, "a=1")
+    with answering({TRACEPARENT: PARENT}), handling(None):
+        assert present_trace() is None
+
+
+def test_a_call_inside_of_an_answer_belongs_to_the_same_trace_unless_it_names_another() -> None:
+    with answering({TRACEPARENT: PARENT}):
+        with answering({}):
+            assert present_trace() == TraceContext(PARENT)
+        with answering({TRACEPARENT: OTHER}):
+            assert present_trace() == TraceContext(OTHER)
+        assert present_trace() == TraceContext(PARENT)
