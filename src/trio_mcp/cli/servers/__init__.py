@@ -1,1 +1,1 @@
-"""Servers: what the commands that serve do."""
+"""Servers: what the commands do that serve the server of a file, or bridge another one."""

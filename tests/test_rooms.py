@@ -1,0 +1,38 @@
+"""The rooms of the package: a reader finds each by its name, and by the sentence at its door."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "trio_mcp"
+
+ROOMS = sorted(file.parent for file in PACKAGE.rglob("__init__.py"))
+
+MOST = 20
+"""Modules and rooms that a reader can still take in at once."""
+
+
+def name(room: Path) -> str:
+    return room.relative_to(PACKAGE.parent).as_posix()
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=name)
+def test_a_room_has_twenty_doors_at_most(room: Path) -> None:
+    modules = [file.name for file in room.glob("*.py") if file.name != "__init__.py"]
+    rooms = [door.name for door in room.iterdir() if door in ROOMS]
+    assert 0 < len(modules + rooms) <= MOST, sorted(modules + rooms)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=name)
+def test_a_room_says_in_a_sentence_what_a_reader_finds_there(room: Path) -> None:
+    said = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    sentence = said.partition("\n\n")[0]
+    assert sentence.endswith("."), "it has one, in a paragraph of its own"
+    assert len(sentence.split()) >= 4, sentence
+
+
+def test_every_folder_with_modules_is_a_room() -> None:
+    assert {file.parent for file in PACKAGE.rglob("*.py")} == set(ROOMS)
