@@ -48,6 +48,28 @@ async def test_a_cancelled_sleeper_can_sleep_again(nursery: trio.Nursery) -> Non
     assert heard == ["cancelled", "woken"]
 
 
+async def test_a_task_is_asleep_until_it_was_woken_or_cancelled(nursery: trio.Nursery) -> None:
+    sleeper, scope = Sleeper(), trio.CancelScope()
+
+    async def sleep() -> None:
+        with scope:
+            await sleeper.sleep()
+
+    assert not sleeper.asleep
+    nursery.start_soon(sleep)
+    await wait_all_tasks_blocked()
+    assert sleeper.asleep
+    sleeper.wake()
+    assert not sleeper.asleep
+    await wait_all_tasks_blocked()
+    scope = trio.CancelScope()
+    nursery.start_soon(sleep)
+    await wait_all_tasks_blocked()
+    assert sleeper.asleep
+    scope.cancel()
+    assert not sleeper.asleep
+
+
 async def test_two_tasks_cannot_sleep_in_one_place(nursery: trio.Nursery) -> None:
     sleeper = Sleeper()
     nursery.start_soon(sleeper.sleep)

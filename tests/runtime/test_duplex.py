@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
+from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, ConnectionLost, Limits
@@ -21,6 +23,8 @@ from trio_mcp.runtime.requests.request_scope import RequestScope
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import NotificationReceived
 from trio_mcp.state.requests import InboundRequest
+from trio_mcp.transports.descriptors import DescriptorStream
+from trio_mcp.transports.lines import LineChannel
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
 
 
@@ -123,6 +127,121 @@ async def test_a_cancel_is_read_while_the_outbox_is_full_of_other_things(autojum
         await wire.send(ping(9))
         answered = {json.loads(await wire.receive())["id"] for _ in range(5)}
     assert answered == {1, 2, 3, 4, 9}
+
+
+# Writing at once
+
+
+class Seen(MessageChannel):
+    """A wire whose peer sends ``lines``. It takes ``room`` bytes of a line without waiting, and the writer waits for
+    ``reads``."""
+
+    def __init__(self, *lines: bytes, room: int = 65536) -> None:
+        self._lines = list(lines)
+        self._room = room
+        self.bytes = bytearray()
+        self.reads = trio.Event()
+        self.sends = 0
+
+    async def receive(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if not self._lines:
+            await trio.sleep_forever()
+        return self._lines.pop(0)
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        self.sends += 1
+        await self.reads.wait()
+        self.bytes += messages
+
+    def send_nowait(self, message: bytes) -> int:
+        self.bytes += message[: self._room]
+        return min(self._room, len(message))
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    @property
+    def messages(self) -> list[Any]:
+        return [json.loads(line) for line in self.bytes.splitlines()]
+
+
+@pytest.mark.parametrize("line", [ping(1), call(1), b"{}\n"], ids=["answered at once", "answered", "refused"])
+async def test_a_reply_is_written_at_once_without_the_writer(line: bytes, nursery: trio.Nursery) -> None:
+    wire = Seen(line)
+    nursery.start_soon(side("server", wire, Limits()).run)
+    await wait_all_tasks_blocked()
+    assert len(wire.messages) == 1
+    assert wire.sends == 0
+
+
+async def test_a_request_and_its_cancel_are_written_at_once_without_the_writer(nursery: trio.Nursery) -> None:
+    wire = Seen()
+    client = side("client", wire, Limits())
+    nursery.start_soon(client.run)
+    await wait_all_tasks_blocked()
+    async with trio.open_nursery() as calling:
+        calling.start_soon(client.request, "tools/call", {}, LATEST_LEGACY)
+        await wait_all_tasks_blocked()
+        assert [message["method"] for message in wire.messages] == ["tools/call"]
+        calling.cancel_scope.cancel()
+    assert [message["method"] for message in wire.messages] == ["tools/call", "notifications/cancelled"]
+    assert wire.sends == 0
+
+
+async def test_the_cancel_of_a_request_that_is_half_written_follows_the_whole_of_it(nursery: trio.Nursery) -> None:
+    wire = Seen(room=20)
+    client = side("client", wire, Limits())
+    nursery.start_soon(client.run)
+    await wait_all_tasks_blocked()
+    async with trio.open_nursery() as calling:
+        calling.start_soon(client.request, "tools/call", {}, LATEST_LEGACY)
+        await wait_all_tasks_blocked()
+        assert len(wire.bytes) == 20
+        calling.cancel_scope.cancel()
+    wire.reads.set()
+    await client.outbox.flushed()
+    assert [message["method"] for message in wire.messages] == ["tools/call", "notifications/cancelled"]
+
+
+async def test_a_reply_that_is_half_written_is_whole_before_the_connection_ends(nursery: trio.Nursery) -> None:
+    wire = Seen(call(1, text="x" * 100), room=20)
+    server = side("server", wire, Limits())
+    nursery.start_soon(server.run)
+    await wait_all_tasks_blocked()
+    assert len(wire.bytes) == 20
+    wire.reads.set()
+    await server.close("over")
+    assert [message["id"] for message in wire.messages] == [1]
+
+
+async def test_the_last_replies_of_a_connection_that_ends_are_left_to_the_writer(autojump_clock: object) -> None:
+    wire = Seen(call(1, seconds=1))
+    wire.reads.set()
+    server = side("server", wire, Limits())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        await wait_all_tasks_blocked()
+        server.shut_down("over", drain_timeout=2)
+    assert [message["id"] for message in wire.messages] == [1]
+    assert wire.sends == 1
+
+
+async def test_a_pipe_that_nobody_reads_any_more_fails_the_calls_and_not_the_caller_of_the_write() -> None:
+    (read_fd, peer_write), (peer_read, write_fd) = os.pipe(), os.pipe()
+    channel = LineChannel(DescriptorStream(read_fd, write_fd), 1000)
+    os.close(peer_read)
+    os.close(write_fd)
+    client = side("client", channel, Limits())
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.run)
+            await wait_all_tasks_blocked()
+            with pytest.raises(ConnectionLost, match="reads no more"):
+                await client.request("tools/call", {}, LATEST_LEGACY)
+    assert client.lost is not None
+    os.close(peer_write)
+    os.close(read_fd)
 
 
 class HalfDead(MessageChannel):

@@ -78,6 +78,8 @@ class Schedule:
     high_water: int
     max_in_flight: int
     max_queued: int
+    at_once: int
+    """Bytes of a line that the wire takes at once."""
     end: Literal[
         "quiet", "client closes", "server shuts down", "wire is cut", "client is cancelled", "server is cancelled"
     ]
@@ -106,24 +108,39 @@ def schedules(draw: st.DrawFn) -> Schedule:
         high_water=draw(st.sampled_from([1, 300, 16384])),
         max_in_flight=max_in_flight,
         max_queued=draw(st.sampled_from([0, 2, 1000])),
+        at_once=draw(st.sampled_from([0, 1, 60, 65536])),
         end=draw(st.sampled_from(ENDS)),
         end_at=draw(st.integers(0, 8)),
     )
 
 
 class Tap(MessageChannel):
-    """A channel that notes what its side has sent, message by message."""
+    """A channel that notes what its side has sent, message by message. It takes ``at_once`` bytes of a line at most
+    without waiting."""
 
-    def __init__(self, channel: MessageChannel) -> None:
+    def __init__(self, channel: MessageChannel, at_once: int) -> None:
         self._channel = channel
+        self._at_once = at_once
+        self._begun = b""
         self.sent: list[dict[str, Any]] = []
 
     async def receive(self) -> bytes | bytearray:
         return await self._channel.receive()
 
     async def send(self, messages: bytes | bytearray) -> None:
+        messages, self._begun = self._begun + messages, b""
         self.sent += [json.loads(line) for line in bytes(messages).split(b"\n") if line]
         await self._channel.send(messages)
+
+    def send_nowait(self, message: bytes) -> int:
+        assert not self._begun, "the rest of a line comes first"
+        if self._at_once < len(message):
+            self._begun = message[: self._at_once]
+            return self._at_once
+        count = self._channel.send_nowait(message)
+        if count:
+            self.sent.append(json.loads(message))
+        return count
 
     async def aclose(self) -> None:
         await self._channel.aclose()
@@ -133,11 +150,11 @@ class Side:
     """One side of the connection: its handlers, and its callers."""
 
     def __init__(
-        self, role: Literal["client", "server"], channel: MessageChannel, world: World, limits: Limits
+        self, role: Literal["client", "server"], channel: MessageChannel, at_once: int, world: World, limits: Limits
     ) -> None:
         self.role = role
         self.world = world
-        self.tap = Tap(channel)
+        self.tap = Tap(channel, at_once)
         self.state = ConnectionState(role)
         self.state.revision = LATEST_LEGACY
         self.state.initialized = True
@@ -244,7 +261,8 @@ async def play(schedule: Schedule) -> None:
     for plan in schedule.calls:
         world.number(plan)
     ours, theirs = memory_channel_pair(schedule.capacity)
-    client, server = Side("client", ours, world, limits), Side("server", theirs, world, limits)
+    client = Side("client", ours, schedule.at_once, world, limits)
+    server = Side("server", theirs, schedule.at_once, world, limits)
     scopes = {client: trio.CancelScope(), server: trio.CancelScope()}
 
     async def run(side: Side) -> None:

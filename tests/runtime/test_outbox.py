@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 from hypothesis import given
@@ -262,6 +265,186 @@ async def test_an_outbox_that_nobody_used_is_flushed() -> None:
         await outbox().flushed()
 
 
+# Writing at once
+
+
+class Wire:
+    """What was written at once or by the writer. At once it takes ``room`` bytes of a line at most."""
+
+    def __init__(self, room: int = 1000) -> None:
+        self.room = room
+        self.bytes = bytearray()
+        self.tried = 0
+        self.blocked = False
+        self._changed = trio.lowlevel.ParkingLot()
+
+    def send_nowait(self, line: bytes) -> int:
+        self.tried += 1
+        self.bytes += line[: self.room]
+        return min(self.room, len(line))
+
+    async def write(self, box: Outbox) -> None:
+        while True:
+            chunk = await box.take()
+            self.bytes += chunk[:1]
+            while self.blocked:
+                await self._changed.park()
+            self.bytes += chunk[1:]
+
+    def unblock(self) -> None:
+        self.blocked = False
+        self._changed.unpark_all()
+
+
+@asynccontextmanager
+async def writing(wire: Wire, high_water: int = 1000) -> AsyncGenerator[Outbox]:
+    """An outbox whose writer waits for lines."""
+    box = Outbox(high_water, wire.send_nowait)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wire.write, box)
+        await wait_all_tasks_blocked()
+        yield box
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_line_is_written_at_once_while_the_writer_waits() -> None:
+    wire = Wire()
+    async with writing(wire) as box:
+        box.put_now(b"reply\n", Owner())
+        box.put_first(b"cancel\n")
+        assert wire.bytes == b"reply\ncancel\n"
+        assert box.size == 0
+        with trio.testing.assert_no_checkpoints():
+            await box.flushed()
+
+
+async def test_a_line_that_was_written_at_once_can_no_longer_be_withdrawn() -> None:
+    owner = Owner()
+    async with writing(Wire()) as box:
+        box.put_now(b"mine\n", owner)
+        assert not box.withdraw(owner)
+
+
+async def test_behind_what_waits_a_line_waits_too_and_is_its_owners() -> None:
+    wire, owner = Wire(), Owner()
+    async with writing(wire) as box:
+        box.put(b"waits\n")
+        box.put_now(b"withdrawn\n", owner)
+        box.put_now(b"reply\n")
+        assert box.withdraw(owner)
+        assert wire.tried == 0
+        await box.flushed()
+        assert wire.bytes == b"waits\nreply\n"
+
+
+async def test_nothing_is_written_at_once_while_the_writer_writes() -> None:
+    wire = Wire()
+    async with writing(wire) as box:
+        wire.blocked = True
+        box.put(b"slow\n")
+        await wait_all_tasks_blocked()
+        assert box.size == 0
+        box.put_now(b"reply\n")
+        box.put_first(b"cancel\n")
+        assert wire.tried == 0
+        wire.unblock()
+        await box.flushed()
+        assert wire.bytes == b"slow\ncancel\nreply\n"
+
+
+async def test_nothing_is_written_at_once_before_the_writer_has_come_or_after_it_has_gone() -> None:
+    wire = Wire()
+    box = Outbox(1000, wire.send_nowait)
+    box.put_now(b"early\n")
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wire.write, box)
+            await wait_all_tasks_blocked()
+            scope.cancel()
+            box.put_now(b"late\n")  # the writer has its turn to end after this
+    box.put_now(b"later\n")
+    box.put_first(b"latest\n")
+    assert wire.tried == 0
+    assert wire.bytes == b"early\n"
+
+
+async def test_nothing_is_written_at_once_when_that_was_said() -> None:
+    wire = Wire()
+    async with writing(wire) as box:
+        box.write_nothing_now()
+        box.put_now(b"reply\n")
+        assert box.size == len(b"reply\n")
+        await box.flushed()
+    assert wire.tried == 0
+    assert wire.bytes == b"reply\n"
+
+
+async def test_an_outbox_that_is_over_writes_nothing_at_once() -> None:
+    wire = Wire()
+    async with writing(wire) as box:
+        box.let_go()
+        box.put_now(b"late\n")
+        assert wire.bytes == b""
+
+
+async def test_what_does_not_go_at_once_is_put_in_the_outbox() -> None:
+    wire, owner = Wire(room=0), Owner()
+    async with writing(wire) as box:
+        box.put_now(b"withdrawn\n", owner)
+        assert box.withdraw(owner)
+        box.put_now(b"reply\n", owner)
+        await box.flushed()
+        assert wire.bytes == b"reply\n"
+
+
+async def test_the_rest_of_a_line_that_is_begun_is_written_before_all_else() -> None:
+    wire = Wire(room=3)
+    async with writing(wire) as box:
+        box.put_now(b"begun\n")
+        box.put(b"next\n")
+        box.put_first(b"urgent 1\n")
+        box.put_first(b"urgent 2\n")
+        box.put_now(b"reply\n")
+        assert wire.bytes == b"beg"
+        await box.flushed()
+        assert wire.bytes == b"begun\nurgent 2\nurgent 1\nnext\nreply\n"
+        assert wire.tried == 1
+
+
+async def test_after_the_rest_was_taken_an_urgent_line_is_the_first_again() -> None:
+    wire = Wire(room=3)
+    async with writing(wire) as box:
+        box.put_now(b"begun\n")
+        wire.blocked = True
+        await wait_all_tasks_blocked()
+        box.put(b"next\n")
+        box.put_first(b"urgent\n")
+        wire.unblock()
+        await box.flushed()
+        assert wire.bytes == b"begun\nurgent\nnext\n"
+
+
+async def test_the_rest_of_a_line_can_not_be_withdrawn() -> None:
+    wire, owner = Wire(room=3), Owner()
+    async with writing(wire) as box:
+        box.put_now(b"begun\n", owner)
+        box.put(b"waits\n", owner)
+        assert box.withdraw(owner)
+        assert not box.withdraw(owner)
+        await box.flushed()
+        assert wire.bytes == b"begun\n"
+
+
+async def test_the_rest_of_a_line_takes_room_until_the_writer_has_it() -> None:
+    wire = Wire(room=3)
+    async with writing(wire, high_water=10) as box:
+        box.put_now(b"x" * 12 + b"\n")
+        assert box.size == 10
+        assert box.is_full()
+        await box.room()
+        assert box.size == 0
+
+
 # All of it
 
 
@@ -297,6 +480,55 @@ def test_every_line_is_taken_once_or_withdrawn_and_the_size_is_right(steps: list
                 pass
         assert box.size == sum(len(kept) for kept, _ in waiting)
         assert taken == expected
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["put", "sealed", "now", "first", "withdraw", "room", "block", "unblock", "turn"]),
+            st.integers(0, 12),
+        ),
+        max_size=60,
+    )
+)
+def test_lines_written_at_once_and_by_the_writer_are_whole_and_in_order(steps: list[tuple[str, int]]) -> None:
+    async def play() -> None:
+        wire, owners = Wire(), [Owner() for _ in range(3)]
+        in_order, urgent, withdrawn = list[bytes](), list[bytes](), set[bytes]()
+        holders: dict[bytes, Owner | None] = {}
+        async with writing(wire, high_water=20) as box:
+            for number, (step, count) in enumerate(steps):
+                line, owner = b"line %d\n" % number, [*owners, None][count % 4]
+                match step:
+                    case "put" | "sealed" | "now":
+                        {"put": box.put, "sealed": box.put_sealed, "now": box.put_now}[step](line, owner)
+                        in_order.append(line)
+                        holders[line] = owner
+                    case "first":
+                        box.put_first(line)
+                        urgent.append(line)
+                    case "withdraw" if owner is not None:
+                        data = b"".join(bytes(segment.data) for segment in owner.segments)
+                        mine = set(data.splitlines(keepends=True))
+                        assert all(holders[each] is owner for each in mine)
+                        assert box.withdraw(owner) == bool(mine)
+                        withdrawn |= mine
+                    case "room":
+                        wire.room = count
+                    case "block":
+                        wire.blocked = True
+                    case "unblock":
+                        wire.unblock()
+                    case _:
+                        await trio.lowlevel.checkpoint()
+            wire.unblock()
+            await box.flushed()
+            assert box.size == 0
+        written = bytes(wire.bytes).splitlines(keepends=True)
+        assert [line for line in written if line not in urgent] == [line for line in in_order if line not in withdrawn]
+        assert sorted(line for line in written if line in urgent) == sorted(urgent)
+
+    trio.run(play)
 
 
 @pytest.mark.parametrize("size", [1, 10_000])

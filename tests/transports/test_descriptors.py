@@ -122,6 +122,40 @@ async def test_a_large_message_waits_for_a_slow_reader_and_arrives_whole(both: B
     stream.close()
 
 
+async def test_what_goes_without_waiting_is_written_and_counted(both: Both) -> None:
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    with trio.testing.assert_no_checkpoints():
+        assert stream.send_nowait(b"now") == 3
+    assert os.read(both.peer_read, 100) == b"now"
+    rest, received = bytes(range(32, 127)) * 3000, bytearray()
+    message = rest
+    while count := stream.send_nowait(rest):
+        rest = rest[count:]
+    assert 0 < len(rest) < len(message)
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.send_all, rest)
+            while len(received) < len(message):
+                await trio.lowlevel.wait_readable(both.peer_read)
+                received += os.read(both.peer_read, 65536)
+    assert received == message
+    trio.lowlevel.notify_closing(both.peer_read)
+    stream.close()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+async def test_to_a_peer_that_is_gone_nothing_goes_without_waiting_and_nothing_is_raised(kind: str) -> None:
+    both = Both(kind)
+    stream = DescriptorStream(both.read_fd, both.write_fd)
+    both.close_peer()
+    assert stream.send_nowait(b"lost") == 0
+    with pytest.raises(trio.BrokenResourceError):
+        await stream.send_all(b"lost")
+    stream.close()
+    assert stream.send_nowait(b"closed") == 0
+    both.close()
+
+
 async def test_the_end_of_the_peer_is_the_end_of_the_input(both: Both) -> None:
     stream = DescriptorStream(both.read_fd, both.write_fd)
     os.write(both.peer_write, b"last")
@@ -152,8 +186,9 @@ async def test_a_regular_file_is_read_to_its_end_and_written_to(tmp_path: Path) 
         while data := await stream.receive_some():
             received += data
         await stream.send_all(received)
+        assert stream.send_nowait(b"at once") == 7
         stream.close()
-    assert target.read_bytes() == b"x" * 200_000
+    assert target.read_bytes() == b"x" * 200_000 + b"at once"
 
 
 async def test_dev_null_is_empty_and_takes_everything() -> None:
@@ -243,6 +278,7 @@ async def test_where_proc_is_missing_terminals_are_opened_by_name_and_pipes_are_
                 received += os.read(both.peer_read, 65536)
         os.write(both.peer_write, b"there")
         assert await stream.receive_some() == b"there"
+        assert stream.send_nowait(b"now") == (0 if kind == "pipe" else 3)
     assert received == message
     assert flags(both.read_fd, both.write_fd) == found
     trio.lowlevel.notify_closing(both.peer_read)

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import pytest
 import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.patience import PATIENCE
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.runtime.channel import UnreadableFrame
-from trio_mcp.transports.lines import LineChannel
+from trio_mcp.transports.descriptors import DescriptorStream
+from trio_mcp.transports.lines import ByteStream, LineChannel
 
 
 class Chunks:
@@ -125,6 +130,118 @@ async def test_what_is_sent_is_passed_on_as_it_is() -> None:
     stream = Chunks([])
     await LineChannel(stream, 1000).send(b"{}\n[]\n")
     assert stream.sent == b"{}\n[]\n"
+
+
+# Without waiting
+
+
+def pipe() -> tuple[DescriptorStream, int, int]:
+    """A stream, and the other ends of its two pipes: where to write, and where to read."""
+    (read_fd, peer_write), (peer_read, write_fd) = os.pipe(), os.pipe()
+    stream = DescriptorStream(read_fd, write_fd)
+    os.close(read_fd)
+    os.close(write_fd)
+    return stream, peer_write, peer_read
+
+
+@pytest.fixture(params=["descriptors", "stapled descriptors", "socket"])
+def direct(request: pytest.FixtureRequest) -> Iterator[tuple[ByteStream, int, int]]:
+    """A stream whose lines can be sent without waiting, and descriptors of its other end, as of `pipe`."""
+    if request.param == "descriptors":
+        stream, write_fd, read_fd = pipe()
+    elif request.param == "stapled descriptors":
+        (theirs, write_fd), (read_fd, ours) = os.pipe(), os.pipe()
+        stream = trio.StapledStream(trio.lowlevel.FdStream(ours), trio.lowlevel.FdStream(theirs))
+    else:
+        here, there = socket.socketpair()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(here))
+        write_fd = there.detach()
+        read_fd = os.dup(write_fd)
+    yield stream, write_fd, read_fd
+    for fd in (write_fd, read_fd):
+        with suppress(OSError):
+            os.close(fd)
+
+
+async def test_a_line_is_sent_without_waiting(direct: tuple[ByteStream, int, int]) -> None:
+    stream, _, read_fd = direct
+    channel = LineChannel(stream, 1000)
+    with trio.testing.assert_no_checkpoints():
+        assert channel.send_nowait(b"{}\n") == 3
+    assert os.read(read_fd, 100) == b"{}\n"
+    await channel.aclose()
+
+
+async def test_of_a_line_that_is_too_large_the_front_is_sent(direct: tuple[ByteStream, int, int]) -> None:
+    stream, _, read_fd = direct
+    channel, line = LineChannel(stream, 1000), bytes(range(32, 127)) * 20_000 + b"\n"
+    sent = channel.send_nowait(line)
+    assert 0 < sent < len(line)
+    received = bytearray()
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(channel.send, line[sent:])
+            while len(received) < len(line):
+                await trio.lowlevel.wait_readable(read_fd)
+                received += os.read(read_fd, 65536)
+    assert received == line
+    trio.lowlevel.notify_closing(read_fd)
+    await channel.aclose()
+
+
+async def test_to_a_stream_that_broke_or_was_closed_nothing_is_sent_and_send_tells_why(
+    direct: tuple[ByteStream, int, int],
+) -> None:
+    stream, write_fd, read_fd = direct
+    channel = LineChannel(stream, 1000)
+    os.close(write_fd)
+    os.close(read_fd)
+    assert channel.send_nowait(b"{}\n") == 0
+    with pytest.raises(ConnectionLost):
+        await channel.send(b"{}\n")
+    await channel.aclose()
+    assert channel.send_nowait(b"{}\n") == 0
+    with pytest.raises(ConnectionLost):
+        await channel.send(b"{}\n")
+
+
+async def test_to_a_stream_of_another_kind_nothing_is_sent_without_waiting() -> None:
+    stream = Chunks([])
+    assert LineChannel(stream, 1000).send_nowait(b"{}\n") == 0
+    assert not stream.sent
+
+
+async def test_only_a_few_lines_are_sent_without_waiting_before_the_writer_or_the_peer_has_its_turn() -> None:
+    stream, write_fd, read_fd = pipe()
+    channel = LineChannel(stream, 1000)
+    assert [channel.send_nowait(b"{}\n") for _ in range(6)] == [3, 3, 3, 3, 0, 0]
+    await channel.send(b"{}\n")
+    assert [channel.send_nowait(b"{}\n") for _ in range(6)] == [3, 3, 3, 3, 0, 0]
+    os.write(write_fd, b"{}\n")
+    await channel.receive()
+    assert [channel.send_nowait(b"{}\n") for _ in range(6)] == [3, 3, 3, 3, 0, 0]
+    await channel.aclose()
+    os.close(write_fd)
+    os.close(read_fd)
+
+
+async def test_nothing_is_sent_without_waiting_after_several_lines_came_together() -> None:
+    stream, write_fd, read_fd = pipe()
+    channel = LineChannel(stream, 1000)
+    os.write(write_fd, b"{}\n{}\n")
+    await channel.receive()
+    assert channel.send_nowait(b"{}\n") == 0
+    await channel.receive()
+    assert channel.send_nowait(b"{}\n") == 0
+    os.write(write_fd, b"{}\n{")
+    await channel.receive()
+    assert channel.send_nowait(b"{}\n") == 3
+    await channel.aclose()
+    os.close(write_fd)
+    os.close(read_fd)
+
+
+# The end
 
 
 async def test_a_stream_that_breaks_is_connection_lost_both_ways() -> None:

@@ -74,6 +74,42 @@ async def test_what_was_sent_before_the_close_is_still_received() -> None:
         await theirs.receive()
 
 
+async def test_a_message_that_need_not_wait_is_sent_without_a_checkpoint() -> None:
+    ours, theirs = memory_channel_pair()
+    assert ours.send_nowait(b"now\n") == 4
+    with trio.testing.assert_no_checkpoints():
+        assert await theirs.receive() == b"now"
+
+
+async def test_a_message_sent_without_waiting_wakes_the_other_end(nursery: trio.Nursery) -> None:
+    ours, theirs = memory_channel_pair()
+    received: list[bytes] = []
+
+    async def receive() -> None:
+        received.append(await theirs.receive())
+
+    nursery.start_soon(receive)
+    await wait_all_tasks_blocked()
+    ours.send_nowait(b"now\n")
+    await wait_all_tasks_blocked()
+    assert received == [b"now"]
+
+
+async def test_of_a_message_that_would_wait_nothing_is_sent() -> None:
+    ours, theirs = memory_channel_pair(capacity=10)
+    assert ours.send_nowait(b"larger than the wire\n") == len(b"larger than the wire\n")
+    assert ours.send_nowait(b"waits\n") == 0
+    assert await theirs.receive() == b"larger than the wire"
+    assert ours.send_nowait(b"waits\n") == 6
+
+
+@pytest.mark.parametrize("closer", ["ours", "theirs"])
+async def test_after_the_close_nothing_is_sent_without_waiting_and_nothing_is_raised(closer: str) -> None:
+    ours, theirs = memory_channel_pair()
+    await (ours if closer == "ours" else theirs).aclose()
+    assert ours.send_nowait(b"late\n") == 0
+
+
 @pytest.mark.parametrize("closer", ["ours", "theirs"])
 async def test_nobody_can_send_after_either_end_was_closed(closer: str) -> None:
     ours, theirs = memory_channel_pair()

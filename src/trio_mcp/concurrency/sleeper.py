@@ -18,6 +18,11 @@ class Sleeper:
     def __init__(self) -> None:
         self._task: trio.lowlevel.Task | None = None
 
+    @property
+    def asleep(self) -> bool:
+        """True while a task sleeps here that was neither woken nor cancelled."""
+        return self._task is not None
+
     async def sleep(self) -> None:
         """Wait for the next `wake`. Always a checkpoint. Only one task may wait at a time."""
         assert self._task is None, "one task sleeps here"

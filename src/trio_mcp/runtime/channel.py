@@ -46,7 +46,7 @@ class UnreadableFrame(Exception):
 
 
 class MessageChannel(ABC):
-    """A transport. It knows nothing of JSON-RPC; one task receives and one other task sends."""
+    """A transport. It knows nothing of JSON-RPC; one task receives, and one at a time sends."""
 
     network: str | None = None
     """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when they do not leave the process."""
@@ -67,6 +67,15 @@ class MessageChannel(ABC):
         Raises `ConnectionLost` when the peer reads no more. Cancelled, it may leave half a message behind,
         so nothing may be sent after that.
         """
+
+    def send_nowait(self, message: bytes) -> int:
+        """Send the front of a whole message, ended by a newline, without waiting, and return how many bytes of it were
+        sent: ``0`` where that would wait or is not worth while, and where it fails, which `send` reports.
+
+        Never raises. What is left must be sent before all else, by `send`. To be called only while nobody is in `send`,
+        and after no `send` that was cancelled.
+        """
+        return 0
 
     @abstractmethod
     async def aclose(self) -> None:

@@ -3,7 +3,7 @@
 Two tasks, some on demand, and one task per request of the peer::
 
     reader   channel.receive -> decode -> ConnectionState.receive -> Dispatch   never waits for a handler
-    writer   Outbox.take -> channel.send                                        the only one that writes
+    writer   Outbox.take -> channel.send                                        wakes for what was not written at once
     told     NotificationQueue: our callbacks for logs, one after another       on demand
     changes  NotificationQueue: those for all else, one after another           on demand
     answer   one per request of the peer, in a nursery of its own (Inbound, RequestScope)
@@ -85,7 +85,7 @@ class DuplexChannel:
     ) -> None:
         self.state = state
         self.limits = limits
-        self.outbox = Outbox(limits.high_water)
+        self.outbox = Outbox(limits.high_water, channel.send_nowait)
         self.wiring = Wiring(
             state,
             limits,
@@ -214,6 +214,8 @@ class DuplexChannel:
     def _end(self) -> None:
         if not self.wiring.ending.is_set():
             self.wiring.ending.set()
+            # A last reply that is ahead of the end by much makes the peer ask again, in vain.
+            self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)
 

@@ -1,14 +1,15 @@
 """The outbox holds what waits to be written, in order, and can still be taken back.
 
-Producers never touch the stream: they put whole lines here, and the one writer takes them out in large
-pieces. Lines of one owner that follow each other share a segment, a bytearray, so that a line costs an append
-and no object. A segment that the writer has not taken yet can be withdrawn or, if it holds a single line,
-replaced.
+Producers put whole lines here, and the one writer takes them out in large pieces. A line that the peer waits for is
+written at once while nothing waits here, since waking the writer costs several times as much as writing. Lines of one
+owner that follow each other share a segment, a bytearray, so that a line costs an append and no object. A segment that
+the writer has not taken yet can be withdrawn or, if it holds a single line, replaced.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -52,19 +53,27 @@ def _taken(segment: Segment) -> bytearray:
     return segment.data
 
 
+def _never(_: bytes) -> int:
+    return 0
+
+
 class Outbox:
     """Lines on their way to one stream.
 
     ``high_water`` in bytes is where `room` starts to make producers wait; `put` itself never waits, since some
-    lines (answers to pings, cancels) must be written from where nothing can be awaited.
+    lines (answers to pings, cancels) must be written from where nothing can be awaited. ``send_nowait`` is that of the
+    channel; see `MessageChannel.send_nowait`.
     """
 
-    def __init__(self, high_water: int) -> None:
+    def __init__(self, high_water: int, send_nowait: Callable[[bytes], int] = _never) -> None:
         self.high_water = high_water
+        self._send_nowait = send_nowait
         self.size = 0
         """Bytes not yet taken by the writer."""
         self._segments: deque[Segment] = deque()
         self._tail: Segment | None = None
+        self._begun = False
+        """True while the first segment is the rest of a line whose front was written at once."""
         self._writer = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
@@ -87,6 +96,28 @@ class Outbox:
                 return
         self._append(Segment(bytearray(line), owner, False))
 
+    def put_now(self, line: bytes, owner: Owner | None = None) -> None:
+        """Put ``line``, newline included, and write it at once where that needs no waiting. For lines that the peer
+        waits for."""
+        if not self._write_now(line):
+            self.put(line, owner)
+
+    def _write_now(self, line: bytes) -> bool:
+        """Write ``line`` or its front, unless something waits or is being written. Return false when nothing was
+        written."""
+        if not self._writer.asleep:
+            return False
+        count = self._send_nowait(line)
+        if 0 < count < len(line):
+            self._begun = True
+            self._segments.append(Segment(bytearray(line[count:]), None, sealed=True, taken=True))
+            self._added(len(line) - count)
+        return count > 0
+
+    def write_nothing_now(self) -> None:
+        """Leave all lines to the writer from now on."""
+        self._send_nowait = _never
+
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
         """Append ``line`` as a segment of its own, which can be given to `replace` later."""
         segment = Segment(bytearray(line), owner, True)
@@ -94,10 +125,10 @@ class Outbox:
         return segment
 
     def put_first(self, line: bytes) -> None:
-        """Put ``line`` ahead of all that waits."""
-        segment = Segment(bytearray(line), None, True)
-        self._segments.appendleft(segment)
-        self._added(len(line))
+        """Put ``line`` as `put_now` does, but ahead of all lines that are not begun."""
+        if not self._write_now(line):
+            self._segments.insert(1 if self._begun else 0, Segment(bytearray(line), None, True))
+            self._added(len(line))
 
     def _append(self, segment: Segment) -> None:
         self._segments.append(segment)
@@ -179,6 +210,7 @@ class Outbox:
         segments = self._segments
         if not segments:
             return bytearray()
+        self._begun = False
         chunk = _taken(segments.popleft())
         while segments and len(chunk) < self.high_water:
             chunk += _taken(segments.popleft())
@@ -193,11 +225,13 @@ class Outbox:
     def let_go(self) -> None:
         """Drop what still waits, since nothing is written any more, and wake the producers that wait for room."""
         self.over = True
+        self.write_nothing_now()
         for segment in self._segments:
             if segment.owner is not None:
                 segment.owner.segments.clear()
         self._segments.clear()
         self._tail = None
+        self._begun = False
         self.size = 0
         self._producers.unpark_all()
 

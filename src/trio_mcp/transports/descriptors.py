@@ -146,6 +146,17 @@ class DescriptorStream:
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from error
 
+    def send_nowait(self, data: bytes) -> int:
+        """Write as much of ``data`` as goes without waiting, and return how many bytes went. ``0`` also where the
+        descriptor would have to be polled first, and where it fails, which `send_all` reports."""
+        writer = self._writer
+        if self._closed or writer.readiness == "waits":
+            return 0
+        try:
+            return writer.write(memoryview(data))
+        except OSError:
+            return 0
+
     def _check_open(self) -> None:
         if self._closed:
             raise trio.ClosedResourceError("this stream was closed")

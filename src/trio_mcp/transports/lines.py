@@ -3,13 +3,17 @@ reliable stream)."""
 
 from __future__ import annotations
 
+import os
 import socket
-from typing import Protocol, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol, cast
 
 import trio
 
 from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
 from .broken import let_go_of_cause
+from .descriptors import DescriptorStream
 
 __all__ = ["ByteStream", "LineChannel"]
 
@@ -17,6 +21,8 @@ _BOM = b"\xef\xbb\xbf"
 _CHUNK = 65536
 _HEAD = 65536
 _TAIL = 65536
+_AT_ONCE: Final = 4
+"""Messages that may be written at once before anything is read or the writer has written."""
 
 
 class ByteStream(Protocol):
@@ -53,6 +59,8 @@ class LineChannel(MessageChannel):
         holds no more than its last bytes so far."""
         self._first = True
         self._ended = False
+        self._write_nowait = _nowait_writer(stream)
+        self._at_once = _AT_ONCE
         self.received = 0
         """Bytes that have come so far."""
 
@@ -122,6 +130,8 @@ class LineChannel(MessageChannel):
             return
         if self._unfinished:
             whole[0] = self._unfinished + whole[0]
+        # Replies to what came together go together, too: they would cost both sides a system call each.
+        self._at_once = _AT_ONCE if len(whole) == 1 else 0
         whole.reverse()
         self._lines = whole
         if self._unfinished or last:
@@ -139,6 +149,15 @@ class LineChannel(MessageChannel):
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             let_go_of_cause(error)
             raise ConnectionLost("the peer reads no more") from error
+        self._at_once = _AT_ONCE
+
+    def send_nowait(self, message: bytes) -> int:
+        """Send the front of the line: see `MessageChannel.send_nowait`. Only a few lines are sent so, and none while
+        lines come together, since those that follow each other cost less when the writer sends them together."""
+        if not self._at_once:
+            return 0
+        self._at_once -= 1
+        return self._write_nowait(message)
 
     async def aclose(self) -> None:
         """Close the stream."""
@@ -149,3 +168,26 @@ def _network_of(stream: ByteStream) -> str:
     if not isinstance(stream, trio.SocketStream):
         return "pipe"
     return "unix" if stream.socket.family == socket.AF_UNIX else "tcp"
+
+
+def _nowait_writer(stream: object) -> Callable[[bytes], int]:
+    """Return a function that writes to ``stream`` as `DescriptorStream.send_nowait` does; nothing to streams of kinds
+    that are not known to write straight to a descriptor that never blocks."""
+    match stream:
+        case trio.StapledStream():
+            return _nowait_writer(stream.send_stream)
+        case DescriptorStream():
+            return stream.send_nowait
+        case trio.SocketStream():
+            return partial(_write_to, stream.socket.fileno)
+        case trio.lowlevel.FdStream():
+            return partial(_write_to, stream.fileno)
+        case _:
+            return lambda _: 0
+
+
+def _write_to(fileno: Callable[[], int], data: bytes) -> int:
+    try:
+        return os.write(fileno(), data)  # of a closed stream it is -1, which is no descriptor
+    except OSError:
+        return 0

@@ -22,6 +22,16 @@ class _Pipe:
         self.closed = False
         self.changed = trio.lowlevel.ParkingLot()
 
+    def is_full_for(self, messages: bytes | bytearray) -> bool:
+        return self.size > 0 and self.size + len(messages) > self.capacity
+
+    def put(self, messages: bytes | bytearray) -> None:
+        for line in bytes(messages).split(b"\n"):
+            if line:
+                self.lines.append(line)
+                self.size += len(line)
+        self.changed.unpark_all()
+
 
 class MemoryChannel(MessageChannel):
     """An end of a pair. Closing either end ends both directions."""
@@ -46,15 +56,19 @@ class MemoryChannel(MessageChannel):
         """Send the messages: see `MessageChannel.send`."""
         await trio.lowlevel.checkpoint()
         pipe = self._outgoing
-        while pipe.size and pipe.size + len(messages) > pipe.capacity and not pipe.closed:
+        while pipe.is_full_for(messages) and not pipe.closed:
             await pipe.changed.park()
         if pipe.closed:
             raise ConnectionLost("the other end was closed")
-        for line in bytes(messages).split(b"\n"):
-            if line:
-                pipe.lines.append(line)
-                pipe.size += len(line)
-        pipe.changed.unpark_all()
+        pipe.put(messages)
+
+    def send_nowait(self, message: bytes) -> int:
+        """Send the message, or nothing of it: see `MessageChannel.send_nowait`."""
+        pipe = self._outgoing
+        if pipe.closed or pipe.is_full_for(message):
+            return 0
+        pipe.put(message)
+        return len(message)
 
     async def aclose(self) -> None:
         """Close both directions; what was sent before can still be received."""

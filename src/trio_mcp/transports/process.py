@@ -87,6 +87,10 @@ class ProcessChannel(MessageChannel):
         except ConnectionLost:
             raise await self.obituary("the server closed its input") from None
 
+    def send_nowait(self, message: bytes) -> int:
+        """Send the front of the message: see `MessageChannel.send_nowait`."""
+        return self._lines.send_nowait(message)
+
     async def exited(self) -> None:
         """Wait until the child itself has exited. Processes that it has started may go on, and hold its output open."""
         await self._process.wait()

@@ -93,7 +93,7 @@ class Outbound:
             if call.wants_progress:
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
-            self._outbox.put_sealed(frame_request(request.id, method, params) + b"\n", call)
+            self._outbox.put_now(frame_request(request.id, method, params) + b"\n", call)
             told = self._told
             seen, running = told.received, told.running
             end = await call.outcome()

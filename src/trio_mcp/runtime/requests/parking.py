@@ -83,7 +83,7 @@ class Parking:
         line = self._replies.line(request, InputRequiredResult(asked, wiring.seal(request, handle=handle)))
         scope.park()
         wiring.state.park(request)
-        wiring.outbox.put(line, scope)
+        wiring.outbox.put_now(line, scope)
         self._in_flight.park(scope)
         self._places[handle] = _Place(scope, trio.current_time() + wiring.limits.retry_timeout)
         self._handles[request] = handle

@@ -112,13 +112,13 @@ class Inbound:
     def reply_now(self, line: bytes, batch: BatchReplies | None) -> None:
         """Reply to what needs no task, from the reader."""
         if batch is None:
-            self._outbox.put(line, self.at_once)
+            self._outbox.put_now(line, self.at_once)
         else:
             batch.settle(line)
 
     def put_batch(self, line: bytes) -> None:
         """Send the replies to a batch."""
-        self._outbox.put(line, self.at_once)
+        self._outbox.put_now(line, self.at_once)
 
     def _start(self, scope: RequestScope) -> None:
         assert self.nursery is not None
@@ -185,7 +185,7 @@ class Inbound:
             if scope.batch is not None:
                 scope.batch.settle(line if answered else None)
             elif line is not None and answered:
-                self._outbox.put(line)
+                self._outbox.put_now(line)
             self.overruns.forget(scope)
             if scope.due != math.inf:
                 self.deadlines.forget(scope)
