@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
+from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeAlias
@@ -59,6 +60,8 @@ class Mutation:
     before: str
     after: str
     begin: int
+    text: str
+    """Text of the line, by which a mutation is known however its file changes."""
 
     @property
     def room(self) -> str:
@@ -73,8 +76,8 @@ class Mutation:
 
     @property
     def name(self) -> str:
-        """Return what the mutation is called in `EQUIVALENT`: wherever it stands in its file."""
-        return f"{self.file}: {' '.join(self.before.split())} => {self.after}"
+        """Return what the mutation is called in `EQUIVALENT`."""
+        return f"{self.file}: {self.text}: {' '.join(self.before.split())} => {self.after}"
 
     def __str__(self) -> str:
         return f"line {self.line}, {self.kind}: {self.name}"
@@ -161,7 +164,7 @@ def _mutable(node: ast.AST) -> Iterator[ast.AST]:
             if value is not None:
                 yield from _mutable(value)
             return
-        case ast.arg():
+        case ast.arg() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return
         case ast.Call(func=ast.Name(id="TypeVar" | "ParamSpec" | "cast")):
             return
@@ -176,16 +179,16 @@ def _mutable(node: ast.AST) -> Iterator[ast.AST]:
 
 def mutations_of(file: str, source: bytes) -> list[Mutation]:
     """Return all defects that ``file`` of the package, with the text ``source``, can be given."""
-    begins = [0]
-    for line in source.splitlines(keepends=True):
-        begins.append(begins[-1] + len(line))
+    lines = source.splitlines(keepends=True)
+    begins = [0, *accumulate(map(len, lines))]
     found = dict[tuple[int, str], Mutation]()
     for node in _mutable(ast.parse(source)):
         for kind, replaced, after in _changes(node):
             begin = begins[replaced.lineno - 1] + replaced.col_offset
             end = begins[replaced.end_lineno - 1] + replaced.end_col_offset
             before = source[begin:end].decode()
-            found[begin, after] = Mutation(file, replaced.lineno, kind, before, after, begin)
+            text = lines[replaced.lineno - 1].decode().strip()
+            found[begin, after] = Mutation(file, replaced.lineno, kind, before, after, begin, text)
     return list(found.values())
 
 
@@ -240,40 +243,46 @@ class Copy:
     def check(self, rooms: Sequence[str]) -> None:
         """Raise `RuntimeError` unless the tests of ``rooms`` pass without any defect."""
         for room in rooms:
-            if (end := self.run(room)) is not End.SURVIVED:
+            if (end := self.run([f"tests/{room}"])) is not End.SURVIVED:
                 raise RuntimeError(f"the tests of {room} fail without any mutation: {end.value}")
 
     def test(self, mutation: Mutation) -> End:
-        """Run the tests of the floor with ``mutation``."""
+        """Run the tests of the floor with ``mutation``: first those of its file, which know it best."""
         path = self._root / PACKAGE / mutation.file
         source = path.read_bytes()
         path.write_bytes(mutation.made_in(source))
         try:
-            # Bytecode is told apart by the second in which its source was written: only that of `check` is kept.
-            return self.run(mutation.room, PYTHONDONTWRITEBYTECODE="1")
+            near = list((self._root / "tests" / mutation.room).rglob(f"test_{path.stem}.py"))
+            end = self.run(list(map(str, near)), mutating=True) if near else End.SURVIVED
+            return self.run([f"tests/{mutation.room}"], mutating=True) if end is End.SURVIVED else end
         finally:
             path.write_bytes(source)
 
-    def run(self, room: str, **environment: str) -> End:
-        """Run the tests of ``room``. Whatever they have started ends with them."""
+    def run(self, tests: Sequence[str], *, mutating: bool = False) -> End:
+        """Run ``tests``, folders or files. Whatever they have started ends with them."""
+        environment = {**os.environ, "PYTHONPATH": str(self._root / "src")}
+        if (
+            mutating
+        ):  # bytecode is told apart by the second in which its source was written: only that of `check` is kept
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
         options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=no-shrinking", "--hypothesis-seed=0"]
-        tests = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *options, f"tests/{room}"],
+        run = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *options, *tests],
             cwd=self._root,
-            env={**os.environ, "PYTHONPATH": str(self._root / "src"), **environment},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:
-            return End.SURVIVED if tests.wait(SECONDS) == 0 else End.CAUGHT
+            return End.SURVIVED if run.wait(SECONDS) == 0 else End.CAUGHT
         except subprocess.TimeoutExpired:
             return End.HUNG
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(tests.pid, signal.SIGKILL)
-            tests.wait()
+                os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
 
 
 def test_each(mutations: Sequence[Mutation], tell: Callable[[Mutation, End], None]) -> None:

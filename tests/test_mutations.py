@@ -51,6 +51,7 @@ def test_each_kind_of_defect_is_made_in_its_place(source: str, defects: set[str]
         "__all__ = [1]",
         "def f():\n    return None",
         "from a import b",
+        "if TYPE_CHECKING:\n    import a",
     ],
 )
 def test_what_says_nothing_about_behaviour_is_left_alone(source: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, suppress
+from traceback import walk_tb
 from weakref import ref
 
 import pytest
@@ -96,6 +97,27 @@ def test_an_exception_that_passes_is_the_same_and_its_traceback_begins_where_it_
     assert [entry.name for entry in caught.traceback] == [
         "test_an_exception_that_passes_is_the_same_and_its_traceback_begins_where_it_is_caught"
     ]
+
+
+def names_in(error: BaseException) -> list[str]:
+    return [entry.f_code.co_name for entry, _ in walk_tb(error.__traceback__)]
+
+
+@pytest.mark.parametrize("context", [swallowing, replacing, passing])
+def test_the_traceback_of_what_the_block_was_left_by_is_what_it_was_before(context: type) -> None:
+    error = KeyError()
+    with suppress(LookupError), context():
+        raise error
+    assert names_in(error) == ["test_the_traceback_of_what_the_block_was_left_by_is_what_it_was_before"]
+
+
+@pytest.mark.parametrize("context", [swallowing_async, replacing_async])
+async def test_the_traceback_of_what_an_async_block_was_left_by_is_what_it_was_before(context: type) -> None:
+    error = KeyError()
+    with suppress(LookupError):
+        async with context():
+            raise error
+    assert names_in(error) == ["test_the_traceback_of_what_an_async_block_was_left_by_is_what_it_was_before"]
 
 
 @pytest.mark.parametrize("error", [StopIteration(), RuntimeError(), GeneratorExit()])

@@ -1,0 +1,315 @@
+"""Each event is carried out by the one it concerns, at once, and by nobody else."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import attrs
+import pytest
+from tests.state.peers import accepted, client_of, server_of
+
+from trio_mcp.jsonrpc.codec import pack_value
+from trio_mcp.jsonrpc.errors import PeerError
+from trio_mcp.jsonrpc.messages import ErrorResponse, Request
+from trio_mcp.protocol.revisions import LATEST_LEGACY
+from trio_mcp.runtime.batches import BatchReplies
+from trio_mcp.runtime.calls.call import Settled
+from trio_mcp.runtime.dispatch import Dispatch
+from trio_mcp.runtime.on_progress import Progress
+from trio_mcp.state import events
+from trio_mcp.state.events import Event, NotificationReceived
+from trio_mcp.state.requests import InboundRequest, OutboundRequest
+
+LINE = b"the line as it came"
+
+
+@attrs.define(eq=False)
+class FakeCall:
+    """Of a call, only what arrives for it."""
+
+    wants_progress: bool = True
+    on_notification: Any = None
+    arrived: list[Any] = attrs.field(factory=list[Any])
+
+    def settle(self, end: Settled) -> None:
+        self.arrived.append(end)
+
+    def progressed(self, progress: Progress, size: int) -> None:
+        self.arrived.append((progress, size))
+
+
+class Floor:
+    """A `Dispatch`, and what those it hands things to were told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.wanted = True
+        self.received = 7
+        this: Any = self
+        self.dispatch = Dispatch(this, this, this, Changes(self.told), this, lambda *unread: self.note("read", *unread))
+
+    def note(self, *what: Any) -> None:
+        self.told.append(what)
+
+    # What is done with requests, replies and cancels
+
+    def accept(self, request: InboundRequest, batch: BatchReplies | None) -> None:
+        self.note("accept", request, batch)
+
+    def reply_now(self, line: bytes, batch: BatchReplies | None) -> None:
+        self.note("reply", json.loads(line), batch)
+
+    def put_batch(self, line: bytes) -> None:
+        self.note("batch", json.loads(line))
+
+    def cancel_received(self, event: events.CancelReceived) -> None:
+        self.note("cancel", event)
+
+    def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
+        self.note("unreadable", request, reason)
+
+    def answer_lost(self, requests: Any, reason: str) -> None:
+        self.note("lost", requests, reason)
+
+    # What is done with notifications
+
+    def wants(self, event: NotificationReceived) -> bool:
+        return self.wanted
+
+    def put(self, event: NotificationReceived, size: int) -> None:
+        self.note("notified", event, size)
+
+    def act(self, event: Event, batch: BatchReplies | None = None) -> None:
+        self.dispatch.act(event, LINE, batch)
+
+
+class Changes:
+    """Takes the notifications that belong to no request."""
+
+    def __init__(self, told: list[Any]) -> None:
+        self._told = told
+
+    def put(self, event: NotificationReceived, size: int) -> None:
+        self._told.append(("changed", event, size))
+
+
+@pytest.fixture
+def floor() -> Floor:
+    return Floor()
+
+
+def ours(**call: Any) -> tuple[OutboundRequest, FakeCall]:
+    request = client_of(LATEST_LEGACY).open_request("tools/call", LATEST_LEGACY)
+    request.waiter = FakeCall(**call)
+    return request, request.waiter
+
+
+def theirs() -> InboundRequest:
+    return accepted(server_of(LATEST_LEGACY).receive(Request(5, "ping")))
+
+
+def notification(method: str = "notifications/message", **params: Any) -> NotificationReceived:
+    return NotificationReceived(LATEST_LEGACY.methods[method], params, LATEST_LEGACY)
+
+
+class Counting(BatchReplies):
+    """The replies of a batch, and what was settled."""
+
+    def __init__(self) -> None:
+        super().__init__(99, lambda _: pytest.fail("sent"))
+        self.settled: list[bytes | None] = []
+
+    def settle(self, line: bytes | None) -> None:
+        self.settled.append(line)
+
+
+# Replies
+
+
+def test_a_result_settles_its_call_and_says_how_many_notifications_came_before(floor: Floor) -> None:
+    request, call = ours()
+    floor.act(events.ResultReceived(request, {"a": 1}))
+    assert call.arrived == [Settled({"a": 1}, None, 7)]
+    assert floor.told == []
+
+
+def test_an_error_settles_its_call_as_an_exception(floor: Floor) -> None:
+    request, call = ours()
+    floor.act(events.ErrorReceived(request, ErrorResponse(1, 3, "no", {"a": 1})))
+    [end] = call.arrived
+    assert isinstance(end.error, PeerError)
+    assert (end.error.code, end.error.message, end.error.data) == (3, "no", {"a": 1})
+    assert (end.result, end.after) == (None, 7)
+
+
+def test_the_end_of_a_stream_settles_its_call_with_nothing(floor: Floor) -> None:
+    request, call = ours()
+    floor.act(events.StreamCancelled(request, "over"))
+    assert call.arrived == [Settled(None, None, 7)]
+
+
+def test_an_answer_that_cannot_be_read_is_for_those_who_wait(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+    request, call = ours()
+    floor.act(events.ReplyUnreadable(request, "why"))
+    assert floor.told == [("unreadable", request, "why")]
+    assert (call.arrived, caplog.records) == ([], [])
+    floor.told.clear()
+    floor.act(events.AnswerLost((request,), "why"))
+    assert floor.told == [("read", "why", LINE), ("lost", (request,), "why")]
+    assert [record.getMessage() for record in caplog.records] == [f"this is no message (why): {LINE!r}"]
+
+
+# Requests and cancels
+
+
+def test_a_request_is_accepted_and_a_refused_one_answered(floor: Floor) -> None:
+    request, batch = theirs(), Counting()
+    for replies in (None, batch):
+        floor.act(events.RequestReceived(request), replies)
+        floor.act(events.Refused(ErrorResponse(5, -32600, "no")), replies)
+    error = {"jsonrpc": "2.0", "id": 5, "error": {"code": -32600, "message": "no"}}
+    assert floor.told == [
+        ("accept", request, None),
+        ("reply", error, None),
+        ("accept", request, batch),
+        ("reply", error, batch),
+    ]
+    assert batch.settled == [], "they settle it themselves"
+
+
+def test_a_cancel_is_handed_on(floor: Floor) -> None:
+    event = events.CancelReceived(theirs(), "enough")
+    floor.act(event)
+    assert floor.told == [("cancel", event)]
+
+
+# Notifications
+
+
+def test_a_notification_of_a_request_and_a_change_go_their_own_ways(floor: Floor) -> None:
+    message, change = notification(), notification("notifications/tools/list_changed")
+    floor.act(message)
+    floor.act(change)
+    assert floor.told == [("notified", message, len(LINE)), ("changed", change, len(LINE))]
+
+
+def test_a_notification_that_nobody_wants_is_dropped(floor: Floor) -> None:
+    floor.wanted = False
+    floor.act(notification())
+    assert floor.told == []
+
+
+def test_a_notification_on_a_stream_is_for_the_stream_alone(floor: Floor) -> None:
+    arrived = list[Any]()
+    request, call = ours(on_notification=lambda *told: arrived.append(told))
+    event = notification("notifications/tools/list_changed")
+    floor.act(events.StreamReceived(request, event))
+    assert arrived == [(event, len(LINE))]
+    floor.act(events.StreamReceived(ours()[0], event))
+    assert (floor.told, call.arrived) == ([], [])
+
+
+def test_progress_is_for_its_call(floor: Floor) -> None:
+    request, call = ours()
+    floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": 2, "total": 3, "message": "m"}))
+    floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": 2.5}))
+    assert call.arrived == [(Progress(2, 3, "m"), len(LINE)), (Progress(2.5), len(LINE))]
+
+
+def test_progress_that_nobody_wants_is_not_looked_at(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "trio_mcp")
+    request, call = ours(wants_progress=False)
+    floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": "broken"}))
+    floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": 1}))
+    assert (call.arrived, caplog.records) == ([], [])
+
+
+def test_progress_that_makes_no_sense_is_dropped_with_a_word(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "trio_mcp")
+    request, call = ours()
+    floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": "broken"}))
+    assert call.arrived == []
+    [record] = caplog.records
+    assert record.levelno == logging.DEBUG
+    assert record.getMessage().startswith("ignored: progress that makes no sense: ")
+
+
+# What is no message, and what has no effect
+
+
+def test_what_is_no_message_is_logged_up_to_a_bound_and_told(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+    line = bytearray(b"x" * 1000)
+    floor.dispatch.act(events.Unread("why"), line)
+    assert floor.told == [("read", "why", line)]
+    [record] = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, f"this is no message (why): {b'x' * 200!r}")
+
+
+def test_what_is_no_message_need_not_be_told_to_anybody(caplog: pytest.LogCaptureFixture) -> None:
+    this: Any = Floor()
+    Dispatch(this, this, this, this, this, None).act(events.Unread("why"), LINE)
+    assert len(caplog.records) == 1
+    assert this.told == []
+
+
+@pytest.mark.parametrize(("noteworthy", "level"), [(True, logging.WARNING), (False, logging.DEBUG)])
+def test_what_is_ignored_is_logged_as_it_is_worth(
+    floor: Floor, caplog: pytest.LogCaptureFixture, noteworthy: bool, level: int
+) -> None:
+    caplog.set_level(logging.DEBUG, "trio_mcp")
+    floor.act(events.Ignored("late", noteworthy))
+    [record] = caplog.records
+    assert (record.levelno, record.getMessage()) == (level, "ignored: late")
+    assert floor.told == []
+
+
+def test_the_end_of_a_stream_is_logged_up_to_a_bound(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "trio_mcp")
+    floor.act(events.StreamCancelled(ours()[0], "x" * 1000))
+    [record] = caplog.records
+    assert record.getMessage() == f"the peer ended stream 1: '{'x' * 199}"
+
+
+# Batches
+
+
+def test_the_members_of_a_batch_are_carried_out_in_order_and_their_replies_collected(floor: Floor) -> None:
+    one, two = theirs(), theirs()
+    floor.act(events.BatchReceived((events.RequestReceived(one), events.RequestReceived(two))))
+    [(_, first, replies), (_, second, same)] = floor.told
+    assert (first, second) == (one, two)
+    assert same is replies
+    floor.told.clear()
+    replies.settle(b"1\n")
+    assert floor.told == []
+    replies.settle(b"2\n")
+    assert floor.told == [("batch", [1, 2])]
+
+
+def test_a_member_that_gets_no_reply_is_settled_at_once(floor: Floor) -> None:
+    request, _ = ours()
+    for event in (
+        events.ResultReceived(request, {}),
+        notification(),
+        events.CancelReceived(theirs(), None),
+        events.Ignored("late"),
+        events.ProgressReceived(ours(wants_progress=False)[0], {}),
+    ):
+        batch = Counting()
+        floor.act(event, batch)
+        assert batch.settled == [None]
+
+
+def test_the_members_of_a_batch_count_with_their_own_size_and_not_with_that_of_the_batch(floor: Floor) -> None:
+    event = notification(data="x")
+    request, call = ours(on_notification=lambda _, size: call.arrived.append(size))
+    progress = {"progressToken": 1, "progress": 2}
+    size = len(pack_value(event.params))
+    assert size != len(LINE)
+    floor.act(event, Counting())
+    assert floor.told == [("notified", event, size)]
+    floor.act(events.StreamReceived(request, event), Counting())
+    floor.act(events.ProgressReceived(request, progress), Counting())
+    assert call.arrived == [size, (Progress(2), len(pack_value(progress)))]
