@@ -43,7 +43,7 @@ def say_error(error: Exception) -> int:
             say(f"the server answered with an error: {error.message} (code {error.code})")
             return SERVER_ERROR
         case ProtocolViolation():
-            say(f"the server does not keep to the protocol: {error}")
+            say(f"the server violated the protocol: {error}")
             return SERVER_ERROR
         case NotSerializable():
             say(f"the arguments cannot be sent: {error}")

@@ -11,7 +11,7 @@ def check_served_under_trio(name: str) -> None:
     """Raise `RuntimeError` with what to write unless trio runs the ``serve_*`` function ``name``."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
-            f"{name} is run by trio, and by nothing else. Write\n"
+            f"{name} is run by trio only. Write\n"
             f"    wrong:  asyncio.run({name}(server))\n"
             f"    right:  trio.run({name}, server)"
         )
@@ -21,7 +21,7 @@ def check_opened_under_trio(name: str) -> None:
     """Raise `RuntimeError` with what to write unless trio runs the function that enters ``name``, an ``open_*``."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
-            f"{name} is entered under trio, and under nothing else. Run the function that says async with {name}(...)\n"
+            f"{name} is entered under trio only. Run the function that contains async with {name}(...)\n"
             "    wrong:  asyncio.run(main())\n"
             "    right:  trio.run(main)"
         )

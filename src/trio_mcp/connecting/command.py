@@ -118,7 +118,7 @@ class Command:
         except LostInProbe as error:
             if opened:
                 raise  # it is the body's own
-            logger.info("%s ended when it was asked for its era, and is started again: %s", self.words[0], error.reason)
+            logger.info("%s ended when asked for its era, and is restarted: %s", self.words[0], error.reason)
         async with self._open(settings, begun, not legacy_first) as client:
             yield client
 

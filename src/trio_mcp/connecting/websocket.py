@@ -62,7 +62,7 @@ async def open_websocket(
             except ConnectionLost as error:
                 if where.secure or channel.was_answered:
                     raise
-                raise ConnectionLost(f"{error}, without an answer; if it wants TLS, the URL is wss://…") from None
+                raise ConnectionLost(f"{error}, without an answer; if the server requires TLS, use wss://…") from None
         async with open_over(channel, settings, begun) as client:
             yield client
 
@@ -85,7 +85,7 @@ class _Where:
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
             raise BadTarget(f"a WebSocket URL is like ws://127.0.0.1:8765/mcp, not {url!r}")
         if parts.username is not None or parts.fragment:
-            raise BadTarget("a WebSocket URL holds neither a user nor a fragment")
+            raise BadTarget("a WebSocket URL must contain neither a user nor a fragment")
         secure = parts.scheme == "wss"
         if port is None:
             port = 443 if secure else 80

@@ -117,7 +117,7 @@ def _target(fields: dict[str, Any]) -> Target:
 def _kind(fields: dict[str, Any]) -> str:
     given = [key for key in ("command", "url") if key in fields]
     if len(given) != 1:
-        raise ValueError("it needs either command or url")
+        raise ValueError("either command or url is required")
     declared = _of(fields, "type", str, "stdio" if given == ["command"] else "ws")
     if declared not in _TYPES:
         raise ValueError(f"type: {declared!r} is not spoken here, but {', '.join(_TYPES)}")

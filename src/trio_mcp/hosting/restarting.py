@@ -20,7 +20,7 @@ def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None
 
 def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
     if not 0 <= value <= 1:
-        raise ValueError(f"{attribute.name} is a share between 0 and 1, not {value!r}")
+        raise ValueError(f"{attribute.name} must be between 0 and 1, not {value!r}")
 
 
 @attrs.frozen(kw_only=True)

@@ -114,7 +114,7 @@ class _Connections:
                 finally:
                     self._turned_away -= 1
         except ConnectionLost as error:
-            logger.debug("a client is gone before it was served: %s", error)
+            logger.debug("a client disconnected before it was served: %s", error)
         except Exception:
             logger.exception("a connection failed")
 

@@ -66,7 +66,7 @@ def admission_for(host: str | None, origins: Allowed, hosts: Allowed) -> Admissi
     ``host``."""
     for given in (origins, hosts):
         if isinstance(given, str) and given != "*":
-            raise ValueError(f'origins and hosts are lists of strings, or "*" for any, not {given!r}')
+            raise ValueError(f'origins and hosts must be lists of strings, or "*" for any, not {given!r}')
     if not is_loopback(host) and (origins is None or hosts is None):
         raise ValueError(
             f"other machines can reach {host or 'every address'!r}: say which web pages may connect and under which "

@@ -32,7 +32,7 @@ def address_options(command: F) -> F:
             multiple=True,
             metavar="ORIGIN",
             help="A web page that may connect over WebSocket, like https://app.example.com. Repeatable; 'none' for "
-            "none. Needed, with --name, when HOST is not this machine alone.",
+            "none. Required, with --name, when other machines can reach HOST.",
         ),
         click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line."),
         click.option(

@@ -30,7 +30,7 @@ __all__ = ["bridge"]
     type=click.Choice(LEVELS, case_sensitive=False),
     default="warning",
     show_default=True,
-    help="Least severe message of the bridge's own that goes to standard error.",
+    help="Lowest level of the bridge's own messages on standard error.",
 )
 def bridge(
     target: str,

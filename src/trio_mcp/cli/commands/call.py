@@ -20,7 +20,7 @@ __all__ = ["call"]
 @click.argument("target", type=TARGET)
 @click.argument("tool", type=TOOL)
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE goes on top of it.")
+@click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE overrides a member.")
 @click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
 @errand_options
 def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) -> Call:

@@ -20,7 +20,7 @@ __all__ = ["complete"]
 @click.argument("target", type=TARGET)
 @click.argument("name", metavar="NAME", type=REFERENCE)
 @click.argument("arguments", nargs=-1, metavar="ARGUMENT=BEGINNING [KEY=VALUE]...")
-@click.option("--json", "as_json", is_flag=True, help="Print the suggestions and what is said of them as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the suggestions and their total as JSON.")
 @errand_options
 def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> Suggesting:
     """Ask a server what an argument may be, and print its suggestions, one a line.

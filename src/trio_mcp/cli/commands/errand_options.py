@@ -54,7 +54,7 @@ def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
         type=click.Choice(_LEVELS, case_sensitive=False),
         default="info",
         show_default=True,
-        help="Least severe log message of the server to show.",
+        help="Lowest level of the server's log messages to show.",
     )
     return level(connection_options(run))
 

@@ -15,7 +15,7 @@ __all__ = ["inspect"]
 
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)
-@click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object, schemas included.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object, schemas included.")
 @connection_options
 def inspect(target: str, as_json: bool, config: Path | None, era: Any, timeout: float | None, stderr: bool) -> int:
     """Show what a server offers: its tools, resources and prompts.

@@ -21,16 +21,18 @@ def _variables(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) ->
 @click.command()
 @click.argument("file", metavar="FILE[:NAME]")
 @click.option(
-    "--client", "client", type=click.Choice(list(HOSTS)), required=True, help="The host that is to start the server."
+    "--client", "client", type=click.Choice(list(HOSTS)), required=True, help="The host that will start the server."
 )
 @click.option("--name", help="The name of the entry; the server's own unless given.")
 @click.option(
     "--env", multiple=True, callback=_variables, metavar="KEY=VALUE", help="A variable for the server. Repeatable."
 )
 @click.option(
-    "--path", type=click.Path(dir_okay=False, path_type=Path), help="The configuration file, where it is another."
+    "--path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The configuration file, if not the usual one of the host.",
 )
-@click.option("--replace", is_flag=True, help="Change an entry of that name which says something else.")
+@click.option("--replace", is_flag=True, help="Replace a different entry of the same name.")
 @click.option("--dry-run", is_flag=True, help="Print the change, and write nothing.")
 def install(
     file: str, client: str, name: str | None, env: dict[str, str], path: Path | None, replace: bool, dry_run: bool

@@ -14,8 +14,7 @@ __all__ = ["run"]
 @click.option(
     "--log-level",
     type=click.Choice(LEVELS, case_sensitive=False),
-    help="Least severe message of Python's logging that goes to standard error. Unless given: warning, or "
-    "what FILE sets up itself.",
+    help="Lowest level of Python's log records on standard error. Default: warning, or FILE's own configuration.",
 )
 @address_options
 def run(

@@ -51,7 +51,7 @@ class Reading(Errand[ReadResourceResult]):
         try:
             data = [_bytes(contents) for contents in result.contents]
         except binascii.Error as error:
-            say(f"the server does not keep to the protocol: a blob that is no base64: {error}")
+            say(f"the server violated the protocol: a blob is not valid base64: {error}")
             return SERVER_ERROR
         sys.stdout.buffer.writelines(data)
         sys.stdout.flush()

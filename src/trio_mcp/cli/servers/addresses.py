@@ -80,7 +80,7 @@ def _check_decided(host: str) -> None:
 def _host_and_port(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
-        raise BadAddress(f"an address is PORT or HOST:PORT, not {text!r}")
+        raise BadAddress(f"an address must be PORT or HOST:PORT, not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -93,7 +93,7 @@ async def _serve(serve: Any, where: str, server: Servable) -> None:
     except OSError as error:
         if announcement.made:
             raise
-        raise CannotListen(f"it cannot listen there: {error}") from error
+        raise CannotListen(f"cannot listen there: {error}") from error
 
 
 class _Announcement:
@@ -108,7 +108,7 @@ class _Announcement:
         self.made = True
         for listener in value:
             where = self._where.format(_address(listener.socket.getsockname()))
-            print(f"trio-mcp: serving {self._name!r} at {where}; Ctrl-C ends it", file=sys.stderr, flush=True)
+            print(f"trio-mcp: serving {self._name!r} at {where}; press Ctrl-C to stop", file=sys.stderr, flush=True)
 
 
 def _address(name: Any) -> str:

@@ -49,7 +49,7 @@ def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
             return _say(str(error), 2)
         return 0
     if sys.stdin.isatty():
-        _say(f"serving {server.info.name!r} to MCP clients; this is a terminal, where Ctrl-C ends it", 0)
+        _say(f"serving {server.info.name!r} to MCP clients; this is a terminal; press Ctrl-C to stop", 0)
     trio.run(serve_stdio, server)
     return 0
 

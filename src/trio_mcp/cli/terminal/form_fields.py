@@ -82,7 +82,7 @@ def form_fields(schema: JSONObject) -> list[FormField]:
     check_form_size(schema)
     properties = schema.get("properties")
     if not isinstance(properties, dict):
-        raise _bad("a form has properties")
+        raise _bad("a form must have properties")
     needed = {name for name in _list(schema.get("required")) if isinstance(name, str)}
     return [_field(name, field, name in needed) for name, field in cast("JSONObject", properties).items()]
 
@@ -91,7 +91,7 @@ def _field(name: str, schema: Any, required: bool) -> FormField:
     members = _object(schema)
     kind = members.get("type")
     if kind not in _TYPES:
-        raise _bad(f"field {name_shown(name)!r} is of no type that a form can have")
+        raise _bad(f"field {name_shown(name)!r} has a type that forms do not allow")
     choices = _choices(members if kind == "string" else _object(members.get("items")))
     if kind == "array" and not choices:
         raise _bad(f"field {name_shown(name)!r} is a list without choices")

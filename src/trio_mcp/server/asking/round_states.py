@@ -77,7 +77,7 @@ class RoundStates:
             sealed = None
         # 2026-07-28 mrtr, Server Requirements 4: MUST reject state that fails verification.
         if sealed is None or sealed.principal != self._principal:
-            raise CodedError(INVALID_PARAMS, "Invalid params: this requestState was not given by this server to you")
+            raise CodedError(INVALID_PARAMS, "Invalid params: invalid requestState: not issued to this caller")
         if sealed.fingerprint != fingerprint(request):
             raise CodedError(INVALID_PARAMS, "Invalid params: this requestState belongs to another request")
         return sealed
