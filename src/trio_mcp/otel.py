@@ -29,7 +29,7 @@ __all__ = ["OpenTelemetry"]
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 200
-"""Characters of a name that the peer chose: it becomes the name of a span, which other systems store."""
+"""Characters of a name chosen by the peer: the name becomes the name of a span, which other systems store."""
 _LONGEST_CARRIED: Final = 8192
 _TOOL_ERROR: Final = "tool_error"
 
@@ -37,11 +37,11 @@ _TOOL_ERROR: Final = "tool_error"
 class OpenTelemetry:
     """Tracing of requests by OpenTelemetry: pass it to a server or to ``open_*`` as ``tracing``.
 
-    Each request that is sent gets a span of kind CLIENT, each handler that runs a span of kind SERVER: in both roles,
-    so where servers send requests, a request of the server is its call and is handled by the client. Trace context
-    travels in ``_meta``, by the global propagator. A request that is answered without a handler, a ping or the
-    handshake, has no SERVER span; a handler that waits through several rounds has one, linked to the request it answers
-    at last.
+    Each request sent gets a span of kind CLIENT, and each handler that runs gets a span of kind SERVER, in both roles:
+    a request of a server to its client has a CLIENT span in the server and a SERVER span in the client. Trace context
+    travels in ``_meta``, by the global propagator. A request answered without a handler, such as a ping or the
+    handshake, has no SERVER span. A handler that waits through several rounds has one span, linked to the request that
+    gets the final answer.
 
     ``tracer_provider`` is the global one unless given. ``resource_uris`` records ``mcp.resource.uri``, too; a URI may
     hold private data.
@@ -133,8 +133,8 @@ def _links(parent: context.Context, ambient: context.Context | None) -> list[tra
 
 
 def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return the part of the peer's ``_meta`` that a propagator may look at: it expects headers, and no more than
-    headers hold."""
+    """Return the part of the peer's ``_meta`` for a propagator: propagators expect headers, and no more than headers
+    hold."""
     return {key: value for key, value in meta.items() if type(value) is str and len(value) <= _LONGEST_CARRIED}
 
 

@@ -10,8 +10,8 @@ _LARGEST_PORT = 65535
 
 
 class BadTarget(MCPError, ValueError):
-    """The target cannot be a server, on any machine: a command without words, a URL or host name that is none. Nothing
-    was started or sent."""
+    """The target cannot be a server, on any machine: a command without words, an invalid URL or host name. Nothing was
+    started or sent."""
 
 
 def check_address(host: str, port: int) -> None:

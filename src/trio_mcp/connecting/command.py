@@ -81,7 +81,7 @@ def _check_directory(_: Any, __: Any, cwd: str | os.PathLike[str] | None) -> Non
 
 
 def _check_passable(what: str, text: str) -> None:
-    """Raise `BadTarget` for a text that no program can be given."""
+    """Raise `BadTarget` for a text that cannot be passed to a program."""
     try:
         if b"\0" not in os.fsencode(text):
             return

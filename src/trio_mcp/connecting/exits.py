@@ -22,10 +22,10 @@ _ANSWER_WITHIN: Final = 5.0
 async def notice_exit(channel: ProcessChannel, client: Client) -> None:
     """Lose the connection when the child has exited and no other process speaks in its place.
 
-    The output does not end while a process that the child has started holds it open: a helper, which never speaks, or
-    the server itself, which has made itself a daemon and goes on. After `_SILENCE` seconds of silence a ping decides,
-    or the request that replaces it in the revision: any answer, and anything else that comes meanwhile, is a sign of
-    life. From then on the server is asked again only while a call waits.
+    The output stays open while a process that the child has started holds it: a helper, which never speaks, or the
+    server itself, which has become a daemon and goes on. After `_SILENCE` seconds of silence a ping decides, or the
+    request that replaces ping in the revision: any message received is a sign of life. From then on the server is asked
+    again only while a call waits.
     """
     await channel.exited()
     alive = False

@@ -28,8 +28,8 @@ __all__ = ["open_tcp", "open_unix"]
 def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a TCP port, one message per line; closed with the block.
 
-    ``options`` are those of `ClientSettings`. Raises as `open_client`; `ConnectionLost` too when nobody listens, and
-    `BadTarget` for what is no host name or port.
+    ``options`` are those of `ClientSettings`. Raises as `open_client`, and also `ConnectionLost` when nobody listens,
+    and `BadTarget` for an invalid host name or port.
     """
     check_address(host, port)
     return _open_lines("open_tcp", f"{host} port {port}", partial(trio.open_tcp_stream, host, port), options)

@@ -27,7 +27,7 @@ async def open_memory(
 ) -> AsyncGenerator[Client]:
     """Run ``server`` in this process and connect to it, for tests and embedding.
 
-    Everything is as over a wire, encoding included, except that there is no wire. ``stateless``: see `Server.running`.
+    Everything works as over a wire, encoding included, but without a wire. ``stateless``: see `Server.running`.
     ``options`` are those of `ClientSettings`.
     """
     check_opened_under_trio("open_memory")
@@ -41,9 +41,8 @@ async def open_memory(
 async def open_server(server: Servable, channel: MessageChannel, *, stateless: bool = False) -> AsyncGenerator[None]:
     """Run ``server`` inside the block, for one client at the other end of ``channel``.
 
-    Left, the block cancels what still runs for that client, waits for its cleanup, closes the channel and
-    leaves the server's lifespan. The loss of the connection is no exception here. ``stateless``: see
-    `Server.running`.
+    The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and leaves
+    the server's lifespan. The loss of the connection is no exception here. ``stateless``: see `Server.running`.
     """
     async with (
         server.running(stateless=stateless) as running,

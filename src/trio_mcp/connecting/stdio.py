@@ -30,17 +30,17 @@ def open_stdio(
     """Start the server ``command`` as a child process, connect to it over stdio, and own both.
 
     The child gets ``env`` on top of a short list of harmless variables (PATH, HOME, LANG, …), or of all of ours with
-    ``inherit_env``. Its standard error is always read; ``stderr`` gets a copy, and its last lines are part of
+    ``inherit_env``. The child's standard error is always read; ``stderr`` gets a copy, and the last lines are part of
     `ConnectionLost`. ``options`` are those of `ClientSettings`.
 
-    Left in whatever way, the block closes the child's input and waits up to ``close_grace`` seconds for it to exit,
-    then sends SIGTERM to its whole process group and waits once more, then SIGKILL. The child is reaped, and no process
-    of its group runs on. An interrupt (Ctrl-C) while the block waits for that sends SIGKILL at once. Exceptions of the
-    body leave as they are, never as a group.
+    However left, the block closes the child's input and waits up to ``close_grace`` seconds for the child to exit, then
+    sends SIGTERM to its whole process group and waits once more, then SIGKILL. The child is reaped, and no process of
+    its group runs on. An interrupt (Ctrl-C) during the wait sends SIGKILL at once. Exceptions of the body leave
+    unchanged, never as a group.
 
-    When the child has exited, but a process that it has started holds its output open, a ping is sent after 5 s of
-    silence, and the connection is lost when nothing comes for 5 s more. A server that made itself a daemon and goes on
-    talking is not lost.
+    When the child has exited, but a process started by the child holds its output open, a ping is sent after 5 s of
+    silence, and the connection is lost after 5 s more without any message. A server that has become a daemon and goes
+    on talking is not lost.
 
     Raises `ConnectionLost` when the command cannot be started or the server exits, `BadTarget` for a command that no
     system could start, an empty list or a word with NUL for example, and otherwise as `open_client`.

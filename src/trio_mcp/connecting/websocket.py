@@ -36,12 +36,12 @@ async def open_websocket(
 ) -> AsyncGenerator[Client]:
     """Connect to the server at ``ws://host:port/path``, or ``wss://`` over TLS; closed with the block.
 
-    ``headers`` go along with the request for the connection. ``ssl_context`` replaces the system's usual one.
-    ``options`` are those of `ClientSettings`; ``connect_timeout`` bounds all of connecting.
+    ``headers`` are sent with the upgrade request. ``ssl_context`` replaces the system's usual one. ``options`` are
+    those of `ClientSettings`; ``connect_timeout`` bounds all of connecting.
 
-    Raises as `open_client`, and `ConnectionLost` too when nobody listens there or the server refuses, with the
-    HTTP status and what it says; `ProtocolViolation` when it speaks WebSocket but not MCP (it did not select the
-    subprotocol ``mcp``); `BadTarget` for what is no such URL.
+    Raises as `open_client`, and also: `ConnectionLost` when nobody listens or the server refuses, with the HTTP status
+    and the explanation; `ProtocolViolation` when the server speaks WebSocket but not MCP (the subprotocol ``mcp`` was
+    not selected); `BadTarget` for an invalid URL.
     """
     check_opened_under_trio("open_websocket")
     where = _Where.of(url)

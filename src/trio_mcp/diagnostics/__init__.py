@@ -1,1 +1,1 @@
-"""Diagnostics: the log of this package, and how it is written without making anybody wait."""
+"""Diagnostics: the log of this package, written without making any task wait."""

@@ -1,7 +1,7 @@
 """Log: the way of this package's log records to the handlers, the records of each peer within its share.
 
-Importing this module is enough: code that calls ``logging.getLogger("trio_mcp").warning(...)`` need not know of it.
-Levels, filters, handlers and propagation remain what the application makes them.
+Importing this module is enough: code that calls ``logging.getLogger("trio_mcp").warning(...)`` need not know of the
+module. Levels, filters, handlers and propagation remain under the application's control.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Output", "WrittenInAThread", "share_of_a_peer", "writer", "written_i
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
 """Loggers of the libraries that are used for serving; peers can cause records there, too."""
 _FLUSH: Final = 0.5
-"""Seconds that the end of serving waits for records that are still to be written."""
+"""Seconds for which the end of serving waits for unwritten records."""
 
 _entering: Final = threading.Lock()
 """Lock for runs of trio in several threads, which may begin and end to serve at once."""
@@ -40,7 +40,7 @@ _share: ContextVar[Share | None] = ContextVar("trio_mcp.log_share", default=None
 
 
 def _shares_here() -> Shares:
-    """Return the shares of this run of trio, so that one run never has to do with another, such as the next test."""
+    """Return the shares of this run of trio, so that one run never affects another, such as the next test."""
     try:
         return _of_run.get()
     except LookupError:
@@ -53,7 +53,7 @@ def _shares_here() -> Shares:
 
 @contextmanager
 def share_of_a_peer() -> Generator[None]:
-    """Count all records that this task and its children log inside as caused by one peer, which has its own share."""
+    """Count all records logged inside, by this task and its children, as caused by one peer with its own share."""
     shares = _shares_here()
     share = Share(shares)
     token = _share.set(share)
@@ -67,11 +67,11 @@ def share_of_a_peer() -> Generator[None]:
 
 @asynccontextmanager
 async def written_in_a_thread() -> AsyncGenerator[None]:
-    """Have the log written in a thread meanwhile: a process that serves must not wait for whoever reads the log.
+    """Write the log in a thread while inside, because a process that serves must not wait for the reader of the log.
 
-    At the end the block waits for records not yet written, for half a second at most; the thread goes on with the rest.
-    If some are left because nobody reads standard error, what is written there is thrown away from then on: a script
-    could not even end before all of it is read. Any number of these blocks may be nested, or run beside each other.
+    At the end the block waits for unwritten records, for half a second at most; the thread goes on with the rest. If
+    records are left because nobody reads standard error, later text for standard error is discarded, since even the end
+    of a script would wait for a reader. Any number of these blocks may be nested, or run beside each other.
     """
     shares = _shares_here()
     _enter(shares)
@@ -106,7 +106,7 @@ def _leave(shares: Shares) -> None:
 
 
 class Output(Protocol):
-    """The part of a text stream that is needed to write to it."""
+    """The part of a text stream needed for writing."""
 
     def write(self, text: str, /) -> object:
         """Write ``text``, which may take for ever."""
@@ -117,7 +117,7 @@ class Output(Protocol):
 
 
 class WrittenInAThread:
-    """A text sink whose texts are written to ``stream`` behind the records of the log, bounded as they are.
+    """A text sink that writes to ``stream`` behind the records of the log, with the same bounds.
 
     An error of writing is raised at the next `write`.
     """

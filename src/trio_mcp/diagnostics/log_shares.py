@@ -1,5 +1,5 @@
-"""Shares: how many records of the log one peer may cause, so that it can neither fill the log nor hide what others
-cause in it."""
+"""Shares: the number of log records that one peer may cause, so that no peer fills the log or hides the records of
+others."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ WINDOW: Final = 10.0
 BURST: Final = 10
 """Records of one kind that one peer may cause in that time."""
 OVERALL: Final = 100
-"""Records of one kind that all peers together may cause in that time."""
+"""Records of one kind that all peers together may cause in the same time."""
 _MOST_KINDS: Final = 100
 _LONGEST_EXAMPLE: Final = 200
 
 _Kind: TypeAlias = tuple[object, ...]
 _Told: TypeAlias = tuple[logging.LogRecord, int]
-"""An example of the records that were held back, and their number."""
+"""An example of the suppressed records, and their number."""
 
 _lock = threading.RLock()
-"""Lock of all shares of the process, so that a forked child, in which nobody would ever release it, can renew it. The
-thread that holds it may take it again: the text of an exception, or a signal handler, may log while an example is
-made."""
+"""Lock of all shares of the process, so that a forked child can renew a lock that nobody there would ever release. The
+lock is reentrant: the text of an exception, or a signal handler, may log while an example is made."""
 
 
 def _renew_lock() -> None:
@@ -42,8 +41,8 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _kind_of(record: logging.LogRecord) -> _Kind:
-    """Return the kind of ``record``: the line that logs, and the line that raised the logged exception. So two tools
-    that fail are two kinds, and nothing that a peer says is part of one."""
+    """Return the kind of ``record``: the line that logs, and the line that raised the logged exception. Two failing
+    tools are thus two kinds, and no text of a peer is part of a kind."""
     kind = record.name, record.levelno, record.pathname, record.lineno
     if not record.exc_info or record.exc_info[0] is None:
         return kind
@@ -55,7 +54,7 @@ def _kind_of(record: logging.LogRecord) -> _Kind:
 
 
 class _Count:
-    """The number of records of one kind in a window, which begins with the first of them."""
+    """The number of records of one kind in a window, which begins with the first record."""
 
     __slots__ = ("example", "held_back", "kind", "overall", "passed", "until")
 
@@ -80,7 +79,7 @@ class Share:
 
 
 class Shares:
-    """The shares of one log. Threads may use them at once: their lock is never held while anything is written.
+    """The shares of one log. Threads may use the shares at once: the lock is never held during writing.
 
     ``clock`` gives seconds and never goes back. ``holds`` is called when `due_in` has changed.
     """
@@ -133,12 +132,12 @@ class Shares:
         count.held_back += number
 
     def due_in(self) -> float | None:
-        """Return the seconds until there is something to report; `None`: nothing is held back."""
+        """Return the seconds until a report is due; `None` if nothing is suppressed."""
         with _lock:
             return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
 
     def due(self) -> list[logging.LogRecord]:
-        """Return the reports that are due now: how many more records there were of each kind whose window is over."""
+        """Return the reports due now: the number of further records of each kind whose window is over."""
         told = list[_Told]()
         if self._holding:  # seldom, and looking needs no lock
             now = self._clock()
@@ -148,7 +147,7 @@ class Shares:
         return [_record_of(*one) for one in told]
 
     def end(self, share: Share) -> list[logging.LogRecord]:
-        """Return the reports that are still due for ``share``, whose peer is gone."""
+        """Return the reports still due for ``share``, whose peer is gone."""
         told, now = list[_Told](), self._clock()
         with _lock:
             for count in share.counts.values():

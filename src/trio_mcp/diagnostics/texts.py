@@ -14,7 +14,7 @@ _FORMATTER: Final = logging.Formatter()
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """Return the message of ``record``, or the text it was to be made of if that fails."""
+    """Return the message of ``record``, or its format string if formatting fails."""
     try:
         return record.getMessage()
     except Exception:  # whatever the values raise; the handlers of the log report it
@@ -34,8 +34,8 @@ def bound(record: logging.LogRecord) -> None:
 
 
 def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
-    """Put texts in place of the objects that ``record`` was logged with, so that it keeps none of them alive; return
-    the length of the texts. ``keep_exception``: handlers that want more of the exception than its text still get it."""
+    """Replace the objects in ``record`` by their texts, so that the record keeps no object alive; return the length of
+    the texts. ``keep_exception`` leaves the exception for handlers that use more than its text."""
     bound(record)
     record.msg, record.args = message_of(record), None
     if record.exc_info and not record.exc_text and not keep_exception:

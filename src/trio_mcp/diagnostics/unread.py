@@ -22,11 +22,11 @@ def takes_more(descriptor: int) -> bool:
 
 
 def let_go_of_unread_output() -> None:
-    """Throw away, from now on, what is written to a standard output or error that takes no more.
+    """Discard, from now on, text for a standard output or error that accepts no more.
 
-    For a process that is to end, and whose output nobody will ever read. A thread that waits in such a write holds the
-    locks of its stream and of its log handler, and the interpreter, which flushes both when a script and when the
-    process ends, would wait for it for ever. Does nothing outside of the main thread.
+    The function is for a process that is to end, and whose output nobody will ever read. A thread that waits in such a
+    write holds the locks of its stream and of its log handler. The interpreter flushes both at the end of a script and
+    of the process, and would wait for the thread for ever. Does nothing outside of the main thread.
     """
     # The descriptor of a stream that was closed when Python started may have been given to somebody else since.
     ours = [descriptor for descriptor, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is not None]
@@ -36,7 +36,7 @@ def let_go_of_unread_output() -> None:
 
 
 def _throw_away(descriptors: Sequence[int]) -> None:
-    """Discard what is written to ``descriptors``, also by writes that threads wait in. For the main thread."""
+    """Discard text for ``descriptors``, even if threads wait in writes already. For the main thread."""
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(null, descriptor)
@@ -55,12 +55,12 @@ def _throw_away(descriptors: Sequence[int]) -> None:
 
 
 def _end_printing() -> None:
-    """Close standard output, at the end of the process. This waits for a thread that prints, and one that goes on to
-    print fails then. Later the interpreter would give up waiting, and abort."""
+    """Close standard output, at the end of the process. Closing waits for a thread that prints; later prints fail.
+    Without the close, the interpreter would later give up waiting, and abort."""
     if sys.__stdout__ is not None:
         with suppress(OSError, ValueError):
             sys.__stdout__.close()
 
 
 def _go_on(number: int, frame: object) -> None:
-    """Do nothing: the call that the signal interrupted is tried again."""
+    """Do nothing: the interrupted call is tried again."""

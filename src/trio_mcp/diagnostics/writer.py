@@ -1,4 +1,4 @@
-"""Writer: the thread in which the log is written while something is served, so that nothing else waits for it."""
+"""Writer: the thread that writes the log during serving, so that no other code waits for the log."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _LAST_WAIT: Final = 0.2
 
 
 def hand_over(record: logging.LogRecord) -> None:
-    """Give ``record`` to the handlers that its logger, or the application, has for it. Waits for them."""
+    """Pass ``record`` to the handlers of its logger, or of the application, and wait for the handlers."""
     logger = logging.getLogger(record.name)
     type(logger).callHandlers(logger, record)
 
 
 class Writer:
-    """Calls jobs in the order of `put`, in a daemon thread that exists while there is something to do.
+    """Calls jobs in the order of `put`, in a daemon thread that exists while there are jobs.
 
-    The queue is bounded; jobs beyond that are dropped, counted, and reported once the thread has caught up. `put` may
-    be called in any thread and never waits for one that writes: the lock is never held meanwhile. Where no thread can
-    be started, jobs stay in the queue, and each `put` tries again.
+    The queue is bounded; further jobs are dropped, counted, and reported once the thread has caught up. `put` may be
+    called in any thread and never waits for a writing thread, because the lock is not held during writing. If no thread
+    can be started, jobs stay in the queue, and each `put` tries again.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Writer:
         self._waiting = self._characters = self._dropped = 0
         self._thread: threading.Thread | None = None
         self._shares: dict[Shares, int] = {}
-        """Shares of what is served now, and how often each was entered."""
+        """Shares of the servers that run now, and how often each was entered."""
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._start_again)
 
@@ -62,12 +62,12 @@ class Writer:
         return bool(self._shares)
 
     def enter(self, shares: Shares) -> None:
-        """Note that something is served from now on; the thread reports what ``shares`` holds back."""
+        """Note that a server runs from now on; the thread reports the records suppressed by ``shares``."""
         with self._lock:
             self._shares[shares] = self._shares.get(shares, 0) + 1
 
     def leave(self, shares: Shares) -> None:
-        """Undo one `enter`. Jobs that wait are still done."""
+        """Undo one `enter`. Waiting jobs are still done."""
         with self._lock:
             self._shares[shares] -= 1
             last = not self._shares[shares]
@@ -78,13 +78,13 @@ class Writer:
                 self.put_record(record)
 
     def put_record(self, record: logging.LogRecord) -> None:
-        """Have ``record`` written. Handlers get its exception, too, unless other jobs wait: an exception keeps
-        everything alive that its frames refer to."""
+        """Write ``record`` in the thread. Handlers get its exception, too, unless other jobs wait: an exception keeps
+        alive everything that its frames refer to."""
         characters = resolve(record, keep_exception=not self._waiting)
         self.put(partial(hand_over, record), characters)
 
     def put(self, job: Callable[[], object], characters: int) -> None:
-        """Have ``job`` called, which writes ``characters`` characters."""
+        """Call ``job``, which writes ``characters`` characters, in the thread."""
         with self._lock:
             if self._waiting >= _MOST_WAITING or self._characters + characters > _MOST_CHARACTERS:
                 self._dropped += 1
@@ -109,7 +109,7 @@ class Writer:
                 self._put(_nothing, 0)
 
     def wait_until_written(self, timeout: float) -> bool:
-        """Wait until all jobs that wait now are done, at most ``timeout`` seconds. False when they are not."""
+        """Wait until all jobs in the queue are done, at most ``timeout`` seconds. Return False when time runs out."""
         written = threading.Event()
         with self._lock:
             if not self._waiting:

@@ -1,7 +1,7 @@
 """Decode bytes to messages, and encode messages to bytes.
 
-The law of this file: **any bytes in give a message, a batch or one `Unreadable`**, and nothing that JSON cannot carry
-goes out. One message is one line: the encoder never writes a raw newline.
+The law of this file: **any bytes in give a message, a batch or one `Unreadable`**, and only valid JSON goes out. One
+message is one line: the encoder never writes a raw newline.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _decoder = msgspec.json.Decoder()
 _MISSING: Any = object()
 
 _SHALLOW: Final = 2 * (MOST_LEVELS - 2)
-"""Length in bytes up to which a text cannot be nested too deeply, even with two levels around it."""
+"""Length in bytes up to which nesting cannot be too deep, even with two levels around the text."""
 _LARGE: Final = 64 * 1024
-"""Length in bytes from which a text may give so many objects that the garbage collector would run meanwhile."""
+"""Length in bytes from which a text may give so many objects that the garbage collector would run during decoding."""
 _NESTED: Final = f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting"
 _TOO_DEEP: Final = f"a message has at most {MOST_LEVELS} levels of nesting"
 _TOO_FAR: Final = f"a message has at most {MOST_FAR} numbers with exponents of three digits"
@@ -61,11 +61,14 @@ _TOO_FAR: Final = f"a message has at most {MOST_FAR} numbers with exponents of t
 def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch | Unreadable:
     """Read one message, or one batch of at most ``max_batch`` members.
 
-    Never raises for anything a peer could send. An `Unreadable` carries the error reply for the peer:
-    -32700 for what is not JSON in UTF-8, is nested deeper than `MOST_LEVELS`, or has more numbers that are read slowly
-    than `MOST_FAR` (RFC 8259, section 9: a parser may limit depth and range), -32600 for JSON that is no JSON-RPC 2.0
-    message, under the request's own id where that could be read and under null where not (JSON-RPC 2.0, section 5). A
-    reply that cannot be read gets no error reply; the call that waits for it is failed instead (`Unreadable.settles`).
+    Never raises for bytes of a peer. An `Unreadable` carries the error reply for the peer:
+
+    - -32700 for text that is not JSON in UTF-8, is nested deeper than `MOST_LEVELS`, or has more slow numbers than
+      `MOST_FAR` (RFC 8259, section 9: a parser may limit depth and range);
+    - -32600 for JSON that is not a JSON-RPC 2.0 message, under the request's own id if readable, else under null
+      (JSON-RPC 2.0, section 5).
+
+    An unreadable reply gets no error reply; the pending call is failed instead (`Unreadable.settles`).
     """
     size = len(line)
     try:
@@ -98,8 +101,8 @@ def _too_deep(line: bytes | bytearray) -> Unreadable:
 
 
 def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
-    """Return the `Unreadable` for a message that is too long to be read, as ``reason`` says, and of which only ``head``
-    and ``tail`` are known."""
+    """Return the `Unreadable` for a message that is too long, as ``reason`` says, with only ``head`` and ``tail``
+    known."""
     remains = remains_of(head, tail)
     return _unreadable(remains, reason, INVALID_REQUEST, f"Invalid request: {reason}", too_long=True)
 
@@ -162,7 +165,7 @@ def _classify_reply(data: dict[str, Any]) -> Message | Unreadable:
 
 
 def _bad_reply(reason: str, data: dict[str, Any]) -> Unreadable:
-    """Return the `Unreadable` for a malformed reply: no error for the peer, but an end to the call that it names."""
+    """Return the `Unreadable` for a malformed reply: no error for the peer, but an end for the named call."""
     reply_id = data.get("id")
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True)
@@ -198,11 +201,12 @@ def _invalid(reason: str, request_id: Any = None) -> Unreadable:
 
 
 def encode_value(value: Any, around: int = 0) -> bytes:
-    """Encode any JSON value on one line. ``around``, 0 to 2: levels of nesting that its message will put around it.
+    """Encode any JSON value on one line. ``around``, 0 to 2: levels of nesting that the message will put around the
+    value.
 
-    Numbers and text of other classes become plain ones (`plain_scalar`). Raises `NotSerializable` for what JSON cannot
-    carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` is searched for
-    them; all others pay nothing for that.
+    Numbers and text of other classes become plain ones (`plain_scalar`). Raises `NotSerializable` for a value that JSON
+    cannot carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` is searched
+    for them; other values pay nothing for the search.
     """
     try:
         text = _encoder.encode(value)
@@ -223,13 +227,13 @@ def encode_value(value: Any, around: int = 0) -> bytes:
 
 
 def canonical_value(value: Any) -> bytes:
-    """Encode as `encode_value`, with the members of objects sorted: the order in which they were set is lost."""
+    """Encode as `encode_value`, with the members of objects sorted by name, whatever their order of insertion."""
     encode_value(value)  # raises for what JSON cannot carry
     return _canonical.encode(value)
 
 
 def pack_value(value: Any) -> bytes:
-    """Encode a value that `decode` has given, to be kept as text; `decode_value` gives it back."""
+    """Encode a value made by `decode`, to be kept as text; `decode_value` restores the value."""
     return _encoder.encode(value)
 
 

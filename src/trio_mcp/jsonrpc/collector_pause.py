@@ -9,11 +9,11 @@ __all__ = ["CollectorPause"]
 
 
 class CollectorPause:
-    """Keep the garbage collector from looking again and again through the objects made inside: it would find nothing.
+    """Keep the garbage collector from repeatedly searching the objects made inside, without finding anything.
 
-    The collector is switched off for the whole process, so nothing may be awaited inside. Where an application has
-    switched it off, it stays off. When two threads are inside at once, it is on after both have left, and may already
-    be on while the second is still inside.
+    The collector is switched off for the whole process, so nothing may be awaited inside. A collector that an
+    application has switched off stays off. With two threads inside at once, the collector is on after both have left,
+    and may already be on while the second is still inside.
     """
 
     __slots__ = ("_was_on",)

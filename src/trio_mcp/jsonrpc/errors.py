@@ -34,11 +34,10 @@ class MCPError(Exception):
 
 
 class CodedError(MCPError):
-    """An error that is sent to the peer, as a JSON-RPC error with ``code``, ``message`` and ``data``.
+    """An error for the peer, sent as a JSON-RPC error with ``code``, ``message`` and ``data``.
 
-    ``message`` is shown to the peer, so it must hold nothing internal. ``data`` is JSON data or `None`,
-    and `None` is left out on the wire. Raises `TypeError` for a ``code`` that is no integer or a ``message`` that is
-    no text.
+    The peer sees ``message``, so put nothing internal there. ``data`` is JSON data or `None`; `None` is left out on the
+    wire. Raises `TypeError` for a ``code`` that is not an integer or a ``message`` that is not a string.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -56,7 +55,7 @@ class CodedError(MCPError):
 
 
 class PeerError(MCPError):
-    """The peer answered a request with an error: its ``code``, ``message`` and ``data``, as they came."""
+    """The peer answered a request with an error: the ``code``, ``message`` and ``data`` as received."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(code, message, data)
@@ -81,5 +80,5 @@ class NotSerializable(MCPError, ValueError):
 
 
 class UnsendableResult(NotSerializable):
-    """A handler returned a result that JSON cannot carry. The log record of it has no traceback, since that would show
-    none of the author's code."""
+    """A handler returned a result that JSON cannot carry. The log record has no traceback, because a traceback would
+    show none of the author's code."""

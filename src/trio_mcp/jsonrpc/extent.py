@@ -1,7 +1,7 @@
-"""The extent of values: how deeply they are nested, and how large they are. Nothing here recurses.
+"""The extent of values: their depth of nesting and their size. Nothing here recurses.
 
-A peer decides what is decoded, checked and walked through. So these functions are called before anything that recurses,
-or that takes more time or memory than the value itself.
+A peer decides which values are decoded, checked and traversed. These functions are therefore called before any code
+that recurses, or that takes more time or memory than the value itself.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, Final, cast
 __all__ = ["MOST_FAR", "MOST_LEVELS", "has_many_far", "is_checkable", "is_small", "is_too_deep", "weight_of"]
 
 MOST_LEVELS: Final = 256
-"""Bound of arrays and objects inside each other, the outermost included, in what is read and written: the same on every
-Python. What people send has a tenth of that, and the stack has room for four times as many."""
+"""Bound of nested arrays and objects, the outermost included, for reading and writing: the same on every Python. Real
+messages have a tenth of the bound, and the stack has room for four times as many levels."""
 
 MOST_FAR: Final = 100_000
 """Bound of numbers with exponents of three digits or more in a message. The decoder takes two hundred times as long for
-the largest and the smallest of them as for others: one second for this many on a slow machine."""
+the largest and smallest of such numbers as for others: one second for this many on a slow machine."""
 _FAR: Final = re.compile(rb"[eE](?<=[0-9][eE])[+-]?[0-9]{3,}(?=[\s,\]}])")
 
 _FARTHEST: Final = 2**64
-"""Bound of numbers that are cheap to check: beyond it, and nearer to zero than 1 divided by it, checking a number takes
+"""Bound of numbers that are cheap to check. Above the bound, and below its reciprocal, checking a number takes
 arithmetic of any length."""
 _FAR_INTEGER: Final = 1000
 _FAR_BIT: Final = 4
@@ -98,8 +98,8 @@ def has_many_far(line: bytes | bytearray) -> bool:
 def is_checkable(value: Any, parts: int) -> bool:
     """Return whether ``value`` has at most so many ``parts`` (items and members).
 
-    An integer of more than 64 bits counts as 1000 more and four for each bit, and a float of at least 2**64, or of at
-    most 1 / 2**64 and not zero, as 50 more, whatever its sign. Stops as soon as the bound is exceeded, so that larger
+    An integer of more than 64 bits counts as 1000 more and four for each bit. A float of at least 2**64, or of at most
+    1 / 2**64 and not zero, counts as 50 more, whatever its sign. The count stops when the bound is exceeded, so larger
     values take no longer.
     """
     level: list[Any] = [value]
@@ -122,10 +122,10 @@ def is_checkable(value: Any, parts: int) -> bool:
 
 
 def weight_of(line: bytes | bytearray) -> int:
-    """Return about how many bytes ``line``, a message, takes once it is decoded.
+    """Return about how many bytes ``line``, a message, takes once decoded.
 
     The estimate is somewhat too high, seldom too low: between one and thirty times the length of ``line``. A short line
-    counts with its length, since requests and notifications have bounds of their own in number.
+    counts with its length, since the number of requests and notifications has its own bounds.
     """
     length = len(line)
     if length <= _SHORT:

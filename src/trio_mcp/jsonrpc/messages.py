@@ -36,18 +36,18 @@ def is_request_id(value: object) -> TypeGuard[RequestId]:
 
 @value
 class Request:
-    """A call that is to be answered exactly once, under ``id``."""
+    """A call to be answered exactly once, under ``id``."""
 
     id: RequestId
     method: str
     params: Any = None
     size: int = attrs.field(default=0, eq=False)
-    """Bytes that the request takes once it is decoded, about (`weight_of`); 0 when unknown. Bounds count it."""
+    """Bytes of the decoded request, estimated by `weight_of` and counted by bounds; 0 when unknown."""
 
 
 @value
 class Notification:
-    """A one-way message. It is never answered, not even with an error."""
+    """A one-way message, never answered, not even with an error."""
 
     method: str
     params: Any = None
@@ -73,11 +73,11 @@ class ErrorResponse:
 
 @value
 class Unreadable:
-    """A line that was no message.
+    """A line that is not a message.
 
     ``reply`` is the error reply for the peer, or `None` where the line was a reply itself, since answers to answers
-    could go on for ever. ``is_answer``: the line was surely the answer to a request, which gets no other;
-    ``settles`` is the id of that request, where it could be read.
+    could go on for ever. ``is_answer``: the line was certainly the only answer to a request; ``settles`` is the id of
+    the request, where readable.
     """
 
     reason: str
@@ -85,7 +85,7 @@ class Unreadable:
     settles: RequestId | None = None
     is_answer: bool = False
     too_long: bool = False
-    """True when the line was not read only because of its length, and may well be the message that it begins as."""
+    """True when only the length kept the line from being read, and its beginning may belong to a valid message."""
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse

@@ -1,7 +1,7 @@
-"""Find what can still be read of a line that is not JSON, or too long, so that no call waits for an answer for ever.
+"""Find the readable parts of a line that is not JSON, or too long, so that no call waits for an answer for ever.
 
-Such lines come from healthy peers, too: a text that was cut in the middle of a character, a number that is too large,
-an object that is nested too deeply. They are read from the start, and where no id is found on the way, as in
+Such lines come from healthy peers, too: a text cut in the middle of a character, a number that is too large, an object
+nested too deeply. Lines are read from the start, and, where no id is found on the way, as in
 ``{"result": …, "jsonrpc": "2.0", "id": 7}``, from the end.
 """
 
@@ -19,7 +19,7 @@ from .values import value
 __all__ = ["NOTHING", "Remains", "remains_of"]
 
 _MOST_STEPS: Final = 100_000
-"""Bound of members and runs of brackets that are looked at: some 50 ms. What comes after them stays unknown."""
+"""Bound of members and runs of brackets to read: some 50 ms. Everything after the bound stays unknown."""
 _LONGEST_ID: Final = 8192
 
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
@@ -32,8 +32,8 @@ _NEXT: Final = re.compile(rb"\s*+,")
 _LOOKED_AT: Final = 65536
 """Bytes of the end that are looked at."""
 _REVERSED_STRING: Final = rb'"(?:[^"]++|"(?=\\))*+"'
-"""Pattern of a string read backwards: a quote inside of it is one that a backslash follows; none follows the opening
-quote, which comes last."""
+"""Pattern of a string read backwards. A quote inside the string is followed by a backslash; the opening quote, which
+comes last, is not."""
 _REVERSED_END: Final = re.compile(rb"\s*+\}")
 _REVERSED_MEMBER: Final = re.compile(
     rb"\s*+(" + _REVERSED_STRING + rb'|[^\s",:\[\]{}]++)\s*+:\s*+(' + _REVERSED_STRING + rb")", re.DOTALL
@@ -45,7 +45,7 @@ class Remains:
     """The members of the outermost object, as far as they could be told apart."""
 
     id: RequestId | None
-    """Value of the member ``id``; `None` where there is none that may be the id of a request."""
+    """Value of the member ``id``; `None` if the value cannot be the id of a request."""
     is_request: bool
     is_reply: bool
 
@@ -54,8 +54,8 @@ NOTHING: Final = Remains(None, is_request=False, is_reply=False)
 
 
 def remains_of(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Remains:
-    """Look through ``line`` from its start, in bounded time and without recursion, up to where it makes no sense, and
-    then from its end for an id. ``tail`` is the end of the message, where ``line`` is only its beginning.
+    """Look through ``line`` from its start, in bounded time and without recursion, up to the first nonsense, and then
+    from its end for an id. ``tail`` is the end of the message, where ``line`` is only the beginning.
 
     Members after the last inner bracket belong to the outermost object, if the line is whole.
     """

@@ -1,4 +1,4 @@
-"""plain_scalar makes plain numbers and text of those that are of other classes than Python's own."""
+"""plain_scalar makes plain numbers and text of numbers and text of other classes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""value makes the classes of messages and of the specification, with methods that are written once for all of them.
+"""value makes the classes of messages and of the specification, with methods written once for all classes.
 
-The methods that attrs writes and compiles for each class are half of the time that importing this package takes, and
+The methods that attrs would write and compile for each class take half of the import time of this package, while
 comparing, hashing, showing and pickling are rare here.
 """
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
 def value(kind: type[T]) -> type[T]:
-    """Make ``kind`` a class whose instances are compared and hashed by what they hold, and never changed.
+    """Make ``kind`` a class whose instances are compared and hashed by their contents, and never changed.
 
-    Only the type checker prevents changes. `attrs.frozen` would at run time, too, and would take five times as long to
-    make an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for a question and its
-    answer.
+    Only the type checker prevents changes. `attrs.frozen` would prevent changes at run time, too, and would take five
+    times as long to make an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for a
+    question and its answer.
     """
     made = attrs.define(kind, eq=False, repr=False, getstate_setstate=False)
     shared = cast("Any", made)

@@ -11,14 +11,14 @@ from ..concurrency.contexts import contextmanager
 __all__ = ["collecting_rarely", "quieten_collector"]
 
 _PYTHONS_OWN_THRESHOLDS: Final = (700, 2000)
-"""That of CPython 3.11 and 3.12, and that of 3.13."""
+"""Thresholds of CPython 3.11 and 3.12, and of 3.13."""
 _THRESHOLD: Final = 10_000
 
 
 def quieten_collector() -> None:
     """Tune the garbage collector for a process that is the server: a short call takes at least a tenth less time.
 
-    What was imported stays as long as the process does, so the collector need not look through it. Neither requests nor
+    Imported objects live as long as the process, so the collector need not look at them. Neither requests nor
     connections leave reference cycles behind (tests hold that), so a collection after every few hundred objects finds
     nothing. An application's own threshold is left alone.
     """
@@ -28,11 +28,11 @@ def quieten_collector() -> None:
 
 @contextmanager
 def collecting_rarely() -> Generator[None]:
-    """Have the garbage collector run less often inside. An application's own threshold is left alone.
+    """Run the garbage collector less often while inside. An application's own threshold is left alone.
 
-    The requests that are in flight on many connections exceed Python's own threshold again and again. The collector
-    takes them for what will stay, and then goes through all that the connections hold: that took half of the time of an
-    echo on each of a thousand connections, and found nothing.
+    Requests in flight on many connections exceed Python's own threshold again and again. The collector takes the
+    requests for long-lived objects, and then traverses everything that the connections hold. The traversal took half of
+    the time of an echo on each of a thousand connections, and found nothing.
     """
     before = gc.get_threshold()
     _collect_rarely()

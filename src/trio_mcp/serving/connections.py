@@ -1,4 +1,4 @@
-"""Connections: many clients of one server, each on its own, accepted and ended together."""
+"""Connections: many clients of one server, accepted and ended together, each with its own connection."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ Listeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
 @attrs.frozen(eq=False)
 class Arrival:
-    """A client that was let in, with the channel to it."""
+    """An accepted client, with the channel to that client."""
 
     channel: MessageChannel
     peer: Peer
 
 
 class Greeting(Protocol):
-    """The way in which a transport receives a stream that was accepted, or turns it away."""
+    """The way in which a transport admits an accepted stream, or turns the stream away."""
 
     async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival | None:
-        """Settle who the client is; return `None` when it was turned away. Tasks of the channel go to ``nursery``."""
+        """Settle who the client is; return `None` for a client turned away. Tasks of the channel go to ``nursery``."""
         ...
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
@@ -76,7 +76,7 @@ class _Connections:
         self._limits = running.limits
         self._accepting = trio.CancelScope()
         self._greeted: dict[trio.CancelScope, Literal[True]] = {}
-        """Scopes of the clients that have not said who they are, oldest first."""
+        """Scopes of the unidentified clients, oldest first."""
         self._open: set[Connection] = set()
         self._turned_away = 0
         self._ending: str | None = None
@@ -91,8 +91,8 @@ class _Connections:
                 )
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Accept no more connections, and let each one end when its accepted requests are done. Called once more,
-        cancel the requests that are left. ``hurry``: see `DuplexChannel.shut_down`."""
+        """Accept no more connections, and let each one end when its accepted requests are done. A second call cancels
+        the remaining requests. ``hurry``: see `DuplexChannel.shut_down`."""
         self._ending = reason
         self._accepting.cancel(reason=reason)
         for scope in tuple(self._greeted):
@@ -119,9 +119,9 @@ class _Connections:
             logger.exception("a connection failed")
 
     def _has_room(self) -> bool:
-        """Return whether there is room for one more connection. Where there is none, make room by cancelling the oldest
-        client that has said nothing yet: else a few machines that only connect, again and again, would shut out all
-        others."""
+        """Return whether there is room for one more connection. A full server makes room by cancelling the oldest
+        client that has sent nothing yet; otherwise a few machines that connect again and again would shut out everybody
+        else."""
         if len(self._open) + len(self._greeted) < self._limits.max_connections:
             return True
         oldest = next(iter(self._greeted), None)

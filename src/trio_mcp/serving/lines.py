@@ -28,7 +28,7 @@ async def serve_tcp(
     task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
-    """Serve ``server`` over plain TCP, one message per line as over stdio, until it is ended.
+    """Serve ``server`` over plain TCP, one message per line as over stdio, until cancelled or shut down.
 
     Nothing is encrypted and clients are not authenticated: anybody who reaches the port is a client. Reports its
     listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
@@ -49,12 +49,12 @@ async def serve_unix(
     task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
-    """Serve ``server`` on the Unix socket ``path``, one message per line as over stdio, until it is ended.
+    """Serve ``server`` on the Unix socket ``path``, one message per line as over stdio, until cancelled or shut down.
 
-    Only this user may connect (mode 0600). The socket is removed at the end. A socket that a dead server left behind is
-    replaced; where a live one listens, or something else lies at ``path``, this raises `OSError`. During that check
-    this holds a lock on a file beside the socket (``path`` with ``.lock`` behind it), which it removes. Reports its
-    listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
+    Only this user may connect (mode 0600). The socket is removed at the end. A socket of a dead server is replaced.
+    `OSError` is raised if a live server listens at ``path``, or if ``path`` is not a socket. During the check, the
+    function holds a lock on a file beside the socket (``path`` with ``.lock`` appended), and removes the file. Reports
+    its listeners, ends and is cancelled as `serve_websocket`; `ServingOptions` documents ``options``.
     """
     check_served_under_trio("serve_unix")
     with unix_listener(path) as listener:
@@ -74,5 +74,5 @@ class _LineGreeting:
         return Arrival(channel, NOBODY_KNOWN)
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
-        """Close the stream: there is no message that every client would understand."""
+        """Close the stream: no message would be understood by every client."""
         await trio.aclose_forcefully(stream)

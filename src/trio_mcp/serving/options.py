@@ -13,7 +13,7 @@ class ServingOptions(TypedDict, total=False):
     """The keyword arguments that `serve_websocket`, `serve_tcp` and `serve_unix` take."""
 
     limits: Limits | None
-    """Limits that replace the server's own; `None` keeps those."""
+    """Limits that replace the server's own; `None` keeps the server's."""
     stateless: bool
     """True keeps nothing between requests, see `Server.running`; False, the default, allows it."""
     handle_signals: bool

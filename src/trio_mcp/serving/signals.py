@@ -18,7 +18,7 @@ __all__ = ["ShutDown", "process_is_the_server", "shutting_down_at_signals"]
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _LAST_SECOND: Final = 0.9
 _SOON: Final = 0.001
-"""Seconds left for a timer of the application's that would have run out meanwhile."""
+"""Seconds left for an application's timer that would have run out meanwhile."""
 
 
 class ShutDown(Protocol):
@@ -31,11 +31,11 @@ class ShutDown(Protocol):
 
 @contextmanager
 def shutting_down_at_signals(shut_down: ShutDown, *, for_good: bool = False) -> Generator[None]:
-    """Call ``shut_down`` in trio at each SIGTERM and SIGINT meanwhile. Does nothing outside of the main thread.
+    """Call ``shut_down`` in trio at each SIGTERM and SIGINT while inside. Does nothing outside of the main thread.
 
-    At the second signal the process has less than a second: if it has not ended by then, SIGALRM ends it, whatever any
-    thread is doing. When the block is left, that timer is called off and a SIGALRM of the application's is restored,
-    unless the server ends ``for_good``: its process with it.
+    After the second signal the process has less than a second, and is then ended by SIGALRM, whatever any thread is
+    doing. When the block is left, the timer is cancelled and an application's SIGALRM handler is restored, unless the
+    server ends ``for_good``, together with its process.
     """
     if threading.current_thread() is not threading.main_thread():  # no other thread can handle signals
         yield
@@ -49,7 +49,7 @@ def shutting_down_at_signals(shut_down: ShutDown, *, for_good: bool = False) -> 
 
 
 def process_is_the_server() -> None:
-    """Have all servers end for good, because this process is there for nothing else."""
+    """End all servers for good, because the process has no other purpose."""
     _signals.for_good = True
 
 
@@ -58,10 +58,10 @@ class _Listener:
         self._shut_down = shut_down
         self._token = token
         self.untold: list[int] = []
-        """Signals that came, and of which ``shut_down`` has not been told yet."""
+        """Received signals that ``shut_down`` has not been told yet."""
 
     def take(self, number: int, *, hurry: bool) -> None:
-        """Take a signal, inside of its handler: trio may be doing anything."""
+        """Take a signal, inside of its handler: trio may be in any state."""
         self.untold.append(number)
         self._token.run_sync_soon(self._tell, hurry)
 
@@ -71,10 +71,10 @@ class _Listener:
 
 
 class _LastSecond:
-    """The end of the process in less than a second, unless it is called off.
+    """The end of the process in less than a second, unless cancelled.
 
-    It uses the system's own clock and its own way to end a process, which need neither our threads nor the lock of the
-    interpreter, and are not stopped by the interpreter's end.
+    The system's own clock and signal end the process. Neither needs our threads or the lock of the interpreter, and
+    neither is stopped by the interpreter's end.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class _LastSecond:
         self._delay, self._interval = signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
 
     def call_off(self) -> None:
-        """Restore the signal's handler and the timer, less the time that has passed."""
+        """Restore the signal's handler and the timer, minus the elapsed time."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, _restorable(self._handler))
         if self._delay:

@@ -23,15 +23,15 @@ logger = logging.getLogger("trio_mcp")
 async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signals: bool = True) -> None:
     """Serve ``server`` on this process's standard input and output until the client closes them.
 
-    At the end of input, and at SIGTERM or SIGINT, no new request is taken; accepted requests go on for up to
-    `Limits.drain_timeout` seconds and are cancelled then, threads are abandoned `Limits.shutdown_grace` later; the
-    lifespan is left and this returns. At a second signal all that happens at once, and the process ends within a
-    second: by SIGALRM if something still keeps it. Signals are handled in the main thread only, and not with
-    ``handle_signals=False``. ``stateless``: see `Server.running`.
+    After the end of input, and after SIGTERM or SIGINT, no new request is taken. Accepted requests go on for up to
+    `Limits.drain_timeout` seconds and are then cancelled, threads are abandoned `Limits.shutdown_grace` later, the
+    lifespan is left, and the function returns. A second signal skips the waiting, and the process ends within a second,
+    by SIGALRM if necessary. Signals are handled in the main thread only, and not with ``handle_signals=False``.
+    ``stateless``: see `Server.running`.
 
-    Meanwhile no other code of this process can touch the wire: ``print`` writes to standard error, and standard input
-    is empty. If nobody reads standard error when this returns, text that is written there from then on is dropped, so
-    that the process can end. Raises `OSError` when one of the two is not open.
+    During the call no other code of this process can touch the wire: ``print`` writes to standard error, and standard
+    input is empty. If nobody reads standard error at the return, later text is dropped, so that the process can end.
+    Raises `OSError` when standard input or output is not open.
     """
     check_served_under_trio("serve_stdio")
     quieten_collector()
