@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.cli.errands.arguments import BadArgument, arguments_typed, object_typed
+from trio_mcp.cli.errands.arguments import WrongArgument, arguments_typed, object_typed
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -77,18 +77,18 @@ def test_value_is_converted_as_the_schema_says(pair: str, value: object):
     ],
 )
 def test_value_that_does_not_fit_is_refused_by_name(pair: str, words: str):
-    with pytest.raises(BadArgument) as caught:
+    with pytest.raises(WrongArgument) as caught:
         arguments_typed([pair], SCHEMA)
     assert str(caught.value).startswith(words)
 
 
 def test_argument_given_twice_is_refused():
-    with pytest.raises(BadArgument, match="'count' is given twice"):
+    with pytest.raises(WrongArgument, match="'count' is given twice"):
         arguments_typed(["count=1", "count=2"], SCHEMA)
 
 
 def test_unknown_argument_is_refused_where_the_tool_takes_no_others():
-    with pytest.raises(BadArgument, match="the tool has no argument 'c'; it has a, b"):
+    with pytest.raises(WrongArgument, match="the tool has no argument 'c'; it has a, b"):
         arguments_typed(["c=1"], {"properties": {"a": {}, "b": {}}, "additionalProperties": False})
 
 
@@ -106,7 +106,7 @@ HOSTILE = "\x1b]0;mine\x07\n\x1b[2J"
     ],
 )
 def test_what_a_server_says_in_its_schema_is_harmless_in_a_refusal(schema: dict[str, Any]):
-    with pytest.raises(BadArgument) as caught:
+    with pytest.raises(WrongArgument) as caught:
         arguments_typed(["c=x"], schema)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
@@ -126,6 +126,6 @@ def test_pairs_go_on_top_of_the_object():
     ],
 )
 def test_object_that_is_none_is_refused(text: str, words: str):
-    with pytest.raises(BadArgument) as caught:
+    with pytest.raises(WrongArgument) as caught:
         object_typed(text)
     assert str(caught.value).startswith(words)

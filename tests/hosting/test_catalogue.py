@@ -258,7 +258,7 @@ async def test_a_list_that_was_read_when_its_member_is_removed_gets_nowhere(auto
         listing.begin(client)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listing.keep, client, trio.lowlevel.ParkingLot())
-            listing.over = True
+            listing.end()
             catalogue.remove("a")
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()

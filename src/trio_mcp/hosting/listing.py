@@ -44,9 +44,8 @@ class Listing:
         self._changed = trio.lowlevel.ParkingLot()
         self.read = False
         """True once the lists of the present connection were read."""
-        self.over = False
-        """True once the member was removed. Nothing more gets into the catalogue then, where another member may have
-        its name."""
+        self._over = False
+        """True once the member was removed."""
 
     def begin(self, client: Client) -> None:
         """Start anew for a new connection: all lists that its server declares are to be read, and watched from now
@@ -55,6 +54,10 @@ class Listing:
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
         self.read = False
         client.callbacks.watchers.append(self._heard)
+
+    def end(self) -> None:
+        """Let nothing more get into the catalogue, where another member may have the name from now on."""
+        self._over = True
 
     def _heard(self, change: Change) -> None:
         for name in _LISTS_OF.get(change.kind, ()):
@@ -94,7 +97,7 @@ class Listing:
                 logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
                 return
             items = []
-        if not self.over:
+        if not self._over:
             self._catalogue.replace(self._member, name, items)
 
 

@@ -105,7 +105,7 @@ class Member:
         """Refuse further calls and end; calls in flight get `ConnectionLost`. The member ends later, in its own
         task."""
         self._client = None
-        self._listing.over = True
+        self._listing.end()
         self._become(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
         self._scope.cancel(reason="the member was removed")
 

@@ -27,7 +27,7 @@ _NOBODY: Final = "Internal error: no client is there that could be asked"
 _WHOSE: Final = "Internal error: several clients share this server, and nothing shows which of them is asked"
 
 
-class _Asked(Protocol):
+class _Respondent(Protocol):
     """A client that can be asked, inside of a call or outside of any."""
 
     @property
@@ -65,7 +65,7 @@ async def ask_downstream(
         raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense") from None
 
 
-def _only(downstreams: list[Downstream]) -> _Asked:
+def _only(downstreams: list[Downstream]) -> _Respondent:
     """Return the client, or the call of it, that a legacy server asks."""
     if len(downstreams) > 1:
         downstreams = [each for each in downstreams if each.is_waiting]
@@ -83,7 +83,7 @@ def _only(downstreams: list[Downstream]) -> _Asked:
     return downstream
 
 
-def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _Asked:
+def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _Respondent:
     """Return the call that a modern server asks in: it asks only in a call, which runs for a request of ours."""
     for downstream in downstreams:
         if scope is not None and scope in downstream.calls:
@@ -91,7 +91,7 @@ def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _
     raise CodedError(INTERNAL_ERROR, _NOBODY)
 
 
-def _check_declared(asked: _Asked, method: str, params: JSONObject) -> None:
+def _check_declared(asked: _Respondent, method: str, params: JSONObject) -> None:
     """Raise `CapabilityMissing` for a request that the client has not declared (DESIGN ruling 18). A method that is not
     one of the three in `ASKABLE` is passed on as it is, where the revision has it."""
     if method not in ASKABLE:
@@ -102,7 +102,7 @@ def _check_declared(asked: _Asked, method: str, params: JSONObject) -> None:
         raise CapabilityMissing(missing, asked.revision)
 
 
-def _as_said_there(asked: _Asked, method: str, params: JSONObject, revision: Revision) -> JSONObject:
+def _as_said_there(asked: _Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
     meta = params.get("_meta")
     if isinstance(meta, dict) and PROGRESS_TOKEN in meta:  # each connection has tokens of its own
         params = {**params, "_meta": {name: value for name, value in meta.items() if name != PROGRESS_TOKEN}}  # pyright: ignore[reportUnknownVariableType] JSON
@@ -112,7 +112,7 @@ def _as_said_there(asked: _Asked, method: str, params: JSONObject, revision: Rev
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
 
 
-async def _put(asked: _Asked, method: str, params: JSONObject, own: RequestScope | None) -> Any:
+async def _put(asked: _Respondent, method: str, params: JSONObject, own: RequestScope | None) -> Any:
     on_progress: OnProgress | None = None
     if own is not None and own.request.progress_token is not None:
 

@@ -13,13 +13,13 @@ from ..state.requests import InboundRequest
 __all__ = ["ReadingOrder"]
 
 
-class _Place:
+class _Turn:
     def __init__(self, number: int) -> None:
         self.number = number
         self.is_next = trio.Event()
         self.left = False
 
-    def __lt__(self, other: _Place) -> bool:
+    def __lt__(self, other: _Turn) -> bool:
         return self.number < other.number
 
 
@@ -29,7 +29,7 @@ class ReadingOrder:
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
         self._count = count()
-        self._places: list[_Place] = []
+        self._turns: list[_Turn] = []
 
     def note(self, request: InboundRequest) -> None:
         """Note that ``request`` was read now."""
@@ -38,15 +38,15 @@ class ReadingOrder:
     async def take(self, request: InboundRequest) -> None:
         """Wait for the requests that were read before ``request`` and whose tasks have come here, or come in the same
         moment. The next request waits until the caller of this one waits for something."""
-        place = _Place(self._numbers.pop(request))
-        heappush(self._places, place)
+        turn = _Turn(self._numbers.pop(request))
+        heappush(self._turns, turn)
         try:
             await trio.lowlevel.checkpoint()
-            if self._places[0] is not place:
-                await place.is_next.wait()
+            if self._turns[0] is not turn:
+                await turn.is_next.wait()
         finally:
-            place.left = True
-            while self._places and self._places[0].left:
-                heappop(self._places)
-            if self._places:
-                self._places[0].is_next.set()
+            turn.left = True
+            while self._turns and self._turns[0].left:
+                heappop(self._turns)
+            if self._turns:
+                self._turns[0].is_next.set()

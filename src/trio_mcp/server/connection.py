@@ -102,7 +102,7 @@ class ServerConnection:
         declared = server.capabilities
         if self._stateless and declared.resources is not None:
             declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
-        self._subscriptions.declared = declared
+        self._subscriptions.declare(declared)
         return InitializeResult(request.revision.name, declared, server.info, server.instructions)
 
     def _discover(self, request: InboundRequest) -> DiscoverResult:

@@ -9,6 +9,7 @@ import trio
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND, TOO_BUSY, CodedError
 from ..protocol.conversion.converters import structure_params
+from ..protocol.types.capabilities import ServerCapabilities
 from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.resources import SubscribeParams
 from ..protocol.types.subscriptions import ListenParams, ListenResult
@@ -34,10 +35,14 @@ class Subscriptions:
         self._state = duplex.state
         self._limits = duplex.limits
         self._streams: dict[ListenStream, None] = {}
-        self.declared = server.capabilities
+        self._declared = server.capabilities
         """Capabilities that ``initialize`` declared: legacy clients are told of no other lists."""
 
     # Legacy revisions
+
+    def declare(self, capabilities: ServerCapabilities) -> None:
+        """Note what ``initialize`` declares now."""
+        self._declared = capabilities
 
     def subscribe(self, request: InboundRequest) -> EmptyResult:
         """Answer ``resources/subscribe``."""
@@ -93,7 +98,7 @@ class Subscriptions:
     def list_changed(self, method: str) -> None:
         """Tell a legacy client, once it is initialized and if the list was declared, and the streams that asked."""
         kind = method.split("/")[1]
-        if self._state.revision is not None and self._state.initialized and getattr(self.declared, kind) is not None:
+        if self._state.revision is not None and self._state.initialized and getattr(self._declared, kind) is not None:
             self._duplex.notify(method)
         for stream in self._streams:
             if method in stream.lists:

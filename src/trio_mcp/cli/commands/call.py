@@ -11,7 +11,7 @@ from .shell_completion import TARGET, TOOL
 from .target_options import TargetCommand
 
 if TYPE_CHECKING:
-    from ..errands.calling import Call
+    from ..errands.calling import Calling
 
 __all__ = ["call"]
 
@@ -23,7 +23,7 @@ __all__ = ["call"]
 @click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE overrides a member.")
 @click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
 @errand_options
-def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) -> Call:
+def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) -> Calling:
     """Call a tool of a server and print its result.
 
     TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last.
@@ -44,7 +44,7 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) ->
     its number after another signal.
     """
     from ..errands.arguments import object_typed
-    from ..errands.calling import Call
+    from ..errands.calling import Calling
 
     typed = None if given is None else object_typed(given)
-    return Call(tool=tool, pairs=arguments, given=typed, raw=raw)
+    return Calling(tool=tool, pairs=arguments, given=typed, raw=raw)

@@ -12,7 +12,7 @@ import click
 from .target_options import connection_options, words_after_dashes
 
 if TYPE_CHECKING:
-    from ..errands.errand import Connection, Errand
+    from ..errands.errand import Errand, ErrandOptions
 
 __all__ = ["errand_options"]
 
@@ -39,14 +39,14 @@ def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
         *own: P.args,
         **named: P.kwargs,
     ) -> int:
-        from ..errands.arguments import BadArgument
+        from ..errands.arguments import WrongArgument
         from ..errands.errand import NotOffered, run_errand
         from ..targets import NoTarget
 
         try:
-            connection = _connection_typed(target, config, era, timeout, log_level, stderr=stderr)
-            return run_errand(connection, errand(*own, **named))
-        except (NoTarget, NotOffered, BadArgument) as error:
+            options = _options_typed(target, config, era, timeout, log_level, stderr=stderr)
+            return run_errand(options, errand(*own, **named))
+        except (NoTarget, NotOffered, WrongArgument) as error:
             raise click.UsageError(str(error)) from None
 
     level = click.option(
@@ -59,17 +59,17 @@ def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
     return level(connection_options(run))
 
 
-def _connection_typed(
+def _options_typed(
     target: str, config: Path | None, era: Any, timeout: float | None, log_level: str, *, stderr: bool
-) -> Connection:
-    """Return the connection that TARGET and all these options describe. Raises `NoTarget`."""
-    from ..errands.errand import Connection
+) -> ErrandOptions:
+    """Return TARGET and all these options as they are meant. Raises `NoTarget`."""
+    from ..errands.errand import ErrandOptions
     from ..errands.overheard import Overheard
     from ..targets import target_typed
     from ..terminal.printable import CopiedToStderr
 
     overheard = None if stderr else Overheard()
-    return Connection(
+    return ErrandOptions(
         target=target_typed(words_after_dashes(target), config, overheard or CopiedToStderr()),
         overheard=overheard,
         log_level=None if log_level.lower() == "off" else log_level.lower(),

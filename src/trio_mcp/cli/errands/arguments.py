@@ -11,13 +11,13 @@ from ...protocol.fields import JSONObject
 from ..terminal.printable import name_shown, on_one_line
 from ..terminal.schema_words import SchemaReader
 
-__all__ = ["BadArgument", "arguments_typed", "no_such_argument", "object_typed", "texts_typed"]
+__all__ = ["WrongArgument", "arguments_typed", "no_such_argument", "object_typed", "texts_typed"]
 
 _LONGEST_NAME: Final = 60
 _NAMES_TOLD: Final = 20
 
 
-class BadArgument(ValueError):
+class WrongArgument(ValueError):
     """The text is no argument, or does not fit. The message is one line for the user, and names the argument."""
 
 
@@ -26,7 +26,7 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
 
     Where the schema wants a string, the value is the text as typed. Integers, numbers, booleans, null, arrays and
     objects are written as JSON. Where the schema allows a string among other types, or no type is given, the value is
-    read as JSON, if that is allowed, and is a string otherwise. Raises `BadArgument`. Missing and out-of-range
+    read as JSON, if that is allowed, and is a string otherwise. Raises `WrongArgument`. Missing and out-of-range
     arguments are left for the server to report.
     """
     properties = schema.get("properties")
@@ -41,37 +41,37 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
 
 
 def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
-    """Return the values of ``pairs`` of ``key=value``, as they were typed. Raises `BadArgument`."""
+    """Return the values of ``pairs`` of ``key=value``, as they were typed. Raises `WrongArgument`."""
     texts: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (equals and name):
-            raise BadArgument(f"an argument is like NAME=VALUE, not {pair!r}")
+            raise WrongArgument(f"an argument is like NAME=VALUE, not {pair!r}")
         if name in texts:
-            raise BadArgument(f"argument {name!r} is given twice")
+            raise WrongArgument(f"argument {name!r} is given twice")
         texts[name] = text
     return texts
 
 
-def no_such_argument(kind: str, name: str, known: Iterable[str]) -> BadArgument:
+def no_such_argument(kind: str, name: str, known: Iterable[str]) -> WrongArgument:
     """Return the error for an argument that a server's tool or prompt does not have; it names some ``known`` ones."""
     told = ", ".join(name_shown(one, _LONGEST_NAME) for one in islice(known, _NAMES_TOLD))
-    return BadArgument(f"the {kind} has no argument {name!r}; it has {on_one_line(told) or 'none'}")
+    return WrongArgument(f"the {kind} has no argument {name!r}; it has {on_one_line(told) or 'none'}")
 
 
 def object_typed(text: str) -> JSONObject:
-    """Return the arguments given as one JSON object. Raises `BadArgument`, which says where the text stops being
+    """Return the arguments given as one JSON object. Raises `WrongArgument`, which says where the text stops being
     JSON."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
-        raise BadArgument(f"--json is no JSON: {error}") from None
+        raise WrongArgument(f"--json is no JSON: {error}") from None
     except RecursionError:
-        raise BadArgument("--json is nested too deep") from None
+        raise WrongArgument("--json is nested too deep") from None
     except ValueError as error:
-        raise BadArgument(f"--json: {error}") from None
+        raise WrongArgument(f"--json: {error}") from None
     if not isinstance(value, dict):
-        raise BadArgument("--json wants an object, like '{\"files\": 3}'")
+        raise WrongArgument("--json wants an object, like '{\"files\": 3}'")
     return cast("JSONObject", value)
 
 
@@ -92,7 +92,7 @@ def _value(name: str, text: str, schema: Any, root: JSONObject, reader: SchemaRe
     if "string" in names:
         return text
     wanted = name_shown(_words(names, reader.words(schema, root)))  # the words of the schema are the server's
-    raise BadArgument(f"argument {name!r} must be {wanted}, not {text!r}")
+    raise WrongArgument(f"argument {name!r} must be {wanted}, not {text!r}")
 
 
 def _as(kind: str, value: Any) -> tuple[bool, Any]:

@@ -17,12 +17,12 @@ from ..terminal.tool_results import show_result
 from .arguments import arguments_typed
 from .errand import Errand, found
 
-__all__ = ["Call"]
+__all__ = ["Calling"]
 
 
 @attrs.define(kw_only=True)
-class Call(Errand[CallToolResult]):
-    """The errand that calls a tool. `prepare` raises `NotOffered` and `BadArgument`."""
+class Calling(Errand[CallToolResult]):
+    """The errand that calls a tool. `prepare` raises `NotOffered` and `WrongArgument`."""
 
     tool: str
     pairs: Sequence[str]

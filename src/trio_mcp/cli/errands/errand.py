@@ -27,7 +27,7 @@ from ..terminal.terminal import Terminal
 from .overheard import Overheard
 from .urls_required import say_urls
 
-__all__ = ["Connection", "Errand", "NotOffered", "found", "not_offered", "run_errand"]
+__all__ = ["Errand", "ErrandOptions", "NotOffered", "found", "not_offered", "run_errand"]
 
 R = TypeVar("R")
 N = TypeVar("N", bound="_Named")
@@ -68,7 +68,7 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 
 @attrs.frozen(kw_only=True)
-class Connection:
+class ErrandOptions:
     """The options about the server, as typed. ``log_level`` is `None` for no log lines; ``timeout`` is in seconds, not
     counting the user's time. ``overheard`` gets its standard error, unless the user sees that anyway."""
 
@@ -95,13 +95,13 @@ class Errand(Protocol[R]):
         ...
 
 
-def run_errand(connection: Connection, errand: Errand[R]) -> int:
+def run_errand(options: ErrandOptions, errand: Errand[R]) -> int:
     """Connect, do ``errand`` and show its result; return the exit status.
 
     The first Ctrl-C cancels the request and reports what became of it, the next leaves. Where the server failed, the
     text that it wrote to its standard error meanwhile is shown last.
     """
-    run = _Run(connection, errand)
+    run = _Run(options, errand)
     try:
         status = trio.run(run.until_signalled)
         failed = status == TOOL_FAILED
@@ -110,18 +110,18 @@ def run_errand(connection: Connection, errand: Errand[R]) -> int:
         if isinstance(error, PeerError) and error.code == URL_ELICITATION_REQUIRED:
             say_urls(error.data)
         status = say_error(error)
-    if failed and connection.overheard is not None and not run.refused:
-        connection.overheard.say_crash()
+    if failed and options.overheard is not None and not run.refused:
+        options.overheard.say_crash()
     return status
 
 
 class _Run:
     """A run of one errand."""
 
-    def __init__(self, connection: Connection, errand: Errand[Any]) -> None:
-        self._connection = connection
+    def __init__(self, options: ErrandOptions, errand: Errand[Any]) -> None:
+        self._options = options
         self._errand = errand
-        self._terminal = Terminal(connection.log_level)
+        self._terminal = Terminal(options.log_level)
         self._server = "the server"
         self._questions = Questions(self._terminal, lambda: self._server)
         self._scope: trio.CancelScope | None = None  # the scope of the request, while that runs
@@ -159,14 +159,14 @@ class _Run:
 
     async def _connected(self, signals: Signals) -> int:
         begun = trio.current_time()
-        async with self._connection.target.open(**self._options()) as client:
+        async with self._options.target.open(**self._client_options()) as client:
             if client.server_info is not None:
                 self._server = name_shown(client.server_info.name, _LONGEST_NAME) or self._server
             with signals.limited(self._time_left(begun)):
                 await self._errand.prepare(client)
                 await self._want_logs(client)
-                if self._connection.overheard is not None:
-                    self._connection.overheard.begin()
+                if self._options.overheard is not None:
+                    self._options.overheard.begin()
                 result = None
                 with self._terminal.progress() as show, trio.CancelScope() as self._scope:
                     result = await self._errand.request(client, show)
@@ -176,13 +176,13 @@ class _Run:
             return self._errand.show(result, client.revision)
 
     def _time_left(self, begun: float) -> float | None:
-        timeout = self._connection.timeout
+        timeout = self._options.timeout
         return None if timeout is None else max(begun + timeout - trio.current_time(), 0)
 
-    def _options(self) -> ClientOptions:
-        options = ClientOptions(era=self._connection.era, on_log=self._terminal.log)
-        if self._connection.timeout is not None:
-            options["connect_timeout"] = self._connection.timeout
+    def _client_options(self) -> ClientOptions:
+        options = ClientOptions(era=self._options.era, on_log=self._terminal.log)
+        if self._options.timeout is not None:
+            options["connect_timeout"] = self._options.timeout
         if self._terminal.can_ask:  # servers do not ask for what is not declared
             options["elicitation"] = self._questions.form
             options["elicitation_url"] = self._questions.url
@@ -192,9 +192,9 @@ class _Run:
 
     async def _want_logs(self, client: Client) -> None:
         # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.
-        if self._connection.log_level is not None and client.server_capabilities.logging is not None:
+        if self._options.log_level is not None and client.server_capabilities.logging is not None:
             try:
-                await client.set_log_level(self._connection.log_level)
+                await client.set_log_level(self._options.log_level)
             except PeerError as error:
                 say(f"no log level could be set: {error}")
 

@@ -24,7 +24,7 @@ __all__ = ["Prompting"]
 
 @attrs.define(kw_only=True)
 class Prompting(Errand[GetPromptResult]):
-    """The errand that fills in a prompt. `prepare` raises `NotOffered` and `BadArgument`."""
+    """The errand that fills in a prompt. `prepare` raises `NotOffered` and `WrongArgument`."""
 
     prompt: str
     pairs: Sequence[str]

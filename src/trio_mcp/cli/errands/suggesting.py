@@ -16,7 +16,7 @@ from ...runtime.on_progress import OnProgress
 from ..endings import say
 from ..statuses import ENDED_WELL
 from ..terminal.printable import printable
-from .arguments import BadArgument, texts_typed
+from .arguments import WrongArgument, texts_typed
 from .errand import Errand, not_offered
 from .offers import listed
 
@@ -26,7 +26,7 @@ __all__ = ["Suggesting"]
 @attrs.define(kw_only=True)
 class Suggesting(Errand[Completion]):
     """The errand that asks for suggestions: the first of ``pairs`` is to be completed, the others are settled.
-    `prepare` raises `NotOffered` and `BadArgument`."""
+    `prepare` raises `NotOffered` and `WrongArgument`."""
 
     name: str
     pairs: Sequence[str]
@@ -38,7 +38,7 @@ class Suggesting(Errand[Completion]):
         """Find the prompt or the resource template."""
         self._typed = texts_typed(self.pairs)
         if not self._typed:
-            raise BadArgument("what is to be completed is like ARGUMENT=BEGINNING, or ARGUMENT= for all there is")
+            raise WrongArgument("what is to be completed is like ARGUMENT=BEGINNING, or ARGUMENT= for all there is")
         declared = client.server_capabilities
         prompts = await listed(client.list_prompts(), declared.prompts is not None)
         names = [prompt.name for prompt in prompts or ()]
