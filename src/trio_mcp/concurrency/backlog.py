@@ -1,4 +1,4 @@
-"""Backlog keeps what has arrived and waits for a slower consumer."""
+"""Backlog keeps items that wait for a slower consumer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Backlog(Generic[T]):
     """A queue of at most ``max_items`` items and ``max_bytes`` bytes; the oldest make room for a new one.
 
-    The newest is always kept, however large it is.
+    The newest item is always kept, however large.
     """
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
@@ -26,7 +26,7 @@ class Backlog(Generic[T]):
         return len(self._items)
 
     def put(self, item: T, size: int) -> int:
-        """Add an item that took ``size`` bytes on the wire, and return how many others were dropped for it."""
+        """Add an item of ``size`` bytes on the wire, and return how many others were dropped for it."""
         dropped = 0
         while self._items and (len(self._items) >= self._max_items or self._bytes + size > self._max_bytes):
             self.take()

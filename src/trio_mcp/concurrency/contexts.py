@@ -1,10 +1,10 @@
 """contextmanager and asynccontextmanager work as those of contextlib, but leave nothing to the garbage collector.
 
-From CPython 3.12 on, the frame of a generator that has ended refers to the frame that ran it last. For a context
-manager that is ``__exit__`` of contextlib, which refers to the exception that its block was left by; and the traceback
-of that exception begins with the frame of the generator. So an exception that ends there, or is replaced by another
-one, as that of a time limit is, would keep all that the frames of its traceback refer to, a connection for example,
-alive until the garbage collector comes.
+From CPython 3.12 on, the frame of a finished generator refers to the frame that last ran the generator. For a context
+manager, this is ``__exit__`` of contextlib, which refers to the exception that left the block; and the traceback of the
+exception begins with the frame of the generator. An exception that is caught or replaced there, as by a time limit,
+would therefore keep everything in the frames of its traceback alive, a connection for example, until the garbage
+collector runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
     """Make a context manager of a generator ``function``, as `contextlib.contextmanager` does. Afterwards the traceback
-    of the exception by which the block was left is what it was before."""
+    of the exception that left the block is restored."""
     manager = contextlib.contextmanager(function)
 
     @wraps(function)

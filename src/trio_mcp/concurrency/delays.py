@@ -1,4 +1,4 @@
-"""Delays that grow, for what failed and is tried again."""
+"""Growing delays for retries after failures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def growing_delay(
 ) -> float:
     """Return the seconds to wait before ``attempt``, which counts from 1.
 
-    The delay is ``first``, then twice as long each time, up to ``longest``; and it is shorter by up to ``jitter``, a
-    share of itself, so that peers that failed together do not come back together. ``random`` gives numbers from 0 to 1.
+    The delay is ``first``, then twice as long each time, up to ``longest``. Each delay is shorter by up to ``jitter``,
+    a share of itself, so that peers that failed together do not return together. ``random`` gives numbers from 0 to 1.
     """
     delay = min(first * 2.0 ** min(attempt - 1, _LARGEST_EXPONENT), longest)
     return delay * (1 - jitter * random())

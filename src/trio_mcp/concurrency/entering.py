@@ -1,4 +1,4 @@
-"""entered wraps the context managers that users enter, to say what to write where they are awaited instead."""
+"""entered wraps the context managers of the API, so that awaiting one raises an error with the correct code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ T = TypeVar("T")
 def entered(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
-    """Decorate a function ``open_*`` that returns a context manager: awaiting that raises `TypeError`, which says what
-    to write instead. ``what`` is what the block gets, in a word, ``"client"`` for example; empty for nothing."""
+    """Decorate a function ``open_*`` that returns a context manager: awaiting the result raises `TypeError` with the
+    correct code. ``what`` is what the block gets, in a word, ``"client"`` for example; empty for nothing."""
 
     def decorate(
         function: Callable[P, AbstractAsyncContextManager[T]],
@@ -34,7 +34,7 @@ def entered(
 
 class _Entered(AbstractAsyncContextManager[T]):
     """A context manager that enters and leaves ``inner`` without a frame of its own: an interrupt in such a frame would
-    leave open what was opened."""
+    leave the connection open."""
 
     def __init__(self, inner: AbstractAsyncContextManager[T], name: str, what: str) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Graces bounds how long cancelled calls may clean up before they are given up."""
+"""Graces bounds how long cancelled calls may clean up before being abandoned."""
 
 from __future__ import annotations
 

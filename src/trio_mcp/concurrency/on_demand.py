@@ -1,4 +1,4 @@
-"""OnDemand is a task of a connection that is there only if it was ever needed."""
+"""OnDemand is a task of a connection, started only when first needed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["OnDemand"]
 
 
 class OnDemand:
-    """A task that is started when there is first something to do, and sleeps when there is nothing more.
+    """A task that is started for its first work, and sleeps when there is no more work.
 
-    Most connections never need most of these tasks, and each would take some 3 KiB of an idle one.
+    Most connections never need most of these tasks, and each task would add some 3 KiB to an idle connection.
     """
 
     def __init__(self) -> None:
@@ -24,8 +24,7 @@ class OnDemand:
         self._where: tuple[trio.Nursery, Context] | None = None
 
     def start_in(self, nursery: trio.Nursery, context: Context) -> None:
-        """Set the nursery that the task is started in, and the context variables that it sees: not those of its first
-        caller."""
+        """Set the nursery and the context variables of the task, which are not those of its first caller."""
         self._where = nursery, context
 
     def wake(self, run: Callable[[], Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""Places decide how many threads there may be, and which of the calls that wait gets the next one."""
+"""Places decide how many threads there may be, and which waiting call gets the next thread."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class ThreadBounds(Protocol):
 class Workers:
     """The threads of plain handlers, of all connections together.
 
-    Up to ``worker_threads`` of them run. Up to ``max_asking_threads`` more wait for an answer of their peer, so that
-    no call that waits for a thread waits for a client's user. Abandoned threads count by themselves: while
-    there are ``max_abandoned_threads``, no other call gets a thread. Each connection has a `WorkerShare`.
+    Up to ``worker_threads`` threads run. Up to ``max_asking_threads`` more wait for an answer of their peer, so that no
+    call that waits for a thread waits for a client's user. Abandoned threads count separately: while there are
+    ``max_abandoned_threads``, no other call gets a thread. Each connection has a `WorkerShare`.
     """
 
     def __init__(self, bounds: ThreadBounds) -> None:
@@ -72,14 +72,14 @@ class Workers:
         }
         self._counts = [0] * len(PlaceState)
         self._queue = deque[WorkerShare]()
-        """Connections with calls that wait, the one whose turn is next first."""
+        """Connections with waiting calls, the next in turn first."""
         self._hanging: dict[Place, Work] = {}
-        """Calls in threads that were abandoned and still run, by their places."""
+        """Calls in abandoned threads that still run, by their places."""
         self._told = True
         """True while the log has been told of all those calls."""
 
     def share(self, *, alone: bool) -> WorkerShare:
-        """Return the share of one connection. ``alone``: there is no other, so that nothing need be kept free."""
+        """Return the share of one connection. ``alone``: there is no other connection to keep threads free for."""
         return WorkerShare(self, alone)
 
     def free(self, state: PlaceState) -> int:
@@ -92,15 +92,15 @@ class Workers:
         self._counts[after] += 1
 
     def line_up(self, share: WorkerShare) -> None:
-        """Let ``share``, of which no call waited so far, have its turns, after the shares that wait."""
+        """Add ``share``, whose first call waits now, behind the waiting shares."""
         self._queue.append(share)
 
     def line_out(self, share: WorkerShare) -> None:
-        """Give up the turn of ``share``, of which no call waits any more."""
+        """Give up the turn of ``share``, which has no waiting call any more."""
         self._queue.remove(share)
 
     def hand_out(self) -> None:
-        """Wake the calls for which there is a place now: one of each connection, then the next of each."""
+        """Wake the calls that have a place now: one of each connection, then the next of each."""
         found = True
         while found:
             found = False
@@ -125,8 +125,8 @@ class Workers:
         self._hanging.pop(place, None)
 
     def refusal(self) -> CodedError:
-        """Return the error for a call that is refused because too many were abandoned. The log is told where those
-        hang, once for all calls that are refused before one more is abandoned."""
+        """Return the error for a call refused because of too many abandoned threads. The log is told where the threads
+        hang, once for all calls refused until one more thread is abandoned."""
         if not self._told:
             self._told = True
             most = Counter(work.describe() for work in self._hanging.values()).most_common(_MOST_TOLD)
@@ -141,7 +141,8 @@ class Workers:
 
 
 class WorkerShare:
-    """The part of one connection in `Workers`: no more than it leaves for others, unless it is ``alone``."""
+    """The part of one connection in `Workers`: no more than the connection leaves for others, unless it is
+    ``alone``."""
 
     __slots__ = ("_alone", "_counts", "_waiting", "workers")
 
@@ -163,7 +164,7 @@ class WorkerShare:
         return free > 0 if self._alone else leaves_enough(self._counts[state], free)
 
     def move(self, before: PlaceState, after: PlaceState) -> None:
-        """Count a thread that was ``before`` and is ``after`` now, and hand out what becomes free by that."""
+        """Count a thread that was ``before`` and is ``after`` now, and hand out the freed places."""
         self._counts[before] -= 1
         self._counts[after] += 1
         self.workers.move(before, after)
@@ -171,10 +172,10 @@ class WorkerShare:
             self.workers.hand_out()
 
     async def turn(self, place: Place) -> None:
-        """Wait until ``place`` runs. Places of one connection get their turn in the order in which they came.
+        """Wait until ``place`` runs. Places of one connection get their turn in the order of arrival.
 
-        No other task runs meanwhile when it may run at once, so that threads start in that order, too. Raises
-        `CodedError` when ``place`` is refused; nothing has changed then, nor when the wait is cancelled.
+        A place that may run at once lets no other task run, so that threads start in the same order, too. Raises
+        `CodedError` when ``place`` is refused; nothing has changed then, nor after a cancelled wait.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._waiting and self.may_have(PlaceState.RUNNING):
@@ -193,13 +194,13 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> None:
-        """Give the turn to the place that came first."""
+        """Give the turn to the oldest place."""
         place = next(iter(self._waiting))
         trio.lowlevel.reschedule(self._waiting.pop(place), outcome.capture(place.run))
 
 
 class Place:
-    """The place in which one thread counts, from its start to its end, even if it was abandoned meanwhile.
+    """The place of one thread, from its start to its end, even after being abandoned.
 
     A `Place` stands in for the limiter in `trio.to_thread.run_sync`.
     """
@@ -233,7 +234,7 @@ class Place:
         self.given_back.set()
 
     def ask(self) -> None:
-        """Let another thread run while this one waits for an answer. Raises `CodedError` when too many wait so."""
+        """Let another thread run while this one waits for an answer. Raises `CodedError` when too many threads wait."""
         if not self._share.may_have(PlaceState.ASKING):
             raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
         self._move(PlaceState.ASKING)

@@ -1,4 +1,4 @@
-"""Sleeper lets one task wait until it is woken."""
+"""Sleeper lets one task wait until woken."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sleeper:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Wake the task that sleeps here; do nothing when there is none. Synchronous."""
+        """Wake the sleeping task, if any. Synchronous."""
         task = self._task
         if task is not None:
             self._task = None

@@ -1,4 +1,4 @@
-"""Time limits that take account of the calls inside: they start anew, or stand still."""
+"""Time limits that depend on the calls inside: the limits start anew, or pause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TimeLimit", "call_limits", "fail_after_silence", "fail_after_work", 
 
 
 class TimeLimit:
-    """A limit of ``seconds`` for ``scope``. Its clock can be stopped, but it is over at ``latest`` all the same."""
+    """A limit of ``seconds`` for ``scope``. Its clock can be stopped, but the limit ends at ``latest`` all the same."""
 
     def __init__(self, scope: trio.CancelScope, seconds: float, latest: float, around: float, *, renewed: bool) -> None:
         self._scope = scope
@@ -69,9 +69,9 @@ def call_limits() -> tuple[TimeLimit, ...]:
 
 
 def last_deadline() -> float:
-    """Return when a call made here and now is left at the latest, as far as that is certain, else `math.inf`.
+    """Return the latest time at which a call made here and now is left, if certain, else `math.inf`.
 
-    A limit that starts anew or stands still counts with what it never exceeds.
+    A limit that starts anew or pauses counts with its maximum.
     """
     deadline, limits = trio.current_effective_deadline(), call_limits()
     if not limits or all(deadline < limit.deadline for limit in limits):
@@ -101,15 +101,15 @@ def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.Canc
 
 @contextmanager
 def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
-    """Limit the time of the block; the limit stands still while our user is asked in the course of the calls inside.
+    """Limit the time of the block; the limit pauses while our user is asked in the course of the calls inside.
 
-    Like `trio.fail_after`, but the time that elicitation handlers take for these calls does not count, nor that of
-    sampling handlers which ask the user (`ClientSettings.sampling_asks_user`). Legacy servers do not say for which call
-    they ask; there the limits of all calls in flight on that connection stand still. The default limit of a client,
-    ``call_timeout``, is one of these; for calls inside of this one or of `fail_after_silence`, these hold instead of
-    the default. Limits nest.
+    Like `trio.fail_after`, but the time of elicitation handlers for these calls does not count, nor the time of
+    sampling handlers that ask the user (`ClientSettings.sampling_asks_user`). A legacy server does not say which call a
+    question belongs to, so the limits of all calls in flight on the connection pause. The default limit of a client,
+    ``call_timeout``, works the same way; for calls inside this limit or `fail_after_silence`, these replace the
+    default. Limits nest.
 
-    Raises `trio.TooSlowError` when the time is over, and `ValueError` for what is no time.
+    Raises `trio.TooSlowError` when the time is over, and `ValueError` for an invalid time.
     """
     if not seconds >= 0:
         raise ValueError(f"a time limit is not negative: {seconds}")

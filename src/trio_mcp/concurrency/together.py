@@ -20,11 +20,11 @@ logger = logging.getLogger("trio_mcp")
 async def run_together(
     calls: Sequence[Callable[[], Awaitable[T]]], on_failure: Callable[[BaseException], None] | None = None
 ) -> list[T]:
-    """Run all ``calls`` at once, each in a task of its own, and return their results in the order of ``calls``.
+    """Run all ``calls`` at once, each in its own task, and return their results in the order of ``calls``.
 
-    The first failure cancels the others and leaves as it is, never inside an ExceptionGroup (DESIGN ruling 16);
-    what else fails until they have ended is logged, unless it is a `CodedError`. A cancel from outside leaves as
-    one `trio.Cancelled`. ``on_failure`` gets the failure or the cancel at once, while the calls still clean up; later
+    The first failure cancels the other calls and is raised unchanged, never inside an ExceptionGroup (DESIGN ruling
+    16). Failures until the end of the others are logged, except `CodedError`. A cancel from outside is raised as one
+    `trio.Cancelled`. ``on_failure`` gets the failure or the cancel at once, while the calls still clean up; later
     failures, too.
     """
     results: dict[int, T] = {}
@@ -83,9 +83,9 @@ def only_member(failure: BaseException) -> BaseException:
 
 
 def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    """Return the members of a nursery's group that are no cancel.
+    """Return the members of a nursery's group that are not cancels.
 
-    The caller must not keep them: their tracebacks refer to its frame.
+    The caller must not keep the result: the tracebacks refer to the caller's frame.
     """
     failures = group.split(trio.Cancelled)[1]
     return [] if failures is None else [only_member(each) for each in failures.exceptions]

@@ -8,7 +8,7 @@ __all__ = ["check_opened_under_trio", "check_served_under_trio"]
 
 
 def check_served_under_trio(name: str) -> None:
-    """Raise `RuntimeError` with what to write unless trio runs the ``serve_*`` function ``name``."""
+    """Raise `RuntimeError` with the correct code unless trio runs the ``serve_*`` function ``name``."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} is run by trio only. Write\n"
@@ -18,7 +18,7 @@ def check_served_under_trio(name: str) -> None:
 
 
 def check_opened_under_trio(name: str) -> None:
-    """Raise `RuntimeError` with what to write unless trio runs the function that enters ``name``, an ``open_*``."""
+    """Raise `RuntimeError` with the correct code unless trio runs the function that enters ``name``, an ``open_*``."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} is entered under trio only. Run the function that contains async with {name}(...)\n"

@@ -1,4 +1,4 @@
-"""Plain ``def`` handlers, in worker threads that can be given up."""
+"""Plain ``def`` handlers, in worker threads that can be abandoned."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ logger = logging.getLogger("trio_mcp")
 
 
 async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Graces) -> T:
-    """Run ``call`` in one of the threads of ``share`` and return what it returns.
+    """Run ``call`` in one of the threads of ``share`` and return its result.
 
-    Tasks that call this one after another, with no other running in between, get their threads in that order. When the
-    task is cancelled, the thread learns of it at its next `trio.from_thread.check_cancelled` or `await_in_worker` and
-    has one of ``graces`` to end; then it is abandoned: it runs on, gives its place back, and its result is ignored
-    (DESIGN ruling 8). A call that has not started by then never does. Raises what ``call`` raises, and `CodedError`
-    when too many threads were abandoned and still run.
+    Tasks that call this function one after another, with no other task running in between, get their threads in the
+    same order. A cancelled task informs its thread at the next `trio.from_thread.check_cancelled` or `await_in_worker`;
+    the thread has one of ``graces`` to end, and is then abandoned: it runs on, gives its place back, and its result is
+    ignored (DESIGN ruling 8). A call that has not started by then never does. Raises the exceptions of ``call``, and
+    `CodedError` when too many abandoned threads still run.
     """
     ends: list[outcome.Outcome[T]] = []
     try:
@@ -49,11 +49,11 @@ async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Grace
 
 
 def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
-    """Run ``call`` in trio, from a thread that `run_in_worker` started, and return what it returns.
+    """Run ``call`` in trio, from a thread that `run_in_worker` started, and return its result.
 
-    ``asks``: ``call`` waits for the peer, so another thread may run meanwhile. Raises what ``call`` raises,
-    `trio.Cancelled` when the thread's call is cancelled meanwhile or was before, and `CodedError` when too many ask.
-    In any other thread of trio's, this function does what `trio.from_thread.run` does.
+    ``asks``: ``call`` waits for the peer, so another thread may run meanwhile. Raises the exceptions of ``call``,
+    `trio.Cancelled` when the thread's call is or was cancelled, and `CodedError` when too many threads ask. In any
+    other thread of trio's, this function does what `trio.from_thread.run` does.
     """
     here = _here.get(None)
     if here is None:
@@ -100,13 +100,13 @@ class _Work(Generic[T]):
         self._call = call
         self._place = place
         self.nursery = nursery
-        """Nursery for what the thread waits for, so that it is cancelled with the thread's call."""
+        """Nursery for tasks that the thread waits for, cancelled together with the thread's call."""
         self._started = self._given_up = False
         self._ident: int | None = None
         """Identifier of the thread, while the call runs."""
         self._ends: list[outcome.Outcome[T]] = []
-        """Outcome of the call. `_body` does not return or raise it: the traceback of an exception refers to the frames
-        of the thread, and what those hold in their turn only the garbage collector could free."""
+        """Outcome of the call. `_body` does not return or raise the outcome: the traceback of an exception refers to
+        the frames of the thread, and only the garbage collector could free the objects held by the frames."""
 
     async def run(self, graces: Graces) -> T:
         """Run the call, as `run_in_worker` says."""
@@ -147,8 +147,8 @@ class _Work(Generic[T]):
             await self._place.go_on()
 
     def frames(self) -> list[tuple[FrameType, int]]:
-        """Return where the thread is, outermost first: in the author's function and what that called. The list is empty
-        when the thread is in none of them."""
+        """Return the position of the thread, outermost first: in the author's function and its callees. The list is
+        empty outside of the function."""
         ident = self._ident
         if ident is None:
             return []
@@ -159,21 +159,22 @@ class _Work(Generic[T]):
         return inside[-2::-1]  # the last one is that of `outcome.capture`
 
     def describe(self) -> str:
-        """Return the name of the function and where it is now, for the log. Its arguments are not shown: they may be
-        private, and of any length."""
+        """Return the name of the function and its current position, for the log. The arguments are not shown, because
+        they may be private, and of any length."""
         function = getattr(self._call, "func", self._call)  # the function of a partial
         name = getattr(function, "__qualname__", type(function).__qualname__)
         return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
 
 
 _BODY: Final = cast("Any", _Work)._body.__code__
-"""Code of the frame below which a stack is that of the thread's owner, and not of the call."""
+"""Code of the frame whose callers belong to the thread's owner, and not to the call."""
 
 _here: ContextVar[_Work[Any]] = ContextVar("trio_mcp.worker")
-"""The call that this thread runs, or for whose thread this task waits."""
+"""The call run by this thread, or whose thread this task waits for."""
 
 
 def frames_of(task: trio.lowlevel.Task) -> Iterable[tuple[FrameType, int]]:
-    """Return where ``task`` is, as `traceback.StackSummary` takes it: in its thread, when it waits for one."""
+    """Return the position of ``task``, as `traceback.StackSummary` takes it: in its thread, when the task waits for
+    one."""
     work = task.context.get(_here)
     return (work is not None and work.frames()) or task.iter_await_frames()

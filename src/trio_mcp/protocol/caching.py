@@ -12,7 +12,7 @@ __all__ = ["scope_in", "ttl_ms_in", "with_good_hints"]
 
 
 def ttl_ms_in(result: JSONObject) -> int:
-    """Return the milliseconds for which a result is fresh; 0 where it says nothing sensible.
+    """Return the milliseconds for which a result is fresh; 0 for a missing or senseless value.
 
     TTL field: absent and negative SHOULD be 0. The schema has a number there, so fractions are no fault.
     """
@@ -23,7 +23,7 @@ def ttl_ms_in(result: JSONObject) -> int:
 
 
 def scope_in(result: JSONObject) -> CacheScope:
-    """Return whom a result may be shown to; ``private``, the safe scope, where it says nothing sensible."""
+    """Return who may see a result; ``private``, the safe scope, for a missing or senseless value."""
     return "public" if result.get("cacheScope") == "public" else "private"
 
 

@@ -1,4 +1,4 @@
-"""Declared: the capabilities that a client has declared, as far as the revision it speaks has them."""
+"""Declared: the capabilities that a client has declared, limited to those of the client's revision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASKED_BY: Final[Mapping[str, str]] = {
     "elicitation": "elicitation/create",
     "roots": "roots/list",
 }
-"""Capabilities for which a client is asked something, and the requests that ask."""
+"""Capabilities that allow requests to a client, and the requests."""
 
 _ALWAYS: Final = frozenset(("sampling.context", "elicitation.form"))
 """Parts that belonged to the whole capability before parts were declared (2025-11-25 changelog)."""
@@ -26,7 +26,7 @@ _ALWAYS: Final = frozenset(("sampling.context", "elicitation.form"))
 def has_capability(revision: Revision, path: str) -> bool:
     """Return whether a client that speaks ``revision`` can declare ``path``, ``"sampling.tools"`` for example.
 
-    A capability for which nothing is asked, an extension for example, can be declared in all revisions.
+    A capability that allows no request, such as an extension, can be declared in all revisions.
     """
     kind, _, part = path.partition(".")
     method = ASKED_BY.get(kind)
@@ -38,8 +38,8 @@ def has_capability(revision: Revision, path: str) -> bool:
 def declares(capabilities: ClientCapabilities, path: str, revision: Revision) -> bool:
     """Return whether a client that speaks ``revision`` and declared ``capabilities`` supports ``path``.
 
-    A member that came with a later revision is ignored. A part that ``revision`` takes for granted, because parts were
-    not declared yet, is supported with the whole.
+    A member introduced by a later revision is ignored. In a revision that declares no parts, each part is supported
+    with the whole.
     """
     said = _said_as(revision, path)
     return said is not None and capabilities.supports(said)
@@ -47,7 +47,8 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 
 @lru_cache(maxsize=256)
 def _said_as(revision: Revision, path: str) -> str | None:
-    """Return the path that a client of ``revision`` declares to support ``path``, `None` where it cannot."""
+    """Return the path that a client of ``revision`` declares to support ``path``; `None` if the revision has no such
+    path."""
     if not has_capability(revision, path):
         return None
     return path if revision.sub_capabilities or path not in _ALWAYS else path.partition(".")[0]

@@ -31,7 +31,7 @@ UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 URL_ELICITATION_REQUIRED: Final = -32042
 """2025-11-25 only; modern servers return ``InputRequiredResult`` instead."""
 NOT_INITIALIZED: Final = -32002
-"""Code that servers which insist on the handshake have always answered to requests before it (legacy revisions)."""
+"""Code of servers that insist on the handshake, for earlier requests (legacy revisions)."""
 UPSTREAM_LOST: Final = -31001
 """A code of ours: the server behind a proxy is gone, or was never reached. The request may have run there or not."""
 
@@ -46,13 +46,13 @@ class URLElicitationRequiredData:
 class CapabilityMissing(CodedError):
     """The client never declared ``missing``, one capability or several, so nothing was sent.
 
-    -32600 in legacy revisions; -32021 with all of them in ``data.requiredCapabilities`` in modern ones
+    -32600 in legacy revisions; -32021 with all missing capabilities in ``data.requiredCapabilities`` in modern ones
     (2026-07-28 basic, Per-request protocol fields).
     """
 
     def __init__(self, missing: str | Sequence[str], revision: Revision) -> None:
         self.missing = (missing,) if isinstance(missing, str) else tuple(dict.fromkeys(missing))
-        """The missing capabilities, in the order in which they were looked for."""
+        """The missing capabilities, in the order of the search."""
         self.capability = self.missing[0]
         """The first missing capability."""
         required: dict[str, Any] = {}
@@ -75,8 +75,8 @@ def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
 
 
 class BadAnswer(ProtocolViolation, CodedError):
-    """The client's answer to a question does not fit what was asked, in a modern revision: -32602, since there the
-    answers are parameters of the request that brings them."""
+    """The client's answer to a question does not fit the question, in a modern revision: -32602, since modern answers
+    are parameters of a request."""
 
     def __init__(self, reason: str) -> None:
         CodedError.__init__(self, INVALID_PARAMS, f"Invalid params: {reason}")
@@ -90,9 +90,9 @@ class NoWayBack(CodedError):
 
 
 class MethodUnavailable(CodedError):
-    """The revision of this connection does not have the method that was to be sent. Nothing was sent.
+    """The revision of this connection does not have the method. Nothing was sent.
 
-    Where a handler lets the error pass, its own request is answered -32603: the method of that request exists.
+    If a handler does not catch the error, its own request is answered with -32603: the method of that request exists.
     """
 
     def __init__(self, method: str, revision: Revision) -> None:

@@ -18,7 +18,8 @@ _UNTIL: Final = "trio_mcp.until"
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:
     """Return a field that only ``revision`` and later ones have, up to and including ``until``.
 
-    Converters of other revisions leave it out. The field always has a default, since older peers never send it.
+    Converters of other revisions leave the field out. The field always has a default, since older peers never send the
+    field.
     """
     return attrs.field(default=default, metadata={_SINCE: revision, _UNTIL: until})
 

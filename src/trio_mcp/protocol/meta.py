@@ -1,7 +1,7 @@
-"""The keys of ``_meta`` that the specification reserves, and how to read a progress token.
+"""The keys of ``_meta`` reserved by the specification, and how to read a progress token.
 
-``_meta`` itself stays the plain dict that arrived: every unknown key is kept verbatim. The ``_meta`` of a request is
-kept beside its parameters; results, notifications and their parts have a field for theirs.
+``_meta`` itself stays the plain dict received: every unknown key is kept verbatim. The ``_meta`` of a request is kept
+beside its parameters; results, notifications and their parts have a field for ``_meta``.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _DEFINED: Final = frozenset(
 def check_meta_keys(meta: Iterable[str] | None) -> None:
     """Raise `ValueError` for a key that an author may not put into ``_meta`` (2026-07-28 basic, ``_meta``).
 
-    Such a key is malformed, or has a prefix reserved for MCP and is not defined by it. Keys that peers send are not
-    checked: they are kept as they came.
+    Such a key is malformed, or has a prefix reserved for MCP without being defined by MCP. Keys from peers are not
+    checked, and are kept unchanged.
     """
     for key in meta or ():
         match = _KEY.fullmatch(key)
@@ -73,7 +73,7 @@ def check_meta_keys(meta: Iterable[str] | None) -> None:
 def progress_token_of(meta: object) -> ProgressToken | None:
     """Return the progress token in ``meta``, `None` when there is none.
 
-    ``0`` and ``""`` are tokens. A value that is neither string nor integer is no token, and the request is served
+    ``0`` and ``""`` are tokens. Any other value than a string or an integer is no token, and the request is served
     without progress (2025-11-25 progress, Progress Flow: MUST be a string or integer value).
     """
     if type(meta) is not dict:

@@ -29,11 +29,11 @@ Sender = Literal["client", "server", "both"]
 class Method:
     """A row of the table of methods.
 
-    ``result`` is `None` for notifications. ``since`` and ``until`` are the first and last revision that have
-    the method. ``may_ask``: a modern server may return ``InputRequiredResult``. ``cacheable``: a modern
-    result carries ``ttlMs`` and ``cacheScope``. ``streams``: the request stays open for notifications, and its result
-    ends them. ``tells_failures``: a failure of its handler is a result with ``isError``, shown to the
-    model (2025-11-25 tools, Error Handling). ``of_request``: a notification that is part of some request in flight.
+    ``result`` is `None` for notifications. ``since`` and ``until`` are the first and last revision with the method.
+    ``may_ask``: a modern server may return ``InputRequiredResult``. ``cacheable``: a modern result carries ``ttlMs``
+    and ``cacheScope``. ``streams``: the request stays open for notifications until its result. ``tells_failures``: a
+    failure of its handler is a result with ``isError``, shown to the model (2025-11-25 tools, Error Handling).
+    ``of_request``: a notification is part of some request in flight.
     """
 
     name: str

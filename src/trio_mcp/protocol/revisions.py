@@ -50,9 +50,9 @@ class Revision:
     invalid_arguments: Literal["error", "result"]
     """A tool's bad arguments are a JSON-RPC error, or a result with ``isError`` that the model can read."""
     missing_capability: int
-    """The error code for a request that needs a capability which the client did not declare."""
+    """The error code for a request whose required capability the client did not declare."""
     renamed_errors: Mapping[int, int]
-    """Error codes of other revisions that this one does not have, and the codes in their place."""
+    """Error codes of other revisions, mapped to the codes of this revision."""
     structured_content: Literal["none", "object", "any"]
     """Values that ``structuredContent`` may hold."""
     progress_message: bool
@@ -144,7 +144,8 @@ def notifications_of(role: Literal["client", "server"], revision: Revision) -> M
 
 
 def negotiate(requested: str) -> Revision:
-    """Return the legacy revision a server answers ``initialize`` with: the requested one, else its latest.
+    """Return the legacy revision for the answer to ``initialize``: the requested one if known, else the server's
+    latest.
 
     2025-11-25 lifecycle, Version Negotiation.
     """

@@ -29,7 +29,7 @@ _BAGGAGE: Final = re.compile(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")
 
 @attrs.frozen
 class TraceContext:
-    """The trace that a request says it belongs to, verbatim (2026-07-28 basic, OpenTelemetry trace context).
+    """The trace named by a request, verbatim (2026-07-28 basic, OpenTelemetry trace context).
 
     Each member is well-formed or `None`; a ``tracestate`` never comes without its ``traceparent``.
     """
@@ -55,7 +55,7 @@ class TraceContext:
 
     @property
     def trace_id(self) -> str | None:
-        """32 hexadecimal digits that all requests of one trace share."""
+        """32 hexadecimal digits shared by all requests of one trace."""
         return None if self.traceparent is None else self.traceparent[3:35]
 
     @property
@@ -70,7 +70,7 @@ class TraceContext:
 
     def carried_by(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``meta`` with this context added, so that a nested request belongs to the same trace. A trace in
-        ``meta`` itself stays: a ``tracestate`` of ours would say nothing about another ``traceparent``."""
+        ``meta`` itself takes precedence: a ``tracestate`` of ours would say nothing about another ``traceparent``."""
         carried: dict[str, Any] = {}
         if self.traceparent is not None and TRACEPARENT not in meta and TRACESTATE not in meta:
             carried[TRACEPARENT] = self.traceparent

@@ -1,6 +1,6 @@
 """Converters: JSON data as objects and objects as JSON data, the entrance to `structuring` and `unstructuring`.
 
-The costs of a class are paid at its first use; each message takes one generated function.
+The conversion code of a class is generated at its first use; each message runs one generated function.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _CHARACTERS: Final = 1_000_000
 
 
 def structure(data: Any, kind: type[T]) -> T:
-    """Make an object of ``kind`` of JSON data. Raises `ValueError` that tells each fault and its place; of large data
-    only the first fault is told, without its place."""
+    """Make an object of ``kind`` from JSON data. Raises `ValueError` that names each fault and its place; for large
+    data, only the first fault without its place."""
     try:
         return _hook_for(kind)(data, kind)
     except (KeyError, TypeError, ValueError) as error:
@@ -44,8 +44,8 @@ def structure(data: Any, kind: type[T]) -> T:
 
 
 def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
-    """Make an object of ``kind`` of parameters from the wire. Faults raise `CodedError` -32602, but for faults in
-    members that ``revision`` does not have: these are ignored."""
+    """Make an object of ``kind`` from parameters of the wire. Faults raise `CodedError` -32602, except that members
+    unknown to ``revision`` are ignored."""
     members: Any = {} if data is None else data
     try:
         return _hook_for(kind)(members, kind)

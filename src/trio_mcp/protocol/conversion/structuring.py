@@ -1,5 +1,5 @@
-"""Structuring: plain data as objects, strictly: JSON types are never coerced. The rules are the same for all revisions,
-unless a revision is given: then members that it does not have are ignored."""
+"""Structuring: plain data as objects, strictly: JSON types are never coerced. The rules are the same for all revisions;
+with a revision given, members unknown to the revision are ignored."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _is_plain_union(kind: Any) -> bool:
-    """Return whether ``kind`` is a union of types whose values are kept as they came: scalars and whole objects."""
+    """Return whether ``kind`` is a union of types whose values are kept unchanged: scalars and whole objects."""
     members = _members(kind)
     return bool(members) and all(member in _SCALARS or member == dict[str, Any] for member in members)
 

@@ -1,7 +1,7 @@
 """Whole numbers: 3.0 is an integer to JSON Schema (2020-12 validation, 6.1.1), and no `int` to msgspec.
 
-A peer decides how much data is looked through here. So it is looked through once, each value by one fix alone, and only
-where that may help and the data is not too large.
+A peer decides how much data is searched here. The data is therefore searched once, each value by one fix alone, and
+only where a fix may help and the data is not too large.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...jsonrpc.extent import MOST_LEVELS, is_small
 __all__ = ["with_whole_numbers"]
 
 _Fix: TypeAlias = Callable[[Any], Any]
-"""Returns a value with whole numbers where they belong; the same object where that changes nothing."""
+"""Returns a value with whole numbers where the type has integers; the same object if nothing changes."""
 
 _MAY_BE_WHOLE: Final = "got `float`"
 _MOST_PARTS: Final = 250_000
@@ -29,9 +29,9 @@ _MOST_PARTS: Final = 250_000
 def with_whole_numbers(data: Any, kind: Any, fault: Exception) -> Any:
     """Return ``data`` with an `int` for each float without a fraction where a ``kind`` has an integer.
 
-    ``fault`` is the error of msgspec for ``data``. msgspec stops at the first fault, so that a fault which is not about
-    a float remains whatever becomes of the floats behind it. ``data`` is never changed; it is returned itself where
-    nothing is to be changed, and where it has more than 250,000 items and members or too many levels of nesting.
+    ``fault`` is the error of msgspec for ``data``. msgspec stops at the first fault, so a fault about anything but a
+    float remains, whatever becomes of the floats behind it. ``data`` is never changed. The same object is returned if
+    there is nothing to change, and if it has more than 250,000 items and members or too many levels of nesting.
     """
     if _MAY_BE_WHOLE not in str(fault) or not is_small(data, _MOST_PARTS, sys.maxsize, MOST_LEVELS):
         return data
@@ -80,8 +80,8 @@ def _fix(info: Any, known: dict[int, _Fix]) -> _Fix | None:
 
 
 def _union(types: Any, known: dict[int, _Fix]) -> _Fix | None:
-    """Return the fix for values of one of ``types``: at most one of them is an array and one an object, but for Structs
-    with tags. So no value is looked through twice."""
+    """Return the fix for values of one of ``types``: at most one of the types is an array and one an object, except for
+    Structs with tags. No value is therefore searched twice."""
     is_float = any(isinstance(each, inspect.FloatType | inspect.AnyType) for each in types)
     tagged = {each.tag: each for each in types if getattr(each, "tag", None) is not None}
     fixes = [_tagged(tagged, known)] if tagged else []
@@ -99,7 +99,7 @@ def _union(types: Any, known: dict[int, _Fix]) -> _Fix | None:
 
 
 def _tagged(infos: dict[Any, Any], known: dict[int, _Fix]) -> _Fix:
-    """Return the fix for Structs that say with a tag which of them they are."""
+    """Return the fix for Structs that are distinguished by a tag."""
     fixes = {tag: _fields(info, known) for tag, info in infos.items()}
     name = next(iter(infos.values())).tag_field  # the same for all Structs of a union
 

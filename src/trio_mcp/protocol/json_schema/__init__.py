@@ -1,1 +1,1 @@
-"""JSON Schema: values checked against the schemas that authors and peers give."""
+"""JSON Schema: values checked against the schemas of authors and peers."""

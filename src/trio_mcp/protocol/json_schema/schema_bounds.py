@@ -1,9 +1,9 @@
 """Schema bounds: how large a value may be to be checked against a JSON Schema.
 
-jsonschema-rs checks a value in one go, on the only thread that may run Python meanwhile: nobody else is served, and
-nothing can stop it. Most schemas are checked in less time than decoding the value took. But some keywords take a
-hundred times as long for a number, those that compare do so for numbers of many digits, and ``uniqueItems`` looks at
-each pair of these. So keywords other than the cheap ones are checked for values of bounded size only.
+jsonschema-rs checks a value in one go, and holds the interpreter: no other task is served, and nothing can stop the
+check. Most schemas are checked in less time than decoding the value took. Some keywords, however, take a hundred times
+as long for a number, comparisons do so for numbers of many digits, and ``uniqueItems`` compares each pair of these.
+Keywords other than the cheap ones are therefore checked for values of bounded size only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["SchemaBounds"]
 _MOST: Final = 100_000
 """Items and members: with so many, the most expensive keywords take less than half a second."""
 _FEW: Final = 10
-"""Alternatives that can be tried in the time that is counted for each item."""
+"""Alternatives that can be tried in the time allotted to each item."""
 
 _SAY_NOTHING: Final = frozenset(
     ("$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description")
@@ -31,8 +31,8 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties
 
 
 class SchemaBounds:
-    """The bounds of values that are checked against ``schema``, each member of an object by itself as far as the schema
-    allows that."""
+    """The bounds of values that are checked against ``schema``, for each member of an object separately as far as the
+    schema allows."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._most = max(1, _MOST * _FEW // max(_FEW, _alternatives(schema)))
@@ -41,7 +41,7 @@ class SchemaBounds:
         self._dear = [name for name, below in properties.items() if not _is_cheap(below)]
 
     def exceeded(self, value: Any) -> str | None:
-        """Return a text that says that too much of ``value`` is to be checked; `None` where it can be checked."""
+        """Return a text if ``value`` is too large to be checked; `None` if not."""
         dear: list[Any] = [value]
         if self._apart:
             members = cast("JSONObject", value if isinstance(value, dict) else {})

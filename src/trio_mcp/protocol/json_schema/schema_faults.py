@@ -1,9 +1,9 @@
-"""Schema faults: why a value does not fit a JSON Schema, at a cost that its sender cannot raise.
+"""Schema faults: why a value does not fit a JSON Schema, at a cost that the sender cannot raise.
 
-jsonschema-rs says in place, and at once, whether a value fits. Why not, it says only after it has collected all faults,
-each with a copy of the wrong value, and the faults of all alternatives in all alternatives: that was 11 GiB for 16 MiB
-of numbers where words belong, and minutes for sixteen levels of a value whose schema refers to itself. So it is asked
-for reasons for small parts only, and the wrong part is found by asking for each part whether it fits.
+jsonschema-rs tells at once, and without copying, whether a value fits. The reasons come only after collecting all
+faults, each with a copy of the wrong value, and the faults of all alternatives in all alternatives: 11 GiB for 16 MiB
+of numbers in place of strings, and minutes for sixteen levels of a value whose schema refers to itself. Reasons are
+therefore requested for small parts only, and the wrong part is found by asking whether each part fits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST: Final = 300
 _PARTS: Final = 1000
 _CHARACTERS: Final = 20_000
 _LOOKED_AT: Final = 10_000
-"""Items of one list that are looked at."""
+"""Items of one list that are searched."""
 _STEPS: Final = 6
 """Steps down into a value, each of which may check nearly all of the value once more."""
 _HOPS: Final = 32
@@ -34,8 +34,8 @@ _ALTERNATIVES: Final = frozenset(("allOf", "anyOf", "contains", "dependentSchema
 
 
 class SchemaFaults:
-    """Explains why values do not fit ``schema``. ``compiled`` gives the validators of the parts of the schema, by their
-    pointers, and is called when they are needed first."""
+    """Explains why values do not fit ``schema``. ``compiled`` gives the validators of the parts of the schema by their
+    pointers, and is called at their first use."""
 
     def __init__(self, schema: JSONObject, compiled: Callable[[], Any]) -> None:
         self._schema = schema
@@ -44,7 +44,7 @@ class SchemaFaults:
         self._levels = MOST_LEVELS
 
     def told(self, value: Any) -> str:
-        """Return, in one line, the first few faults of ``value``, which has some; or one fault, where it is large."""
+        """Return, in one line, the first few faults of an invalid ``value``; one fault for a large value."""
         if self._validators is None:
             self._validators = self._compiled()
             if _multiplies(self._schema):
@@ -67,7 +67,7 @@ class SchemaFaults:
         return "; ".join(faults)
 
     def _resolved(self, pointer: str) -> tuple[JSONObject, str]:
-        """Return the subschema at ``pointer``, or the one to which it refers, and the pointer of that."""
+        """Return the subschema at ``pointer``, or the target of its reference, with the pointer to the result."""
         node = _node(self._schema, pointer)
         for _ in range(_HOPS):
             reference = node.get("$ref")
@@ -94,8 +94,7 @@ def _multiplies(schema: JSONObject) -> bool:
 
 
 def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield the parts of ``value`` that have a schema of their own: the step to it, the schema's pointer, and the
-    part."""
+    """Yield the parts of ``value`` that have a subschema: the step to the part, the schema's pointer, and the part."""
     if isinstance(value, dict):
         members = cast("JSONObject", value)
         for name in cast("JSONObject", node.get("properties") or {}):
@@ -116,7 +115,7 @@ def _node(schema: JSONObject, pointer: str) -> JSONObject:
 
 
 def _in_short(node: JSONObject, part: Any) -> str:
-    """Return the fault of a large part whose own parts fit, as far as they were looked at."""
+    """Return the fault of a large part whose own parts, as far as searched, fit."""
     required: Any = node.get("required")
     if isinstance(part, dict) and isinstance(required, list):
         for name in cast("list[Any]", required):

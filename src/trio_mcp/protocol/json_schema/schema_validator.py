@@ -1,9 +1,8 @@
-"""JSON Schemas that come as dicts: checked once, then used to validate. jsonschema-rs does the work.
+"""JSON Schemas given as dicts: compiled once, then used to validate. jsonschema-rs does the work.
 
-The dialect is the schema's own ``$schema``, 2020-12 without one; drafts 4, 6, 7 and 2019-09 are known too.
-References to other documents are never fetched (2026-07-28 basic, $ref Resolution: MUST NOT), regular expressions run
-in linear time, and values are checked up to a size at which checking takes a moment, so that no peer can hold up the
-server.
+The dialect is the schema's own ``$schema``, by default 2020-12; drafts 4, 6, 7 and 2019-09 are known too. References to
+other documents are never fetched (2026-07-28 basic, $ref Resolution: MUST NOT), regular expressions run in linear time,
+and values are checked up to a size at which checking takes a moment, so that no peer can hold up the server.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["SchemaValidator"]
 
 
 class SchemaValidator:
-    """A schema, ready to validate. Raises `ValueError` for an invalid schema, and for one that needs another
+    """A schema, ready to validate. Raises `ValueError` for an invalid schema, and for a schema that needs another
     document."""
 
     def __init__(self, schema: JSONObject) -> None:
@@ -37,10 +36,10 @@ class SchemaValidator:
         self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
 
     def faults(self, value: Any) -> str | None:
-        """Return what is wrong with ``value`` in one line, `None` when nothing is.
+        """Return the faults of ``value`` in one line; `None` for a valid value.
 
-        The first few faults are told, and fewer of a large value; see `SchemaFaults`. A value that is too large to be
-        checked is a fault; see `SchemaBounds`.
+        The text names the first few faults, and fewer for a large value; see `SchemaFaults`. A value that is too large
+        to be checked is a fault; see `SchemaBounds`.
         """
         if (fault := self._bounds.exceeded(value)) is not None:
             return fault

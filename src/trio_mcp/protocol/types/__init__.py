@@ -1,1 +1,1 @@
-"""Types: one class for each thing that the specification names, grouped as the specification groups them."""
+"""Types: one class for each concept of the specification, grouped as in the specification."""

@@ -26,7 +26,7 @@ __all__ = [
 
 @value
 class Roots:
-    """The client can list its roots; ``list_changed``: it tells when they change (legacy revisions)."""
+    """The client can list its roots; ``list_changed``: the client announces changes of the roots (legacy revisions)."""
 
     list_changed: bool | None = since("2024-11-05", until="2025-11-25")
 
@@ -70,8 +70,8 @@ class ClientCapabilities:
     def supports(self, path: str) -> bool:
         """Return whether ``path`` was declared, as in ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"``.
 
-        Names are those of the wire or of the attributes. A bare ``elicitation`` object supports
-        ``elicitation.form`` and nothing else.
+        Names are those of the wire or of the attributes. A bare ``elicitation`` object supports only
+        ``elicitation.form``.
         """
         return _declares(self, path)
 
@@ -102,14 +102,14 @@ def _declares(owner: object, path: str) -> bool:
 
 @value
 class PromptsCapability:
-    """The server has prompts; ``list_changed``: it tells when they change."""
+    """The server has prompts; ``list_changed``: the server announces changes of the list."""
 
     list_changed: bool | None = None
 
 
 @value
 class ResourcesCapability:
-    """The server has resources; ``subscribe``: it tells when one of them changes."""
+    """The server has resources; ``subscribe``: the server announces changes of one resource."""
 
     subscribe: bool | None = None
     list_changed: bool | None = None
@@ -117,7 +117,7 @@ class ResourcesCapability:
 
 @value
 class ToolsCapability:
-    """The server has tools; ``list_changed``: it tells when they change."""
+    """The server has tools; ``list_changed``: the server announces changes of the list."""
 
     list_changed: bool | None = None
 

@@ -24,7 +24,7 @@ MAX_COMPLETION_VALUES = 100
 
 @value
 class PromptReference:
-    """The prompt that the argument belongs to."""
+    """The prompt with the argument."""
 
     name: str
     type: Literal["ref/prompt"] = "ref/prompt"
@@ -33,7 +33,7 @@ class PromptReference:
 
 @value
 class ResourceTemplateReference:
-    """The resource template that the argument belongs to."""
+    """The resource template with the argument."""
 
     uri: str
     type: Literal["ref/resource"] = "ref/resource"
@@ -65,7 +65,7 @@ class CompleteParams:
 
 @value
 class Completion:
-    """Suggestions, best first, at most 100; ``total`` may be more than that."""
+    """Suggestions, best first, at most 100; ``total`` may be higher."""
 
     values: list[str]
     total: int | None = None

@@ -1,4 +1,4 @@
-"""Content blocks: what tools, prompts and messages are made of."""
+"""Content blocks: the parts of tool results, prompts and messages."""
 
 from __future__ import annotations
 

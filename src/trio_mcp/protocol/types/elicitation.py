@@ -45,8 +45,8 @@ class ElicitFormParams:
 
 @value
 class ElicitURLParams:
-    """A question that sends the user to ``url``. 2025-11-25 requires ``elicitation_id``, by which its end is
-    notified."""
+    """A question that sends the user to ``url``. 2025-11-25 requires ``elicitation_id``, which identifies the
+    elicitation in the notification of its end."""
 
     SINCE: ClassVar = "2025-11-25"
 
@@ -76,9 +76,9 @@ class ElicitResult:
 def check_form_schema(schema: object) -> None:
     """Raise `CodedError` (-32602) unless ``schema`` is a form: a flat object of primitive properties.
 
-    2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of
-    enum strings; nothing nested, and no keyword that the schema of the specification does not list. The
-    error names the field. A form is for people, so a schema that is too large for them is refused, too.
+    2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of enum
+    strings; nothing nested, and no keyword outside of the schema in the specification. The error names the field.
+    People fill in forms, so a schema that is too large for people is refused, too.
     """
     if not isinstance(schema, dict):
         raise _bad("a form schema is a JSON Schema object")

@@ -88,8 +88,8 @@ class ReadResourceParams:
 
 @value
 class ReadResourceResult:
-    """The contents of a resource, in one or more parts. The hints are `None` where they are absent: if a handler
-    returns such a result, its server adds the hints in modern revisions."""
+    """The contents of a resource, in one or more parts. The hints are `None` where absent: if a handler returns such a
+    result, its server adds the hints in modern revisions."""
 
     contents: list[ResourceContents]
     ttl_ms: int | None = since("2026-07-28")
@@ -98,7 +98,7 @@ class ReadResourceResult:
 
     @property
     def text(self) -> str:
-        """The parts that are text, joined by newlines; empty when there are none."""
+        """The text parts, joined by newlines; empty when there are none."""
         return "\n".join(part.text for part in self.contents if isinstance(part, TextResourceContents))
 
 

@@ -27,7 +27,7 @@ SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUse
 
 @value
 class SamplingMessage:
-    """A message of a conversation. It may hold several blocks since 2025-11-25."""
+    """A message of a conversation, with several blocks allowed since 2025-11-25."""
 
     role: Role
     content: SamplingContent | list[SamplingContent]

@@ -34,7 +34,7 @@ class ListenResult:
 
 @value
 class SubscriptionsAcknowledgedParams:
-    """The first message of a subscription: the changes that the server will tell of."""
+    """The first message of a subscription: the changes that the server will announce."""
 
     notifications: SubscriptionFilter
     meta: JSONObject | None = None

@@ -1,4 +1,4 @@
-"""Tasks, the experimental part of 2025-11-25: types only, so that they are understood on the wire."""
+"""Tasks, the experimental part of 2025-11-25: types only, so that task messages are understood on the wire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Task:
     created_at: str
     last_updated_at: str
     ttl: int | None
-    """Milliseconds for which the result is kept; null is for ever, so it is always written."""
+    """Milliseconds for which the result is kept; null means for ever, and is therefore always written."""
     status_message: str | None = None
     poll_interval: int | None = None
     meta: JSONObject | None = None

@@ -72,10 +72,10 @@ class Tool:
 
 
 class ToolError(MCPError):
-    """Raised in a tool to tell the model what went wrong: the error becomes a result with ``isError``.
+    """Raised in a tool to tell the model the reason of a failure: the error becomes a result with ``isError``.
 
-    The message is shown to the model and to the user. Of any other exception they are told that there was an internal
-    error in the tool, without the exception's text, since that may hold private data.
+    The message is shown to the model and to the user. Any other exception is reported as an internal error in the tool,
+    without the exception's text, since the text may hold private data.
     """
 
 
