@@ -13,6 +13,12 @@ from trio_mcp.transports.frames import close_frame, text_frames
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+def sockets() -> tuple[trio.SocketStream, trio.SocketStream]:
+    """Return both ends of a connection."""
+    near, far = trio.socket.socketpair()
+    return trio.SocketStream(near), trio.SocketStream(far)
+
+
 async def test_what_was_put_meanwhile_is_written_at_once_and_in_order() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)
@@ -30,6 +36,52 @@ async def test_what_was_put_meanwhile_is_written_at_once_and_in_order() -> None:
         await stream.flushed()
         nursery.cancel_scope.cancel()
     assert writes == [b"\x81\x01a\x8a\x00\x81\x01b"]
+    await far.aclose()
+
+
+async def test_what_a_socket_takes_is_written_without_any_task() -> None:
+    near, far = sockets()
+    stream = CoalescingStream(near, 1000)
+    stream.put(b"\x81\x01a")
+    assert stream.is_flushed
+    assert await far.receive_some() == b"\x81\x01a"
+    await near.aclose()
+    await far.aclose()
+
+
+async def test_what_a_socket_does_not_take_at_once_is_written_later_and_in_order() -> None:
+    near, far = sockets()
+    stream = CoalescingStream(near, 1000)
+    put = bytearray()
+    while stream.is_flushed:
+        put += (frame := text_frames(b"%050d\n" % len(put), masked=False))
+        stream.put(frame)
+    put += (last := text_frames(b"last\n", masked=False))
+    stream.put(last)
+    got = bytearray()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.pump)
+        while len(got) < len(put):
+            got += await far.receive_some()
+        assert got == put
+        await stream.flushed()
+        stream.put(b"\x81\x01a")
+        assert stream.is_flushed
+        assert await far.receive_some() == b"\x81\x01a"
+        nursery.cancel_scope.cancel()
+    await near.aclose()
+    await far.aclose()
+
+
+async def test_a_socket_that_is_closed_is_found_by_the_task_that_writes() -> None:
+    near, far = sockets()
+    stream = CoalescingStream(near, 1000)
+    await near.aclose()
+    stream.put(b"\x81\x01a")
+    assert not stream.is_flushed
+    await stream.pump()
+    with pytest.raises(trio.BrokenResourceError):
+        await stream.flushed()
     await far.aclose()
 
 

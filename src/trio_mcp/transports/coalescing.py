@@ -1,14 +1,16 @@
 """CoalescingStream: the stream under a trio-websocket connection, on which no writer waits for another.
 
 trio-websocket writes from any task that has something to send, holds a lock while it does, and does not read while its
-own pong waits for that lock. Here its writes wait only while more than 1 MiB is collected: bytes are collected, and one
-task, `pump`, writes them, as many as there are at once. So a peer that does not read can never keep us from hearing its
-cancel, and no cancelled caller leaves half a frame behind.
+own pong waits for that lock. Here its writes wait only while more than 1 MiB is collected: what the system does not
+take at once is collected, and one task, `pump`, writes it, as much as there is. So a peer that does not read can never
+keep us from hearing its cancel, and no cancelled caller leaves half a frame behind.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -35,6 +37,7 @@ class CoalescingStream(trio.abc.Stream):
 
     def __init__(self, transport: trio.abc.Stream, max_message_bytes: int, received: bytes = b"") -> None:
         self._transport = transport
+        self._write_nowait = _write_nowait(transport)
         self._gauge = FrameGauge(max_message_bytes)
         self._received = received
         self._head: bytearray | None = bytearray()
@@ -126,17 +129,22 @@ class CoalescingStream(trio.abc.Stream):
     # Writing
 
     def put(self, frames: bytes | bytearray) -> None:
-        """Collect whole frames. Frames after a close frame are dropped. Synchronous."""
+        """Write whole frames, or collect what the system does not take at once. Frames after a close frame are dropped.
+        Synchronous."""
         if self.close_sent or self.broken:
             return
+        self.close_sent = frames[0] == CLOSE_FRAME
         if self.is_flushed:
             self.moved_at = trio.current_time()
-        self.close_sent = frames[0] == CLOSE_FRAME
+            count = self._write_nowait(frames) if len(frames) <= _WRITE else 0
+            if count == len(frames):
+                return
+            frames = frames[count:]
         self._collected += frames
         self._wake.unpark()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Collect the bytes that trio-websocket writes. Waits only while more than 1 MiB is collected."""
+        """Write or collect the bytes of trio-websocket. Waits only while more than 1 MiB is collected."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while len(self._collected) > _MOST_COLLECTED and not self.broken:
             await self._moved.park()
@@ -202,3 +210,19 @@ class CoalescingStream(trio.abc.Stream):
         self.broken = True
         await trio.aclose_forcefully(self._transport)
         self._moved.unpark_all()
+
+
+def _write_nowait(transport: trio.abc.Stream) -> Callable[[bytes | bytearray], int]:
+    """Return a function that writes to ``transport`` what goes without waiting, and returns how many bytes went: ``0``
+    where it fails, which `pump` finds out. Only sockets can be written to in this way."""
+    if not isinstance(transport, trio.SocketStream):
+        return lambda _: 0
+    fileno = transport.socket.fileno
+
+    def write(data: bytes | bytearray) -> int:
+        try:
+            return os.write(fileno(), data)  # a closed socket has the descriptor -1, which is none
+        except OSError:
+            return 0
+
+    return write
