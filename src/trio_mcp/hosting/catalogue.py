@@ -1,4 +1,4 @@
-"""Catalogue: what all members of a group offer, under names that never collide."""
+"""Catalogue: the offers of all members of a group, under names that never collide."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("trio_mcp")
 
 @attrs.frozen
 class Entry(Generic[T]):
-    """A tool, prompt, resource or resource template that a member offers."""
+    """A tool, prompt, resource or resource template of a member."""
 
     name: str
     """The name in the catalogue; for resources the URI there, for templates the template."""
@@ -54,11 +54,11 @@ _NAMED: Final[dict[ListName, tuple[Callable[[str, str], str], str]]] = {
 
 
 class Catalogue:
-    """The offers of all members: members in the order in which they were added, items in their servers' order.
+    """The offers of all members: members in order of addition, items in their servers' order.
 
-    A tool is ``member__tool``, a prompt ``member__prompt``; where such a name is invalid or ambiguous, a digest is part
-    of it. A resource is ``member://MEMBER/URI``. The names of a member's items do not change with other members, nor
-    with its restarts. The items stay while their member is restarted, and are gone once it has failed.
+    A tool is ``member__tool``, a prompt ``member__prompt``; if such a name is invalid or ambiguous, a digest is part of
+    the name. A resource is ``member://MEMBER/URI``. The names of a member's items do not depend on other members or on
+    restarts. The items stay while their member is restarted, and are gone once the member has failed.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Catalogue:
     # For the group
 
     def find(self, name: ListName, key: str) -> Entry[Any] | None:
-        """Return the entry, also that of a member that has failed; `None` when there is none."""
+        """Return the entry, even of a member that has failed; `None` when there is none."""
         for offers in self._offers.values():
             if (entry := offers.get(name, {}).get(key)) is not None:
                 return entry

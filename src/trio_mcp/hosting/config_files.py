@@ -26,7 +26,7 @@ _KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "t
 _FOR_COMMANDS: Final = frozenset({"args", "env", "cwd"})
 _TYPES: Final = {"stdio": "command", "ws": "url", "websocket": "url", "tcp": "url", "unix": "url"}
 _VARIABLE: Final = re.compile(r"\$\{(?:(\w+):(?!-))?(\w[^:}]*)(?::-([^}]*))?\}")
-"""A variable: the kind, where one is given; the name; the default."""
+"""A variable: the kind, if given; the name; the default."""
 
 
 class ConfigError(MCPError, ValueError):
@@ -56,8 +56,8 @@ def read_config(
 
     The file may have comments and trailing commas, which some hosts allow. An entry has ``command`` with ``args``,
     ``env`` and ``cwd``, or ``url`` with ``headers``; and may have ``type`` and ``disabled``. With ``variables``,
-    `os.environ` for example, ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for their values in all texts;
-    any other thing that a host fills in (``${input:…}``) is a problem of its entry. A bad entry does not affect the
+    `os.environ` for example, ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for their values in all
+    strings; any other placeholder of a host (``${input:…}``) is a problem of its entry. A bad entry does not affect the
     others: see `Config`. Raises `ConfigError`.
     """
     config = Config({}, {}, {})

@@ -23,9 +23,8 @@ class MemberDescription:
     target: Target = attrs.field(converter=target_of)
     """A `Command`, `Address` or `InMemory`; or the words of a command, a URL, a `Server`."""
     restart: RestartPolicy | None = attrs.field(default=None, kw_only=True)
-    """The policy for a member that fails. `None` leaves a failed member as it is, until it is removed and added
-    again."""
+    """The policy for a failed member. `None` leaves the member failed until removed and added again."""
     options: ClientOptions = attrs.field(factory=ClientOptions, kw_only=True)
     """Handlers, callbacks and limits, which every ``open_*`` takes: see `ClientSettings`."""
     disabled: bool = attrs.field(default=False, kw_only=True)
-    """True for a member that is known but not to be started."""
+    """True for a member that is known but not started."""

@@ -1,4 +1,4 @@
-"""open_group: use many servers, none of which can harm another, or its users."""
+"""open_group: use many servers at once, where no server can harm another, or the group's users."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Group:
     """The members of a group, by name, open until the ``open_group`` block is left.
 
     Methods may be called from any task, in any order. Each member is connected, kept and closed by a task of the
-    group's own: a failure of the member fails the calls to it, and cancels nobody. A call that was interrupted is
-    reported, never made again. Calls raise the exceptions of a `Client`, and `MemberUnavailable`, with nothing sent,
-    for a member that has failed, was removed or never existed. Calls wait for a member that is starting or restarting;
-    the caller limits that wait with trio's own scopes.
+    group's own: a failure of the member fails the calls to the member, and cancels nobody. An interrupted call is
+    reported, never repeated. Calls raise the exceptions of a `Client`, and `MemberUnavailable`, with nothing sent, for
+    a member that has failed, was removed or never existed. Calls wait for a member that is starting or restarting; the
+    caller limits the wait with trio's own scopes.
     """
 
     def __init__(self, nursery: ServiceNursery, options: ClientOptions) -> None:
         self.catalogue = Catalogue()
-        """The tools, prompts and resources that the members offer."""
+        """The tools, prompts and resources of the members."""
         self._nursery = nursery
         self._options = options
         self._members: dict[str, Member] = {}
@@ -57,8 +57,7 @@ class Group:
         """Start another member. Returns at once; calls to the member wait until it is ready.
 
         A name is free again as soon as `remove` was called. Raises `ValueError` for a name that is taken or empty, for
-        a description that is disabled and for options that make no sense, and `trio.ClosedResourceError` when the group
-        is closed.
+        a disabled description and for senseless options, and `trio.ClosedResourceError` when the group is closed.
         """
         if self._closed:
             raise trio.ClosedResourceError("the group was closed")
@@ -73,11 +72,10 @@ class Group:
         self._context.copy().run(self._nursery.start_soon, member.run)
 
     async def remove(self, name: str) -> None:
-        """Close a member and wait until nothing of it is left, its child process for example.
+        """Close a member and wait until nothing of the member is left, its child process for example.
 
-        The member is gone for all other callers at once, and calls in flight get `ConnectionLost`. Cancelled, this no
-        longer waits, and the member is closed all the same. Raises `MemberUnavailable` when there is no member of this
-        name.
+        The member is gone for all other callers at once, and calls in flight get `ConnectionLost`. A cancel ends the
+        wait, and the member is closed all the same. Raises `MemberUnavailable` when there is no member of this name.
         """
         member = self._member(name)
         del self._members[name]
@@ -92,15 +90,15 @@ class Group:
         return member
 
     async def client(self, name: str) -> Client:
-        """Return the client of a member, as soon as it is ready: for all that a `Client` can do.
+        """Return the client of a member, as soon as the member is ready: for everything that a `Client` can do.
 
-        That is the client of the present connection; after a restart there is another one. Raises `MemberUnavailable`.
+        The client belongs to the present connection; a restart makes a new one. Raises `MemberUnavailable`.
         """
         return await self._member(name).client()
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each member, in the order in which they were added."""
+        """The status of each member, in order of addition."""
         return {name: member.status for name, member in self._members.items()}
 
     def watch(self) -> Watch[MemberStatus]:
@@ -138,7 +136,8 @@ class Group:
     ) -> CallToolResult:
         """Call a tool by its name in the catalogue. See `Client.call_tool`; raises `NotInCatalogue` too.
 
-        For a name that is not there yet, this waits while a member that may offer it has not been listed.
+        For a name that is not in the catalogue yet, the call waits while a member that may offer the tool has not been
+        listed.
         """
         entry = await self._entry("tools", name)
         client = await self.client(entry.member)
@@ -160,7 +159,7 @@ class Group:
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None
     ) -> ReadResourceResult:
-        """Read a resource by its URI in the catalogue, or by one made from a template there; the contents name the
+        """Read a resource by its URI in the catalogue, or by a URI made from a template there; the contents name the
         server's own URI. See `Client.read_resource`; raises `NotInCatalogue` for a URI of another form."""
         parsed = parse_uri(uri)
         if parsed is None:

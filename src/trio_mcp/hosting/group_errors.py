@@ -1,4 +1,4 @@
-"""Errors that a group raises itself. All other errors are those of the member's client, unchanged."""
+"""Errors raised by a group itself. All other errors are those of the member's client, unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listing: read what a member offers, and read it again when it changes."""
+"""Listing: read the offers of a member, and read them again after changes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Listing:
     """Keep the lists of a member in the catalogue as its server has them.
 
     A list has 10,000 items at most, of 16 MiB together, and 60 seconds. After reading, the listing rests for 100 ms, or
-    for as long as the reading took, whatever changes the server reports. A list that cannot be read stays as it was,
-    and is reported.
+    for as long as the reading took, whatever changes the server reports. A list that cannot be read stays unchanged,
+    and the failure is reported.
     """
 
     def __init__(self, member: str, catalogue: Catalogue) -> None:
@@ -48,8 +48,7 @@ class Listing:
         """True once the member was removed."""
 
     def begin(self, client: Client) -> None:
-        """Start anew for a new connection: all lists that its server declares are to be read, and watched from now
-        on."""
+        """Start anew for a new connection: read all lists that the server declares, and watch them from now on."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
         self.read = False

@@ -38,7 +38,7 @@ _GONE: Final = {
 
 
 class Member:
-    """A member, from `run` to `close`. Any failure becomes its status; `run` raises nothing.
+    """A member, from `run` to `close`. Any failure becomes the member's status; `run` raises nothing.
 
     ``changed`` is called with each new status.
     """
@@ -167,7 +167,7 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the target, with a copy of what the child writes on standard error."""
+        """Return the target, with a copy of the child's standard error."""
         target = self.description.target
         if not isinstance(target, Command):
             return target
@@ -196,5 +196,5 @@ class Member:
 
 
 def _heard_elsewhere(_: object) -> None:
-    """Do nothing. A modern server is asked to report list changes only where there is a callback; the listing hears of
-    them before any callback does."""
+    """Do nothing. A modern server is asked to report list changes only if there is a callback; the listing hears of the
+    changes before any callback does."""

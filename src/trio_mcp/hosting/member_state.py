@@ -13,7 +13,7 @@ class MemberState(StrEnum):
     """The state of a member."""
 
     STARTING = "starting"
-    """The member connects for the first time. Calls wait for it."""
+    """The member connects for the first time. Calls wait."""
     READY = "ready"
     """The member can be called."""
     FAILED = "failed"
@@ -34,8 +34,8 @@ class MemberStatus:
     """The cause of the last failure, if any: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or another exception
     that opening the server raised."""
     stderr: tuple[str, ...] = ()
-    """The last lines that its process wrote on standard error before that."""
+    """The last lines of its process on standard error before the failure."""
     restarts: int = 0
-    """Restarts in a row that were made or are due."""
+    """Restarts in a row, made or due."""
     retry_in: float | None = None
     """Seconds from this status to the next start; `None` where no start is due."""

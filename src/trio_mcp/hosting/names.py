@@ -20,13 +20,13 @@ _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
 def catalogue_name(member: str, name: str) -> str:
-    """Return ``member__name``; where that is invalid or ambiguous, both are cut to valid characters and followed by a
+    """Return ``member__name``; if invalid or ambiguous, both parts are cut to valid characters and followed by a
     digest.
 
-    The name depends on nothing but these two, so other members never change it. In the usual form the first ``__`` ends
-    the member, because a member that gets this form neither holds ``__`` nor ends in ``_``; the other form holds no
-    ``__`` at all. So the two forms never collide, whatever names a server chooses, and within the second form the
-    digest decides.
+    The name depends on nothing but the two parts, so other members never change a name. In the usual form the first
+    ``__`` ends the member, because a member of the usual form neither holds ``__`` nor ends in ``_``; the other form
+    holds no ``__`` at all. The two forms therefore never collide, whatever names a server chooses, and within the
+    second form the digest decides.
     """
     plain = f"{member}{_SEPARATOR}{name}"
     if name and _VALID.fullmatch(plain) and len(plain) <= _LONGEST and _is_plain(member):
@@ -55,7 +55,7 @@ def catalogue_uri(member: str, uri: str) -> str:
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
-    """Return the member and its own URI; `None` for a URI that is not from the catalogue."""
+    """Return the member and its own URI; `None` for a URI from outside the catalogue."""
     if not uri.startswith(_SCHEME):
         return None
     member, slash, own = uri.removeprefix(_SCHEME).partition("/")

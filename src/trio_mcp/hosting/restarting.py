@@ -1,4 +1,4 @@
-"""RestartPolicy: decides whether and when a member that failed is started anew."""
+"""RestartPolicy: decides whether and when a failed member is restarted."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
-    """Start a member that failed anew, each time after twice the delay, until it has failed too often.
+    """Restart a failed member, each time after twice the delay, until it has failed too often.
 
-    A member whose target is invalid on any machine (`BadTarget`) is not started anew; a member whose command does not
-    exist, or whose host does not answer, is, since that may change. Only the member is started anew: a call that the
-    failure interrupted is reported to its caller, and never made again.
+    A member whose target is invalid on any machine (`BadTarget`) is not restarted. A member whose command does not
+    exist, or whose host does not answer, is restarted, since both may change. Only the member is restarted: an
+    interrupted call is reported to its caller, and never repeated.
     """
 
     attempts: float = attrs.field(default=5, validator=_not_negative)
@@ -37,12 +37,12 @@ class RestartPolicy:
     first_delay: float = attrs.field(default=0.5, validator=_not_negative)
     """Seconds before the first restart."""
     max_delay: float = attrs.field(default=30.0, validator=_not_negative)
-    """Seconds that no delay exceeds."""
+    """The longest delay in seconds."""
     jitter: float = attrs.field(default=0.5, validator=_share)
-    """The share of a delay by which it may be shorter, from 0 to 1, so that members that failed together do not start
-    together."""
+    """The share of a delay, from 0 to 1, by which the delay may be shorter, so that members that failed together do not
+    start together."""
     stable_after: float = attrs.field(default=60.0, validator=_not_negative)
-    """Seconds that the member must have been ready for its next failure to count as the first again."""
+    """Seconds of readiness after which the next failure counts as the first again."""
     random: Callable[[], float] = random.random
     """Returns numbers from 0 to 1. For tests."""
 

@@ -14,17 +14,17 @@ T = TypeVar("T")
 
 
 class Watch(AsyncIterator[T], Generic[T]):
-    """Iterate over the latest value of each key that changed since it was last read here, in order of change.
+    """Iterate over the latest value of each key that changed since its last reading here, in order of change.
 
-    A slow reader misses values that were replaced, never the latest one, and holds no more than one value for each key.
-    The iteration begins with all present values, and ends with the group. It is no async generator: it may be dropped
-    at any time, and a cancelled step loses nothing. One task at a time.
+    A slow reader misses replaced values, never the latest one, and holds no more than one value for each key. The
+    iteration begins with all present values, and ends with the group. The object is not an async generator: it may be
+    dropped at any time, and a cancelled step loses nothing. One task at a time.
     """
 
     def __init__(self, standing: dict[str, T]) -> None:
         self._pending = {key: (value, False) for key, value in standing.items()}
         self._known: set[str] = set()
-        """Keys of which the reader has got a value, and not yet the last one."""
+        """Keys whose value has been read, and whose last value has not."""
         self._over = False
         self._arrived = trio.lowlevel.ParkingLot()
 

@@ -12,8 +12,8 @@ __all__ = ["Pattern", "differences", "shown"]
 
 Pattern: TypeAlias = Any
 """JSON data in which ``...`` stands for any value, and ``{"id": 1, ...: ...}`` for an object with any further members.
-Everything else is equal with its JSON type: ``1``, ``1.0``, ``"1"`` and ``True`` all differ. An object that is no JSON,
-such as `unittest.mock.ANY` or `pytest.approx`, is compared by ``==``."""
+Everything else is equal with its JSON type: ``1``, ``1.0``, ``"1"`` and ``True`` all differ. An object that is not
+JSON, such as `unittest.mock.ANY` or `pytest.approx`, is compared by ``==``."""
 
 _LONGEST = 300
 

@@ -1,7 +1,7 @@
-"""Faults that may happen to a message on its way, and plans that choose the messages.
+"""Faults of messages on their way, and plans that choose the messages.
 
-A plan looks at nothing but the message and its place in its own direction. So one seed gives the same faults
-in every run, however trio happens to order the tasks.
+A plan depends only on the message and its place in its own direction. One seed therefore gives the same faults in every
+run, in whatever order trio runs the tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 @attrs.frozen
 class Delay:
-    """The message is held for ``seconds``, and those behind it wait: order is kept, as on every wire."""
+    """The message is held for ``seconds``, and later messages wait: order is kept, as on every wire."""
 
     seconds: float = attrs.field(validator=attrs.validators.ge(0))
 
@@ -80,7 +80,7 @@ class Passage:
     direction: Literal["sent", "received"]
     """The direction, as seen by the side that holds the channel."""
     number: int
-    """The number of messages that went this way before it."""
+    """The number of earlier messages in this direction."""
     message: bytes
 
     @property
@@ -91,7 +91,7 @@ class Passage:
 
 
 FaultPlan: TypeAlias = Callable[[Passage], Fault | None]
-"""Returns the fault that happens to a message; `None` lets it pass. ``lambda p: Drop() if p.number == 2 else None``."""
+"""Returns the fault of a message; `None` lets the message pass. ``lambda p: Drop() if p.number == 2 else None``."""
 
 
 def _probability() -> Any:
@@ -113,7 +113,7 @@ class RandomFaults:
     cut: float = _probability()
     disconnect: float = _probability()
     max_delay: float = attrs.field(default=1.0, kw_only=True, validator=attrs.validators.ge(0))
-    """Seconds; delays are drawn evenly from 0 to this."""
+    """Seconds; delays are drawn evenly from 0 to this value."""
     after: int = attrs.field(default=0, kw_only=True)
     """Messages that pass unharmed in each direction first, the handshake for example."""
 
@@ -123,7 +123,7 @@ class RandomFaults:
             raise ValueError(f"the probabilities add up to {total:g}; together they are at most 1")
 
     def __call__(self, passage: Passage) -> Fault | None:
-        """Return the fault that happens to this message; `None` when it passes."""
+        """Return the fault of this message; `None` when the message passes."""
         if passage.number < self.after:
             return None
         draw = random.Random(f"{self.seed} {passage.direction} {passage.number}")  # noqa: S311 - no secret

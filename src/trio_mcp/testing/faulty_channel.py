@@ -16,10 +16,10 @@ __all__ = ["FaultyChannel"]
 class FaultyChannel(MessageChannel):
     """A channel with the faults of ``plan`` in both directions, over ``channel``.
 
-    It keeps the contract of `MessageChannel`: a cancelled `receive` loses nothing that the plan lets through, and after
-    a `Cut` or a `Disconnect` both directions raise `ConnectionLost`, for tasks that wait, too. The other end sees what
-    it would see of a real loss: the end, after all that came before. A message that is cut ends with a newline there,
-    as the last line of a broken stream reads.
+    The contract of `MessageChannel` is kept: a cancelled `receive` loses no message that the plan lets through, and
+    after a `Cut` or a `Disconnect` both directions raise `ConnectionLost`, in waiting tasks, too. The other end sees a
+    real loss: the end, after all earlier messages. A cut message ends with a newline there, as the last line of a
+    broken stream reads.
     """
 
     def __init__(self, channel: MessageChannel, plan: FaultPlan) -> None:
@@ -27,15 +27,14 @@ class FaultyChannel(MessageChannel):
         self._plan = plan
         self._counts: dict[Literal["sent", "received"], int] = {"sent": 0, "received": 0}
         self._arrived: deque[tuple[float, bytes]] = deque()
-        """Due time and message, oldest first, of the messages that the plan let through and nobody took yet."""
+        """Due time and message, oldest first, of the messages that the plan let through and nobody has received yet."""
         self._ends: str | None = None
-        """The reason for which the connection is lost once the messages that arrived were taken; `None` while it is
-        not."""
+        """The reason of the connection's loss, after the messages that arrived were received; `None` until then."""
         self._lost: str | None = None
         self._receiving = trio.CancelScope()
         self._sending = trio.CancelScope()
         self.injected: list[tuple[Passage, Fault]] = []
-        """The faults so far, with their messages, in the order in which they happened."""
+        """The faults so far, with their messages, in order."""
 
     def _judge(self, direction: Literal["sent", "received"], message: bytes) -> Fault | None:
         passage = Passage(direction, self._counts[direction], message)

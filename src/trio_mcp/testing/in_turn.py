@@ -9,11 +9,11 @@ __all__ = ["in_turn"]
 
 
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
-    """Return a handler that returns ``answers`` one after another, whatever it is asked, and raises those that are
+    """Return a handler that returns ``answers`` one after another, whatever the question, and raises answers that are
     exceptions.
 
     For the handlers of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) and for those of a
-    `RecordingContext`. Asked once more than there are answers, it raises `AssertionError`.
+    `RecordingContext`. A question beyond the last answer raises `AssertionError`.
     """
     left = list(answers)
 

@@ -43,8 +43,8 @@ async def open_scripted_client(
 ) -> AsyncGenerator[ScriptedClient]:
     """Run ``server`` in this process, and be its client, message by message.
 
-    ``revision`` and ``capabilities``: see `ScriptedClient.open`; with ``revision=None`` the connection is left
-    for the script to open. Left, the block closes the connection and cancels what still runs for it.
+    ``revision`` and ``capabilities``: see `ScriptedClient.open`; with ``revision=None`` the script opens the
+    connection. The end of the block closes the connection and cancels its remaining requests.
     """
     ours, theirs = memory_channel_pair()
     async with open_server(server, theirs, stateless=stateless):
@@ -92,9 +92,9 @@ async def open_scripted_server(
     """Open a client whose server does what ``script`` says, beside the block. ``options`` are those of
     `trio_mcp.open_stdio`.
 
-    When the script fails, the block is cancelled, and the script's exception leaves it, unchanged. After the block the
-    client is closed, which the script sees as the end of the connection; a script that still runs then has ``patience``
-    seconds. Messages that come after the end of the script are read and not answered.
+    If the script fails, the block is cancelled and raises the script's exception, unchanged. After the block the client
+    is closed, which the script sees as the end of the connection; a script that still runs then has ``patience``
+    seconds. Messages after the end of the script are read and not answered.
     """
     ours, theirs = memory_channel_pair()
     play = _Play(script, ScriptedServer(theirs, patience=patience))
@@ -115,7 +115,7 @@ async def open_scripted_server(
 
 
 class _Play:
-    """A script while it runs beside the caller's block. The failure that comes first, of script or block, is raised."""
+    """A script that runs beside the caller's block. The first failure, of script or block, is raised."""
 
     def __init__(self, script: Script, server: ScriptedServer) -> None:
         self._script = script
@@ -153,8 +153,8 @@ class _Play:
 
 
 async def serve_scripted_stdio(script: Script, *, patience: float = 10.0) -> None:
-    """Be a server on this process's standard input and output that does what ``script`` says, to test a host that
-    starts its servers itself. After the script its input is read to the end. Raises the exceptions of the script."""
+    """Be a server on this process's standard input and output that follows ``script``, to test a host that starts its
+    servers itself. After the script the input is read to the end. Raises the exceptions of the script."""
     with own_stdio(DEFAULT_LIMITS.max_message_bytes) as channel:
         server = ScriptedServer(channel, patience=patience)
         await script(server)

@@ -1,4 +1,4 @@
-"""RecordingContext: a context with which handlers can be called as the plain functions they are."""
+"""RecordingContext: a context for calling handlers as plain functions."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ class RecordingContext(AskingContext):
         self._scope_alone = trio.CancelScope()
         self._running: AbstractAsyncContextManager[None] | None = None
         self.progress_reports: list[Progress] = []
-        """The reports of `progress` that would be sent: none that does not exceed the one before, none that cannot be
-        sent, and no message where the revision has none."""
+        """The reports of `progress` that would be sent: no report that does not exceed the previous one, or cannot be
+        sent, and no message in revisions without messages."""
         self.logs: list[LogParams] = []
         """The log messages of ``log_level`` and above."""
         self.notifications: list[Said] = []
-        """The notifications that `send_notification` and `elicitation_complete` sent."""
+        """The notifications sent by `send_notification` and `elicitation_complete`."""
         self.questions: list[Said] = []
-        """The requests to the client. Those that were refused before they would be sent are not among them."""
+        """The requests to the client, without those refused before sending."""
 
     # The request
 
@@ -179,7 +179,7 @@ class RecordingContext(AskingContext):
             raise failure
 
     def cancel(self, reason: str | None = None, *, cause: CancelCause = CancelCause.PEER) -> None:
-        """Cancel the request as the client would. From then on nothing more is recorded, for nothing more would be
+        """Cancel the request as the client would. From then on nothing more is recorded, because nothing more would be
         sent. Only the first cancel counts."""
         if self._cancellation is None:
             self._cancellation = Cancellation(cause, reason, trio.current_time())

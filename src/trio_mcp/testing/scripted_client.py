@@ -1,4 +1,4 @@
-"""ScriptedClient: a client that sends exactly what a test tells it, to test servers with."""
+"""ScriptedClient: a client that sends exactly the messages of a test, to test servers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _INFO: Final = {"name": "scripted-client", "version": "1"}
 
 
 class ScriptedClient(ScriptedPeer):
-    """The client's end of a connection. Its own requests have the ids 1, 2, 3 ..., unless one is given."""
+    """The client's end of a connection. The client's requests have the ids 1, 2, 3 ..., unless an id is given."""
 
     def __init__(self, channel: MessageChannel, *, patience: float = 10.0) -> None:
         super().__init__(channel, patience=patience)
         self.revision: Revision | None = None
-        """The revision under which its requests are sent; `None` until `open`."""
+        """The revision of the client's requests; `None` until `open`."""
         self.capabilities: JSONObject = {}
         self._last_id = 0
 
@@ -32,8 +32,8 @@ class ScriptedClient(ScriptedPeer):
     ) -> JSONObject | None:
         """Speak ``revision`` from now on, and declare ``capabilities``.
 
-        In a legacy revision that is the handshake, whose result is returned. In a modern one nothing is sent:
-        each request carries both.
+        A legacy revision begins with the handshake, whose result is returned. A modern revision sends nothing: each
+        request carries revision and capabilities.
         """
         self.revision = REVISIONS[revision]
         self.capabilities = capabilities or {}
@@ -52,7 +52,7 @@ class ScriptedClient(ScriptedPeer):
         id: RequestId | None = None,
         meta: JSONObject | None = None,
     ) -> JSONObject:
-        """Return a request in the form that the revision requires, with ``meta`` added to its ``_meta``. It is not
+        """Return a request in the form of the revision, with ``meta`` added to its ``_meta``. The request is not
         sent."""
         self._last_id += 1
         meta = {**self._required_meta(), **(meta or {})}

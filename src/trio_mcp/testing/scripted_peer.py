@@ -1,4 +1,4 @@
-"""ScriptedPeer: an end of a connection that a test controls, message by message."""
+"""ScriptedPeer: an end of a connection, controlled by a test message by message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Transcript: TypeAlias = list[tuple[Literal["sent", "received"], Any]]
 
 
 class UnexpectedMessage(AssertionError):
-    """The message that came is not the one ``expected``; ``got`` is the one that came."""
+    """The received message ``got`` is not the ``expected`` one."""
 
     def __init__(self, expected: Pattern, got: Any, faults: list[str], transcript: Transcript) -> None:
         lines = ["another message was expected", f"  expected: {shown(expected)}", f"  got:      {shown(got)}"]
@@ -51,18 +51,18 @@ def _latest(transcript: Transcript) -> list[str]:
 
 
 class ScriptedPeer:
-    """Send exactly what it is told, and check what it gets. `ScriptedClient` and `ScriptedServer` know more.
+    """Send exactly the given messages, and check the received ones. `ScriptedClient` and `ScriptedServer` know more.
 
-    ``patience`` is the time it waits for a message, in seconds of trio's clock, which cost no time under a virtual
-    clock. A message that is a dict gets ``"jsonrpc": "2.0"`` unless it has that member, and so does a pattern; bytes
-    and strings are sent as they are, as one line.
+    ``patience`` is the time to wait for a message, in seconds of trio's clock, which cost no time under a virtual
+    clock. A dict gets the member ``"jsonrpc": "2.0"`` unless present, as a message and as a pattern; bytes and strings
+    are sent unchanged, as one line.
     """
 
     def __init__(self, channel: MessageChannel, *, patience: float = 10.0) -> None:
         self._channel = channel
         self.patience = patience
         self.transcript: Transcript = []
-        """Every message so far, in the order in which they were sent and read."""
+        """Every message so far, sent or read, in order."""
 
     # Sending
 
@@ -97,8 +97,8 @@ class ScriptedPeer:
     # Receiving
 
     async def receive(self) -> Any:
-        """Return the next message. Raises `MissingMessage` when none comes, `UnexpectedMessage` for one that is no
-        JSON."""
+        """Return the next message. Raises `MissingMessage` when none comes, and `UnexpectedMessage` for text that is
+        not JSON."""
         return await self._receive(...)
 
     async def _receive(self, expected: Pattern) -> Any:
@@ -126,7 +126,7 @@ class ScriptedPeer:
     async def expect(self, pattern: Pattern) -> Any:
         """Return the next message, which has to fit ``pattern`` (see `Pattern`).
 
-        Raises `UnexpectedMessage` when it does not, and `MissingMessage` when none comes.
+        Raises `UnexpectedMessage` for a different message, and `MissingMessage` when none comes.
         """
         pattern = _completed(pattern)
         message = await self._receive(pattern)
@@ -135,14 +135,14 @@ class ScriptedPeer:
         return message
 
     async def until(self, pattern: Pattern) -> Any:
-        """Return the next message that fits ``pattern``; messages before it are skipped, and stay in `transcript`."""
+        """Return the next message that fits ``pattern``; earlier messages are skipped, and stay in `transcript`."""
         pattern = _completed(pattern)
         while differences(pattern, message := await self._receive(pattern)):
             pass
         return message
 
     async def expect_silence(self, seconds: float) -> None:
-        """Check that nothing comes for ``seconds`` and the connection stays. Raises `UnexpectedMessage`,
+        """Check that nothing comes for ``seconds`` and the connection stays open. Raises `UnexpectedMessage`,
         `MissingMessage`."""
         try:
             message = await self._receive_within(seconds, "silence")

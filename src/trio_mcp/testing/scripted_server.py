@@ -1,4 +1,4 @@
-"""ScriptedServer: a server that sends exactly what a test tells it, to test clients and hosts with."""
+"""ScriptedServer: a server that sends exactly the messages of a test, to test clients and hosts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ScriptedServer(ScriptedPeer):
     async def accept(self, revision: str = LATEST_MODERN.name, capabilities: JSONObject | None = None) -> JSONObject:
         """Let the client open the connection as with a server of ``revision`` and no other.
 
-        A legacy server refuses ``server/discover``, answers ``initialize`` and waits for
-        ``notifications/initialized``; a modern one answers ``server/discover``. Returns the request that it
-        answered. Raises `UnexpectedMessage` when the client sends anything else, and `MissingMessage`.
+        A legacy server refuses ``server/discover``, answers ``initialize`` and waits for ``notifications/initialized``;
+        a modern server answers ``server/discover``. Returns the answered request. Raises `UnexpectedMessage` when the
+        client sends anything else, and `MissingMessage`.
         """
         opening = "initialize" if REVISIONS[revision].handshake else "server/discover"
         pattern = {"jsonrpc": "2.0", "id": ..., "method": opening, ...: ...}
@@ -45,7 +45,7 @@ class ScriptedServer(ScriptedPeer):
                     raise UnexpectedMessage(pattern, message, [], self.transcript)
 
     async def expect_request(self, method: str, params: Pattern = ...) -> JSONObject:
-        """Return the next message, which has to be this request. Without ``params`` they may be absent."""
+        """Return the next message, which has to be this request. Without ``params``, the request need not have any."""
         more: dict[Any, Any] = {...: ...} if params is ... else {"params": params}
         return await self.expect({"id": ..., "method": method, **more})
 
@@ -63,7 +63,7 @@ class ScriptedServer(ScriptedPeer):
         await self.answer(call, {"content": [{"type": "text", "text": text}]})
 
     async def progress(self, request: JSONObject, progress: float, **more: Any) -> None:
-        """Send progress of ``request``, which has asked for it; ``more`` may be ``total`` and ``message``."""
+        """Send progress of ``request``, whose sender asked for progress; ``more`` may be ``total`` and ``message``."""
         token = request["params"]["_meta"][PROGRESS_TOKEN]
         await self.notify("notifications/progress", {"progressToken": token, "progress": progress, **more})
 

@@ -43,7 +43,7 @@ class UserOptions(TypedDict, total=False):
 
 class ScriptedUser:
     """Answer as a client with these handlers would, at once and in the asking task. Plain handlers get no threads here,
-    for which a virtual clock would not wait."""
+    because a virtual clock would not wait for threads."""
 
     def __init__(self, **options: Unpack[UserOptions]) -> None:
         handlers: dict[str, Any] = {

@@ -1,1 +1,1 @@
-"""The channels that carry whole messages: each is a `MessageChannel`, and none knows what a message means."""
+"""The channels that carry whole messages: each is a `MessageChannel` without any knowledge of the messages' meaning."""

@@ -14,9 +14,9 @@ __all__ = ["let_go_of_cause", "until_broken"]
 def let_go_of_cause(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
     """Drop the tracebacks of the errors that trio has translated into ``error``; their texts stay.
 
-    To be called by whoever catches ``error``. trio's sockets translate errors in a generator whose frame, from CPython
-    3.12 on, leads to a frame that holds the system's error, and to all frames that waited for the stream. Only the
-    garbage collector could free that cycle.
+    The function is for callers that catch ``error``. trio's sockets translate errors in a generator whose frame, from
+    CPython 3.12 on, leads to a frame that holds the system's error, and to all frames that waited for the stream. Only
+    the garbage collector could free such a cycle.
     """
     translated: BaseException = error
     while translated.__suppress_context__ and translated.__context__ is not None:

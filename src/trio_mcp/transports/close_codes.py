@@ -1,4 +1,4 @@
-"""Meanings of WebSocket close codes, for those who wait for the connection (RFC 6455 section 7.4.1)."""
+"""Meanings of WebSocket close codes, for tasks that wait for the connection (RFC 6455 section 7.4.1)."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
 
 
 def closed_by_us(code: int, reason: str) -> ConnectionLost:
-    """Return the loss of a connection that we close with ``code``, because of what the peer did."""
+    """Return the loss of a connection that we close with ``code``, because of a fault of the peer."""
     return ConnectionLost(f"{reason} (close code {code})")

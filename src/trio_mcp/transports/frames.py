@@ -1,8 +1,8 @@
-"""WebSocket frames that we make and measure ourselves (RFC 6455 section 5.2).
+"""WebSocket frames that are made and measured here (RFC 6455 section 5.2).
 
-trio-websocket makes a frame, takes a lock and writes, for each message. Here all messages of a batch become
-frames in one piece of memory, written at once. On the way in only the headers are looked at, to hold a message to
-its limit before it is kept.
+trio-websocket makes a frame, takes a lock and writes, for each message. Here all messages of a batch become frames in
+one piece of memory, written at once. For incoming frames only the headers are parsed, to enforce the limit of a message
+before the message is stored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 __all__ = ["CLOSE_FRAME", "FrameGauge", "close_frame", "text_frames"]
 
 CLOSE_FRAME: Final = 0x88
-"""The first byte of a close frame; nothing may follow that (section 5.5.1)."""
+"""The first byte of a close frame, after which nothing may follow (section 5.5.1)."""
 
 _TEXT: Final = 0x81
 _MASKED: Final = 0x80
@@ -65,7 +65,7 @@ def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
 
 
 def _mask(payload: bytes | bytearray) -> bytes:
-    """Return a fresh key and ``payload`` masked with it. Integers are the quickest way to do that in Python."""
+    """Return a fresh key and ``payload`` masked with the key. Integers are the quickest way to mask in Python."""
     key, length = os.urandom(4), len(payload)
     pattern = (key * (length // 4 + 1))[:length]
     mixed = int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")
@@ -75,9 +75,9 @@ def _mask(payload: bytes | bytearray) -> bytes:
 class FrameGauge:
     """Follow the headers of incoming frames, so that the size of a message is known before it has arrived.
 
-    `violation` is the close code and the reason once a frame arrived that ends the connection: a binary one, a
-    message of more than ``max_message_bytes``, one in so many small fragments that they would take much more
-    memory than the message, or a control frame that is longer than those may be.
+    `violation` is the close code and the reason after a frame that ends the connection: a binary frame, a message of
+    more than ``max_message_bytes``, a message in so many small fragments that they would take much more memory than the
+    message, or a control frame that is too long.
     """
 
     def __init__(self, max_message_bytes: int) -> None:

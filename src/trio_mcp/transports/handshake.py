@@ -1,4 +1,4 @@
-"""The opening handshake of a WebSocket, from either side, and the errors that its failure becomes."""
+"""The opening handshake of a WebSocket, from either side, and the errors of a failed handshake."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Handshake: TypeAlias = Callable[[trio.Nursery], Awaitable[WebSocketConnection]]
 
 
 def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
-    """Return a server's handshake, for an upgrade that was checked already."""
+    """Return a server's handshake, for an upgrade request that has been checked."""
 
     async def accept(nursery: trio.Nursery) -> WebSocketConnection:
         request = await wrap_server_stream(
@@ -46,7 +46,7 @@ def asking(
     resource: str,
     headers: Sequence[tuple[bytes, bytes]],
 ) -> Handshake:
-    """Return a client's handshake. It raises `ProtocolViolation` when the server does not speak ``mcp``."""
+    """Return a client's handshake, which raises `ProtocolViolation` when the server does not speak ``mcp``."""
 
     async def ask(nursery: trio.Nursery) -> WebSocketConnection:
         socket = await wrap_client_stream(
@@ -94,10 +94,11 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
 
 
 def _refused(answer: bytes) -> ConnectionLost | None:
-    """Return the refusal in an HTTP answer whose body ended with the connection, or came in part; `None` for no answer.
+    """Return the refusal in an HTTP response whose body ended with the connection, or came in part; `None` without a
+    response.
 
     wsproto finds the end of a body by its length alone (RFC 9112 section 6.3 has other ways), and trio-websocket waits
-    for that end.
+    for the end.
     """
     parser = h11.Connection(h11.CLIENT)
     parser.send(h11.Request(method="GET", target="/", headers=[("Host", "unknown")]))
@@ -120,7 +121,7 @@ def _said_no(status: int, body: bytes | bytearray) -> ConnectionLost:
 
 
 def refusal(error: Exception) -> Exception:
-    """Return the error that the caller who wanted to connect gets for ``error``, the failure of a handshake."""
+    """Return the error for a caller whose connection failed with ``error`` in the handshake."""
     match error:
         case ConnectionRejected():
             return _said_no(error.status_code, error.body or b"")

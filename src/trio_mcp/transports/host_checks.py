@@ -1,8 +1,8 @@
 """Host and Origin checks of WebSocket clients, which keep foreign web pages away.
 
-A browser lets any page open a WebSocket to any address, the user's own machine included, and a name under the
-page's control may be made to point there (DNS rebinding). The browser says the page's origin and the name that
-was asked for; both are checked before the upgrade (2025-11-25 transports, Security Warning, by analogy).
+A browser lets any page open a WebSocket to any address, the user's own machine included, and a name under the page's
+control may be made to point there (DNS rebinding). The browser sends the page's origin and the requested name; both are
+checked before the upgrade (2025-11-25 transports, Security Warning, by analogy).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "
 
 @attrs.frozen
 class Admission:
-    """The origins and the Host headers that are let in; ``"*"`` lets in any.
+    """The accepted origins and Host headers; ``"*"`` accepts any.
 
-    An origin is ``scheme://host`` or ``scheme://host:port``, where the port ``*`` is any or none; ``null`` is an
-    opaque one, a local file's for example. A host is ``name``, with whatever port, or ``name:port``.
+    An origin is ``scheme://host`` or ``scheme://host:port``, where the port ``*`` is any or none; ``null`` is an opaque
+    origin, of a local file for example. A host is ``name``, with whatever port, or ``name:port``.
     """
 
     origins: tuple[str, ...] | Literal["*"]
@@ -54,7 +54,7 @@ def _same_but_for_port(value: str, name: str) -> bool:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether only this machine reaches what listens on ``host``."""
+    """Return whether only this machine reaches a listener on ``host``."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:

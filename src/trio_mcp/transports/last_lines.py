@@ -1,4 +1,4 @@
-"""LastLines: keeps the end of a text that is written to it, to explain what went wrong."""
+"""LastLines: keeps the last lines of a text, to explain a failure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _LENGTH: Final = 500
 
 
 class TextSink(Protocol):
-    """Any object that text can be written to. It needs no file descriptor."""
+    """Any object with a method to write text. No file descriptor is needed."""
 
     def write(self, text: str, /) -> object:
         """Take ``text``."""
 
 
 class LastLines:
-    """Keep the last ``most`` lines written to it, 500 characters of each; blank lines are skipped.
+    """Keep the last ``most`` lines of the written text, 500 characters of each; blank lines are skipped.
 
-    ``copy`` gets all of the text. An exception of ``copy`` leaves `write`, which has kept the lines by then.
+    ``copy`` gets all of the text. `write` raises the exceptions of ``copy``, after keeping the lines.
     """
 
     def __init__(self, copy: TextSink | None = None, *, most: int = _LINES) -> None:

@@ -12,8 +12,8 @@ __all__ = ["MemoryChannel", "memory_channel_pair"]
 
 
 class _Pipe:
-    """A direction of a pair. A sender waits once it holds ``capacity`` bytes, as with a pipe of the system; a larger
-    batch passes when it is empty."""
+    """A direction of a pair. A sender waits when ``capacity`` bytes are stored, as with a pipe of the system; a larger
+    batch passes through an empty direction."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -63,7 +63,7 @@ class MemoryChannel(MessageChannel):
         pipe.put(messages)
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the message, or nothing of it: see `MessageChannel.send_nowait`."""
+        """Send the whole message or nothing: see `MessageChannel.send_nowait`."""
         pipe = self._outgoing
         if pipe.closed or pipe.is_full_for(message):
             return 0
@@ -71,7 +71,7 @@ class MemoryChannel(MessageChannel):
         return len(message)
 
     async def aclose(self) -> None:
-        """Close both directions; what was sent before can still be received."""
+        """Close both directions; messages sent before can still be received."""
         for pipe in (self._incoming, self._outgoing):
             pipe.closed = True
             pipe.changed.unpark_all()

@@ -31,8 +31,9 @@ class Pings:
                 return
 
     async def _stirs(self, stream: CoalescingStream, ping: Callable[[], Awaitable[None]]) -> bool:
-        """Return whether anything at all arrives within the timeout. The time starts when the ping is on its way, and
-        anew when our own tasks were kept from running, since nobody has looked for the answer then."""
+        """Return whether anything at all arrives within the timeout. The time starts when the ping has been written,
+        and starts anew after a period in which our own tasks could not run, since nobody has looked for the answer
+        then."""
         asked = trio.current_time()
         deadline = asked + self.timeout
         with trio.move_on_at(deadline):

@@ -35,22 +35,22 @@ INHERITED_ENVIRONMENT: Final = (
     "USER",
     "VIRTUAL_ENV",
 )
-"""Names of the variables of our environment that a child gets by default: enough to run, and none of our secrets."""
+"""Names of the variables of our environment that a child gets by default: enough to run, and no secrets."""
 
 logger = logging.getLogger("trio_mcp")
 
 _OBITUARY_WAIT: Final = 0.3
 _REAPING_WAIT: Final = 1.0
-"""Seconds to wait for the exit of a child that was sent SIGKILL."""
+"""Seconds to wait for the exit of a child after SIGKILL."""
 _LONGEST: Final = 100
 """Characters of a program's name that an error message repeats."""
 
 
 class ProcessChannel(MessageChannel):
-    """Messages to and from a child process; `start_process` makes it.
+    """Messages to and from a child process; `start_process` makes the channel.
 
-    The task that starts it runs `drain_stderr` in the background. At the end it calls `end`, with `discard_output` in
-    the background, and `kill` when `end` was interrupted.
+    The task that starts the process runs `drain_stderr` in the background. At the end the task calls `end`, with
+    `discard_output` in the background, and `kill` if `end` was interrupted.
     """
 
     network = "pipe"
@@ -92,7 +92,8 @@ class ProcessChannel(MessageChannel):
         return self._lines.send_nowait(message)
 
     async def exited(self) -> None:
-        """Wait until the child itself has exited. Processes that it has started may go on, and hold its output open."""
+        """Wait until the child itself has exited. Processes started by the child may go on, and hold its output
+        open."""
         await self._process.wait()
 
     @property
@@ -101,8 +102,9 @@ class ProcessChannel(MessageChannel):
         return self._lines.received
 
     async def obituary(self, reason: str) -> ConnectionLost:
-        """Return the error that says why the child is gone. Its status and last words follow the end of its output by a
-        moment, if at all, so this waits up to 0.3 seconds for them. ``reason`` is for a child that has not exited."""
+        """Return the error that explains why the child is gone. The child's status and last words follow the end of its
+        output by a moment, if at all, so this method waits up to 0.3 seconds for them. ``reason`` is for a child that
+        has not exited."""
         with trio.move_on_after(_OBITUARY_WAIT):
             await self._process.wait()
             reason = "the server exited"
@@ -110,13 +112,13 @@ class ProcessChannel(MessageChannel):
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
     async def aclose(self) -> None:
-        """Close the child's input, which asks it to exit."""
+        """Close the child's input, which asks the child to exit."""
         await self._stdin.aclose()
 
     # Raised in this task, an interrupt would reach the task that ends the child only after the child has ended.
     @trio.lowlevel.enable_ki_protection
     async def drain_stderr(self) -> None:
-        """Read the child's standard error to its end, so that it never blocks; keep its last lines."""
+        """Read the child's standard error to its end, so that the child never blocks; keep the last lines."""
         stream = self._process.stderr
         assert stream is not None
         text = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end inside a character
@@ -141,8 +143,8 @@ class ProcessChannel(MessageChannel):
         Shutdown).
 
         Signals go to the child's whole process group; ``grace`` is the time for each step in seconds. Returns when the
-        child was reaped and its group is gone. Run it under a shield, so that it leaves nothing behind. Interrupted all
-        the same, it sends SIGKILL at once.
+        child was reaped and its group is gone. Run the method under a shield, so that nothing is left behind. An
+        interrupt sends SIGKILL at once.
         """
         process = self._process
         try:
@@ -167,11 +169,11 @@ class ProcessChannel(MessageChannel):
                     await stream.aclose()
 
     def kill(self) -> None:
-        """Send SIGKILL to what is left of the child's process group. Synchronous and idempotent."""
+        """Send SIGKILL to the rest of the child's process group. Synchronous and idempotent."""
         self._last_resort()
 
     def _signal_group(self, number: int) -> bool:
-        """Signal what is left of the group. Return False when nothing is left."""
+        """Signal the rest of the group. Return False when nothing is left."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):  # PermissionError: only zombies are left (macOS)
@@ -200,8 +202,8 @@ def _kill_group(group: int, owner: int) -> None:
 
 
 def _all_exited(group: int) -> bool:
-    """Return whether all that is left of a process group are zombies. Orphans are reaped by the init process, which in
-    many containers never happens. Without /proc that cannot be told, and the answer is False."""
+    """Return whether only zombies are left of a process group. Orphans are reaped by the init process, which in many
+    containers never happens. Without /proc the answer is False."""
     found = False
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -224,9 +226,9 @@ async def start_process(
     stderr: TextSink | None,
     max_message_bytes: int,
 ) -> ProcessChannel:
-    """Start the command ``words`` in a process group of its own, its three standard streams connected to us.
+    """Start the command ``words`` in its own process group, with its three standard streams connected to us.
 
-    Raises `ConnectionLost` when it cannot be started.
+    Raises `ConnectionLost` when the command cannot be started.
     """
     inherited = (
         dict(os.environ)

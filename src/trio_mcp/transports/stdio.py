@@ -22,11 +22,11 @@ __all__ = ["own_stdio"]
 def own_stdio(max_message_bytes: int) -> Generator[LineChannel]:
     """Take standard input and output for messages, and keep everybody else away from them.
 
-    Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and for the children it starts: a
-    stray ``print``, ``os.write(1, …)`` or a child's output cannot corrupt the wire, and no child eats input (2025-11-25
-    stdio: MUST NOT write anything to stdout that is not a message). Printed text comes out line by line. Both
-    descriptors are restored afterwards; but while nobody reads standard error, text that is printed from then on is
-    dropped, instead of keeping the process from its end. Raises `OSError` when one of the two is not open.
+    Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and its children: a stray
+    ``print``, ``os.write(1, …)`` or a child's output cannot corrupt the wire, and no child consumes input (2025-11-25
+    stdio: MUST NOT write anything to stdout that is not a message). Printed text is written line by line. Both
+    descriptors are restored afterwards; but if nobody reads standard error, text printed from then on is dropped, so
+    that the process can end. Raises `OSError` when standard input or output is not open.
     """
     _check_open()
     stream = DescriptorStream(0, 1)

@@ -1,4 +1,4 @@
-"""The HTTP request that asks for a WebSocket: read, checked and, where it must be, refused before the upgrade."""
+"""The HTTP request for a WebSocket: read, checked and, if necessary, refused before the upgrade."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Refused(Exception):
 
 @attrs.frozen
 class UpgradeRequest:
-    """The request of a client. ``received`` is its head as it came."""
+    """The request of a client. ``received`` is the unparsed head."""
 
     path: str
     headers: Mapping[str, str]
@@ -111,7 +111,7 @@ def _parse(received: bytearray) -> h11.Request:
 
 
 def check_upgrade(request: UpgradeRequest, path: str, admission: Admission) -> None:
-    """Raise `Refused` unless ``request`` asks for MCP over WebSocket here, from where it may."""
+    """Raise `Refused` unless ``request`` asks for MCP over WebSocket here, from an accepted origin and host."""
     headers = request.headers
     if not admission.admits_host(headers.get("host", "")):
         raise Refused(HTTPStatus.FORBIDDEN, f"the Host {headers.get('host', '')[:100]!r} is not allowed")
