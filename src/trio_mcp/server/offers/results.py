@@ -11,7 +11,7 @@ from ...jsonrpc.codec import encode_value
 from ...protocol.fields import JSONObject
 from ...protocol.types.content import ContentBlock, TextContent
 from ...protocol.types.tools import CallToolResult
-from ..signatures.kinds import classes_in
+from ..signatures.inspected_types import classes_in
 from ..signatures.signature import schema_of
 from .plain_values import BLOCKS, to_plain
 

@@ -11,8 +11,8 @@ from msgspec import inspect
 from ...protocol.conversion.plain_classes import optional_fields
 from ...protocol.fields import JSONObject
 from ...protocol.types.elicitation import check_form_schema
-from .notes import check_fields
 from .signature import schema_of
+from .unread_notes import check_fields
 
 __all__ = ["form_schema"]
 

@@ -18,8 +18,8 @@ from ...protocol.conversion.whole_numbers import with_whole_numbers
 from ...protocol.fields import JSONObject
 from ..context.request_context import RequestContext
 from ..context.worker_context import WorkerContext
-from .kinds import check_keys, most_hashed, needs_options
-from .notes import check_notes
+from .inspected_types import check_keys, most_hashed, needs_options
+from .unread_notes import check_notes
 
 __all__ = ["BadArguments", "Signature", "schema_of"]
 

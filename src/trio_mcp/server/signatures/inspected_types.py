@@ -1,4 +1,4 @@
-"""Kinds: the types that an annotation is made of, looked at once, where a function is declared."""
+"""Inspected types: the types that an annotation is made of, looked at once, where a function is declared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from msgspec import inspect as kinds
 
-__all__ = ["check_keys", "classes_in", "kinds_in", "most_hashed", "needs_options"]
+__all__ = ["check_keys", "classes_in", "most_hashed", "needs_options"]
 
 _KEYS = (
     kinds.AnyType,
@@ -44,7 +44,7 @@ _MOST_NUMBERS: Final = 100_000
 _MOST_OTHERS: Final = 5_000
 
 
-def kinds_in(annotation: Any) -> list[kinds.Type]:
+def _types_in(annotation: Any) -> list[kinds.Type]:
     """Return all types that ``annotation`` is made of, the fields of its classes included. Raises `NameError` for what
     cannot be resolved, and `TypeError`."""
     found: dict[int, kinds.Type] = {}
@@ -72,13 +72,13 @@ def needs_options(annotation: Any) -> bool:
     return any(
         isinstance(kind, kinds.CustomType)
         or (isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.StrType | kinds.AnyType))
-        for kind in kinds_in(annotation)
+        for kind in _types_in(annotation)
     )
 
 
 def check_keys(annotation: Any) -> None:
     """Raise `TypeError` for a dict in ``annotation`` whose keys cannot be read from the strings that JSON has."""
-    for kind in kinds_in(annotation):
+    for kind in _types_in(annotation):
         if isinstance(kind, kinds.DictType):
             key = kind.key_type
             for one in key.types if isinstance(key, kinds.UnionType) else (key,):
@@ -89,7 +89,7 @@ def check_keys(annotation: Any) -> None:
 
 def classes_in(annotation: Any) -> set[Any]:
     """Return the classes with fields that ``annotation`` is made of."""
-    return {getattr(kind, "cls", None) for kind in kinds_in(annotation)} - {None}
+    return {getattr(kind, "cls", None) for kind in _types_in(annotation)} - {None}
 
 
 def most_hashed(annotation: Any) -> int | None:
@@ -101,7 +101,7 @@ def most_hashed(annotation: Any) -> int | None:
     """
     hashed: list[kinds.Type] = []
     keys: list[kinds.Type] = []
-    for kind in kinds_in(annotation):
+    for kind in _types_in(annotation):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
         elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # keys of Any are text
