@@ -19,13 +19,13 @@ from ..server.served import Connection, Running, Servable, connection_to
 from .collector import collecting_rarely
 from .signals import shutting_down_at_signals
 
-__all__ = ["Arrival", "Greeting", "Listeners", "serve_connections"]
+__all__ = ["Arrival", "Greeting", "SocketListeners", "serve_connections"]
 
 logger = logging.getLogger("trio_mcp")
 
 _MOST_TURNED_AWAY: Final = 64
 
-Listeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
+SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
 
 @attrs.frozen(eq=False)
@@ -50,10 +50,10 @@ class Greeting(Protocol):
 
 async def serve_connections(
     server: Servable,
-    listen: Callable[[], Awaitable[Listeners]],
+    listen: Callable[[], Awaitable[SocketListeners]],
     greeting: Greeting,
     *,
-    task_status: trio.TaskStatus[Listeners],
+    task_status: trio.TaskStatus[SocketListeners],
     limits: Limits | None = None,
     stateless: bool = False,
     handle_signals: bool = True,
@@ -81,7 +81,7 @@ class _Connections:
         self._turned_away = 0
         self._ending: str | None = None
 
-    async def run(self, listeners: Listeners, task_status: trio.TaskStatus[Listeners]) -> None:
+    async def run(self, listeners: SocketListeners, task_status: trio.TaskStatus[SocketListeners]) -> None:
         async with trio.open_nursery() as nursery:
             with self._accepting:
                 # `trio.serve_listeners` closes the listeners when it is left, survives the errors of accepting, and

@@ -14,7 +14,7 @@ from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN
 from ..server.served import Servable
 from ..transports.sockets import SocketLineChannel, keep_alive, unix_listener
-from .connections import Arrival, Listeners, serve_connections
+from .connections import Arrival, SocketListeners, serve_connections
 from .options import ServingOptions
 
 __all__ = ["serve_tcp", "serve_unix"]
@@ -25,7 +25,7 @@ async def serve_tcp(
     host: str | None = "127.0.0.1",
     port: int = 8766,
     *,
-    task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` over plain TCP, one message per line as over stdio, until cancelled or shut down.
@@ -36,7 +36,7 @@ async def serve_tcp(
 
     check_served_under_trio("serve_tcp")
 
-    async def listen() -> Listeners:
+    async def listen() -> SocketListeners:
         return await trio.open_tcp_listeners(port, host=host)
 
     await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)
@@ -46,7 +46,7 @@ async def serve_unix(
     server: Servable,
     path: str | os.PathLike[str],
     *,
-    task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` on the Unix socket ``path``, one message per line as over stdio, until cancelled or shut down.
@@ -59,7 +59,7 @@ async def serve_unix(
     check_served_under_trio("serve_unix")
     with unix_listener(path) as listener:
 
-        async def listen() -> Listeners:
+        async def listen() -> SocketListeners:
             return [listener]
 
         await serve_connections(server, listen, _LineGreeting(), task_status=task_status, **options)

@@ -15,10 +15,10 @@ from ..concurrency.under_trio import check_served_under_trio
 from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
 from ..server.served import Servable
-from ..transports.host_checks import Admission, Allowed, admission_for
+from ..transports.host_checks import Allowed, HostChecks, host_checks_for
 from ..transports.upgrade import Refused, check_upgrade, read_upgrade, refuse
 from ..transports.websocket import WebSocketChannel
-from .connections import Arrival, Listeners, serve_connections
+from .connections import Arrival, SocketListeners, serve_connections
 from .options import ServingOptions
 
 __all__ = ["serve_websocket"]
@@ -33,8 +33,8 @@ async def serve_websocket(
     path: str = "/mcp",
     origins: Allowed = None,
     hosts: Allowed = None,
-    listeners: Listeners | None = None,
-    task_status: trio.TaskStatus[Listeners] = trio.TASK_STATUS_IGNORED,
+    listeners: SocketListeners | None = None,
+    task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until it is ended.
@@ -47,7 +47,7 @@ async def serve_websocket(
     `ServingOptions` documents ``options``.
 
     ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
-    `Admission` for their form. On loopback addresses, the default is those of this machine. On other addresses both
+    `HostChecks` for their form. On loopback addresses, the default is those of this machine. On other addresses both
     must be given, else this raises `ValueError`. Clients that send no Origin, as all but browsers, are not checked for
     it.
 
@@ -60,27 +60,27 @@ async def serve_websocket(
     Meanwhile Python's garbage collector runs less often, unless the application has set a threshold of its own.
     """
     check_served_under_trio("serve_websocket")
-    admission = admission_for(None if listeners is not None else host, origins, hosts)
+    checks = host_checks_for(None if listeners is not None else host, origins, hosts)
 
-    async def listen() -> Listeners:
+    async def listen() -> SocketListeners:
         if listeners is not None:
             return listeners
         if ssl_context is None:
             return await trio.open_tcp_listeners(port, host=host)
         return await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
 
-    await serve_connections(server, listen, _WebSocketGreeting(path, admission), task_status=task_status, **options)
+    await serve_connections(server, listen, _WebSocketGreeting(path, checks), task_status=task_status, **options)
 
 
 @attrs.frozen
 class _WebSocketGreeting:
     path: str
-    admission: Admission
+    checks: HostChecks
 
     async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival | None:
         try:
             request = await read_upgrade(stream)
-            check_upgrade(request, self.path, self.admission)
+            check_upgrade(request, self.path, self.checks)
         except Refused as refused:
             await refuse(stream, refused)
             return None

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-__all__ = ["Admission", "Allowed", "admission_for", "is_loopback"]
+__all__ = ["Allowed", "HostChecks", "host_checks_for", "is_loopback"]
 
 Allowed: TypeAlias = Sequence[str] | Literal["*"] | None
 
@@ -22,7 +22,7 @@ _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "
 
 
 @attrs.frozen
-class Admission:
+class HostChecks:
     """The accepted origins and Host headers; ``"*"`` accepts any.
 
     An origin is ``scheme://host`` or ``scheme://host:port``, where the port ``*`` is any or none; ``null`` is an opaque
@@ -32,7 +32,7 @@ class Admission:
     origins: tuple[str, ...] | Literal["*"]
     hosts: tuple[str, ...] | Literal["*"]
 
-    def admits_origin(self, origin: str) -> bool:
+    def allows_origin(self, origin: str) -> bool:
         """Return whether a page of ``origin`` may connect. A client that sends no Origin header is no web page."""
         if self.origins == "*":
             return True
@@ -42,7 +42,7 @@ class Admission:
             for allowed in self.origins
         )
 
-    def admits_host(self, host: str) -> bool:
+    def allows_host(self, host: str) -> bool:
         """Return whether ``host`` is a name under which this server may be reached."""
         host = host.lower()
         return self.hosts == "*" or any(host == allowed or _same_but_for_port(host, allowed) for allowed in self.hosts)
@@ -61,7 +61,7 @@ def is_loopback(host: str | None) -> bool:
         return False
 
 
-def admission_for(host: str | None, origins: Allowed, hosts: Allowed) -> Admission:
+def host_checks_for(host: str | None, origins: Allowed, hosts: Allowed) -> HostChecks:
     """Return what to let in on ``host``. Raises `ValueError` when either is left open and other machines reach
     ``host``."""
     for given in (origins, hosts):
@@ -74,7 +74,7 @@ def admission_for(host: str | None, origins: Allowed, hosts: Allowed) -> Admissi
             'origins=["https://app.example.com"], hosts=["mcp.example.com"]); origins=[] lets no web page in, '
             '"*" lets any'
         )
-    return Admission(
+    return HostChecks(
         _lower(_LOOPBACK_ORIGINS if origins is None else origins),
         _lower((*_LOOPBACK_HOSTS, *_as_header(host)) if hosts is None else hosts),
     )

@@ -15,7 +15,7 @@ from ..runtime.channel import ConnectionLost
 from .broken import let_go_of_cause, until_broken
 from .coalescing import HEAD_END
 from .handshake import SUBPROTOCOL
-from .host_checks import Admission
+from .host_checks import HostChecks
 
 __all__ = ["Refused", "UpgradeRequest", "check_upgrade", "read_upgrade", "refuse"]
 
@@ -110,13 +110,13 @@ def _parse(received: bytearray) -> h11.Request:
     return event
 
 
-def check_upgrade(request: UpgradeRequest, path: str, admission: Admission) -> None:
+def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> None:
     """Raise `Refused` unless ``request`` asks for MCP over WebSocket here, from an accepted origin and host."""
     headers = request.headers
-    if not admission.admits_host(headers.get("host", "")):
+    if not checks.allows_host(headers.get("host", "")):
         raise Refused(HTTPStatus.FORBIDDEN, f"the Host {headers.get('host', '')[:100]!r} is not allowed")
     origin = headers.get("origin")
-    if origin is not None and not admission.admits_origin(origin):
+    if origin is not None and not checks.allows_origin(origin):
         raise Refused(HTTPStatus.FORBIDDEN, f"the Origin {origin[:100]!r} is not allowed")
     if request.path.partition("?")[0] != path:
         raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_mcp.transports.host_checks import Admission, admission_for, is_loopback
+from trio_mcp.transports.host_checks import HostChecks, host_checks_for, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from trio_mcp.transports.host_checks import Admission, admission_for, is_loopbac
     ],
 )
 def test_origins(allowed: str, origin: str, let_in: bool) -> None:
-    admission = admission_for("127.0.0.1", [allowed], None)
-    assert admission.admits_origin(origin) == let_in
+    checks = host_checks_for("127.0.0.1", [allowed], None)
+    assert checks.allows_origin(origin) == let_in
 
 
 @pytest.mark.parametrize(
@@ -42,25 +42,25 @@ def test_origins(allowed: str, origin: str, let_in: bool) -> None:
     ],
 )
 def test_hosts(allowed: str, host: str, let_in: bool) -> None:
-    assert admission_for("127.0.0.1", None, [allowed]).admits_host(host) == let_in
+    assert host_checks_for("127.0.0.1", None, [allowed]).allows_host(host) == let_in
 
 
 @pytest.mark.parametrize(("host", "header"), [("127.0.0.2", "127.0.0.2:8765"), ("::1", "[::1]:8765")])
 def test_a_server_is_reached_under_the_loopback_address_it_listens_on(host: str, header: str) -> None:
-    assert admission_for(host, None, None).admits_host(header)
-    assert not admission_for("127.0.0.1", None, None).admits_host("127.0.0.2:8765")
+    assert host_checks_for(host, None, None).allows_host(header)
+    assert not host_checks_for("127.0.0.1", None, None).allows_host("127.0.0.2:8765")
 
 
 def test_any() -> None:
-    admission = admission_for("0.0.0.0", "*", "*")
-    assert admission == Admission("*", "*")
-    assert admission.admits_origin("null")
-    assert admission.admits_host("whatever")
+    checks = host_checks_for("0.0.0.0", "*", "*")
+    assert checks == HostChecks("*", "*")
+    assert checks.allows_origin("null")
+    assert checks.allows_host("whatever")
 
 
 def test_a_string_is_no_list() -> None:
     with pytest.raises(ValueError, match="lists of strings"):
-        admission_for("127.0.0.1", "https://app.example", None)  # type: ignore[arg-type]
+        host_checks_for("127.0.0.1", "https://app.example", None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
