@@ -103,7 +103,7 @@ async def test_a_state_that_was_tampered_with_is_refused_and_the_true_one_stays_
 ) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
-        await refused(peer, first, {**result, "requestState": tamper(result["requestState"])}, "not given by this")
+        await refused(peer, first, {**result, "requestState": tamper(result["requestState"])}, "not issued to this")
         assert text(await peer.retry(first, result)) == "tea to file:///a"
 
 
@@ -150,7 +150,7 @@ async def test_a_state_belongs_to_who_was_given_it(autojump_clock: MockClock, sh
         await ada.open(MODERN, ALL)
         await eve.open(MODERN, ALL)
         first, result = await ask(ada, "order")
-        await refused(eve, first, result, "to you")
+        await refused(eve, first, result, "to this caller")
         assert text(await ada.retry(first, result)) == "tea to file:///a"
     assert shop.charged == ["tea"]
 

@@ -71,7 +71,7 @@ async def test_each_round_may_go_to_another_process_that_shares_a_secret(autojum
         if desk is desks[1]:
             # The second seals with its first secret, which the third has not.
             async with connected(desks[2].server, MODERN, ALL) as peer:
-                assert "not given by this" in (await peer.retry(first, result))["error"]["message"]
+                assert "not issued to this caller" in (await peer.retry(first, result))["error"]["message"]
             async with connected(desks[1].server, MODERN, ALL) as peer:
                 assert text(await peer.retry(first, result)) == "Ada at file:///a"
             break
