@@ -1,4 +1,4 @@
-"""The command line: `commands` holds the commands as they are typed, and the modules here do their work.
+"""The command line: `commands` holds the commands with their options, and the modules here do the work.
 
-It needs the extra ``trio-mcp[cli]``.
+The command line needs the extra ``trio-mcp[cli]``.
 """

@@ -25,7 +25,7 @@ def say(line: str) -> None:
 
 
 def say_error(error: Exception) -> int:
-    """Print what went wrong with the server, and return the exit status for it."""
+    """Print the failure of the server, and return its exit status."""
     match error:
         case trio.TooSlowError():
             say("the server did not answer in time")

@@ -41,7 +41,7 @@ class Installation:
 def install_server(wanted: Installation) -> int:
     """Start the server once as the host would, and write its entry; return the exit status.
 
-    Standard error says what is written and where. With ``dry_run`` the change is printed on standard output, and
+    Standard error reports the entry and the file. With ``dry_run`` the change is printed on standard output, and
     nothing is written.
     """
     try:

@@ -1,4 +1,4 @@
-"""main: run ``trio-mcp``; its docstring lists every exit status."""
+"""main: run ``trio-mcp``; the docstring of the function lists every exit status."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["main"]
 def main() -> NoReturn:
     """Run the command that `sys.argv` names and exit.
 
-    The exit status is 0 when the command succeeded, 1 when it failed, 2 when it was called wrongly or ``trio-mcp[cli]``
-    is not installed, 130 after Ctrl-C, and as `statuses` says for commands that use a server. Where standard error is
-    closed, messages to it are dropped.
+    The exit status is 0 for success, 1 for failure, 2 for wrong usage or if ``trio-mcp[cli]`` is not installed, 130
+    after Ctrl-C, and as `statuses` says for commands that use a server. If standard error is closed, messages are
+    dropped.
     """
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - closed
         sys.stderr = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115 - as long as the process

@@ -18,9 +18,9 @@ __all__ = [
 
 ENDED_WELL: Final = 0
 TOOL_FAILED: Final = 1
-"""The tool ran and reported that it failed (``isError``)."""
+"""The tool ran and reported a failure (``isError``)."""
 NOT_WRITTEN: Final = 1
-"""A file was left as it is: it holds something else, or cannot be written."""
+"""A file was left unchanged: the file holds something else, or cannot be written."""
 USAGE: Final = 2
 """The arguments make no sense, or name something that does not exist."""
 NO_CONNECTION: Final = 3
@@ -30,6 +30,6 @@ SERVER_ERROR: Final = 4
 OUT_OF_TIME: Final = 5
 """The time limit passed."""
 SIGNALLED: Final = 128
-"""Added to the signal's number, the exit status that shells expect of a program that a signal ended."""
+"""Added to the signal's number, the exit status that shells expect of a program ended by a signal."""
 INTERRUPTED: Final = SIGNALLED + 2
 """The exit status after Ctrl-C, which is SIGINT."""

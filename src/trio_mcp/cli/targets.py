@@ -1,4 +1,4 @@
-"""target_typed: turn what the user types for a server into the data that opens it."""
+"""target_typed: turn the typed name of a server into the data that opens the server."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class NoTarget(ValueError):
 def target_typed(typed: str | Sequence[str], config: Path | None = None, stderr: TextSink | None = None) -> Target:
     """Return the server that ``typed`` names: the words of a command, or one string.
 
-    With ``config``, a string is a name in that file. Otherwise it is a URL, a Python file (``FILE.py`` or
-    ``FILE.py:NAME``), a name in a well-known file of a host, or a command as a shell splits it. Commands that are typed
-    get our whole environment, as in a shell, configured ones what their entry says. ``stderr`` gets a copy of what a
-    command writes there. Raises `NoTarget`.
+    With ``config``, a string is a name in that file. Otherwise a string is a URL, a Python file (``FILE.py`` or
+    ``FILE.py:NAME``), a name in a well-known file of a host, or a command as a shell splits it. Typed commands get our
+    whole environment, as in a shell; configured ones get the variables of their entry. ``stderr`` gets a copy of a
+    command's standard error. Raises `NoTarget`.
     """
     if not isinstance(typed, str):
         try:
@@ -64,7 +64,7 @@ def is_file(typed: str) -> bool:
 
 
 def command_of_file(typed: str) -> list[str]:
-    """Return the command that serves a Python file on standard input and output, wherever it is started."""
+    """Return the command that serves a Python file on standard input and output, whatever the current directory."""
     file, name = (typed, "") if Path(typed).is_file() else typed.rsplit(":", 1)
     where = str(Path(file).absolute())
     # -P: what lies in the current directory is none of the server's business.

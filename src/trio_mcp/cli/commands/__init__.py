@@ -1,1 +1,1 @@
-"""The commands as they are typed: their arguments, options and help."""
+"""The commands with their arguments, options and help."""

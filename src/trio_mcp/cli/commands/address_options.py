@@ -1,4 +1,4 @@
-"""address_options: the options that commands which listen share."""
+"""address_options: the options shared by commands that listen."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ __all__ = ["demo"]
 def demo(websocket: bool) -> int:
     """Call a bundled server and see what happens in it.
 
-    Starts the server in a child process, lists its tools, runs a long call with progress and log lines, lets the
-    server ask you a question, and gives up on a call to show how soon the handler's cleanup runs in the other
-    process. Takes about five seconds. Without a terminal it answers the question itself and prints plain lines.
+    Starts the server in a child process, lists its tools, runs a long call with progress and log lines, lets the server
+    ask you a question, and gives up on a call to show how soon the handler's cleanup runs in the other process. Takes
+    about five seconds. Without a terminal, the demo answers the question itself and prints plain lines.
     """
     from ..demo.over_stdio import run_demo
 

@@ -1,4 +1,5 @@
-"""errand_options: the options of the commands that make one request to a server, and how these run."""
+"""errand_options: the options of the commands that make one request to a server, and the code that runs these
+commands."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "al
 
 
 def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
-    """Make the function of a command from one that returns the errand, given the arguments and options of its own.
+    """Make the function of a command from a function that returns the errand, given the arguments and options of its
+    own.
 
     The command has an argument ``target``, and gets --log-level and the options of `connection_options` after its own.
-    Arguments and options that make no sense are reported as click does.
+    Senseless arguments and options are reported as click does.
     """
 
     @wraps(errand)
@@ -62,7 +64,7 @@ def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
 def _options_typed(
     target: str, config: Path | None, era: Any, timeout: float | None, log_level: str, *, stderr: bool
 ) -> ErrandOptions:
-    """Return TARGET and all these options as they are meant. Raises `NoTarget`."""
+    """Return TARGET and all these options, parsed. Raises `NoTarget`."""
     from ..errands.errand import ErrandOptions
     from ..errands.overheard import Overheard
     from ..targets import target_typed

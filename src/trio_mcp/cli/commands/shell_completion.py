@@ -1,4 +1,4 @@
-"""Completion, in the shell, of servers and of the names they offer. No server is started for that."""
+"""Completion, in the shell, of servers and of the names they offer. No server is started for a completion."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
 
 class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - click 8.1 knows none
-    """A name that TARGET offers. TARGET is asked where it is a server that listens; else nothing is offered."""
+    """A name offered by TARGET. A TARGET that listens is asked; for any other TARGET nothing is offered."""
 
     def __init__(self, name: str, names: Callable[[Client], AsyncIterator[str]]) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""TargetCommand and connection_options: the parts of the command line that commands which use a server share."""
+"""TargetCommand and connection_options: the parts of the command line shared by commands that use a server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TargetCommand(click.Command):
 
 
 def words_after_dashes(target: str) -> str | tuple[str, ...]:
-    """Return TARGET, or the words that were typed after ``--`` instead."""
+    """Return TARGET, or the words typed after ``--`` instead."""
     context = click.get_current_context()
     if _WORDS in context.meta:
         return context.meta[_WORDS]

@@ -1,1 +1,1 @@
-"""``trio-mcp demo``: the server, and the calls that are made to it."""
+"""``trio-mcp demo``: the server, and the calls to the server."""

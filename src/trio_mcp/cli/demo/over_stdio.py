@@ -1,4 +1,4 @@
-"""run_demo: start a server in a child process, and show what a client can do with it."""
+"""run_demo: start a server in a child process, and show the features of a client."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def _give_up(client: Client, screen: Screen) -> list[str]:
 
 
 async def watch(client: Client, screen: Screen) -> list[str]:
-    """Give up on a call that never ends, and return lines about what happened in the server."""
+    """Give up on a call that never ends, and return lines about the events in the server."""
     with trio.move_on_after(PATIENCE) as scope:
         await client.call_tool("watch", {"folder": "photos"})
     gave_up = time.monotonic() + scope.deadline - trio.current_time()

@@ -73,7 +73,7 @@ async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
 
 @asynccontextmanager
 async def _server() -> AsyncGenerator[tuple[trio.Process, str]]:
-    """Run the server in a process of its own, and yield that process and the server's URL. The process is killed at the
+    """Run the server in a process of its own, and yield the process and the server's URL. The process is killed at the
     end."""
     spec = find_spec("trio_mcp.cli.demo.server")
     assert spec is not None
@@ -102,6 +102,6 @@ async def _server() -> AsyncGenerator[tuple[trio.Process, str]]:
 
 
 async def _copy(stderr: trio.abc.ReceiveStream) -> None:
-    """Copy what else the server writes to our standard error, for the user."""
+    """Copy further output of the server to our standard error, for the user."""
     async for data in stderr:
         print(data.decode(errors="replace"), end="", file=sys.stderr)

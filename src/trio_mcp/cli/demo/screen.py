@@ -1,4 +1,4 @@
-"""Screen: shows the demo. In a terminal it draws a bar and asks the user; anywhere else it prints lines."""
+"""Screen: shows the demo, with a bar and questions in a terminal, and as plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Screen:
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Show each `Progress` that the yielded function gets, as a bar or as lines."""
+        """Show each `Progress` passed to the yielded function, as a bar or as lines."""
         if not self.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return

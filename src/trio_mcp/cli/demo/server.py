@@ -1,6 +1,6 @@
-"""The server that ``trio-mcp demo`` calls: it packs archives, asks questions, and cleans up after itself.
+"""The server called by ``trio-mcp demo``: a server that packs archives, asks questions, and cleans up after itself.
 
-It is an ordinary server, and a fair example of one: ``trio-mcp run server.py`` serves it to any client.
+The server is an ordinary one, and a fair example: ``trio-mcp run server.py`` serves it to any client.
 """
 
 import os
@@ -17,7 +17,7 @@ from trio_mcp import RequestContext, Server, ToolAnnotations, serve_stdio
 
 
 class Ending:
-    """The end of something: its time, for those who wait for it."""
+    """An end: its time, for tasks that wait for the end."""
 
     def __init__(self) -> None:
         self._at = 0.0
@@ -45,7 +45,8 @@ class LastWatch:
 
 @asynccontextmanager
 async def memory(server: Server) -> AsyncGenerator[LastWatch]:
-    """Yield the object that all requests share, from the first to the last. Handlers see it as ``ctx.lifespan``."""
+    """Yield the object shared by all requests, from the first to the last. Handlers see the object as
+    ``ctx.lifespan``."""
     yield LastWatch()
 
 
@@ -74,7 +75,7 @@ class Label:
 
 @server.tool
 async def label(ctx: RequestContext) -> str:
-    """Ask the user what the archive is to be called."""
+    """Ask the user for the name of the archive."""
     answer = (await ctx.elicit("The archive needs a name.", Label)).content_as(Label)
     return f'the archive is called "{answer.name}"' if answer is not None else "the archive has no name"
 
@@ -113,7 +114,7 @@ class WatchEnd:
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 async def last_watch(ctx: RequestContext) -> WatchEnd:
-    """Tell when the last watch ended, its child task, and why."""
+    """Tell when the last watch and its child task ended, and why."""
     last: LastWatch = ctx.lifespan
     return WatchEnd(os.getpid(), await last.handler.time(), await last.child_task.time(), last.reason)
 

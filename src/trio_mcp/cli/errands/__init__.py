@@ -1,1 +1,1 @@
-"""Errands: what each command does with a server that somebody else runs."""
+"""Errands: the work of each command with a running server."""

@@ -24,10 +24,10 @@ class WrongArgument(ValueError):
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
     """Return the arguments that ``pairs`` of ``key=value`` mean for a tool with this input schema, on top of ``given``.
 
-    Where the schema wants a string, the value is the text as typed. Integers, numbers, booleans, null, arrays and
-    objects are written as JSON. Where the schema allows a string among other types, or no type is given, the value is
-    read as JSON, if that is allowed, and is a string otherwise. Raises `WrongArgument`. Missing and out-of-range
-    arguments are left for the server to report.
+    For a string in the schema, the value is the text as typed. Integers, numbers, booleans, null, arrays and objects
+    are written as JSON. If the schema allows a string among other types, or gives no type, the value is read as JSON,
+    if allowed, and is a string otherwise. Raises `WrongArgument`. Missing and out-of-range arguments are left for the
+    server to report.
     """
     properties = schema.get("properties")
     fields = cast("JSONObject", properties) if isinstance(properties, dict) else {}
@@ -41,7 +41,7 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
 
 
 def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
-    """Return the values of ``pairs`` of ``key=value``, as they were typed. Raises `WrongArgument`."""
+    """Return the values of ``pairs`` of ``key=value``, as typed. Raises `WrongArgument`."""
     texts: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -54,7 +54,7 @@ def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def no_such_argument(kind: str, name: str, known: Iterable[str]) -> WrongArgument:
-    """Return the error for an argument that a server's tool or prompt does not have; it names some ``known`` ones."""
+    """Return the error for an argument unknown to a server's tool or prompt; the error names some ``known`` ones."""
     told = ", ".join(name_shown(one, _LONGEST_NAME) for one in islice(known, _NAMES_TOLD))
     return WrongArgument(f"the {kind} has no argument {name!r}; it has {on_one_line(told) or 'none'}")
 

@@ -41,7 +41,7 @@ class Calling(Errand[CallToolResult]):
         return await client.call_tool(self.tool, self._arguments, on_progress=on_progress)
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
-        """Print the result; that of a tool that failed goes to standard error."""
+        """Print the result; the result of a failed tool goes to standard error."""
         show_result(result, revision, raw=self.raw)
         if not result.is_error:
             return ENDED_WELL

@@ -48,7 +48,7 @@ class NotOffered(ValueError):
 
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
-    """Return the first of ``items`` of this name; unless ``declared`` they are not asked for. Raises `NotOffered`."""
+    """Return the first of ``items`` of this name; unless ``declared``, the server is not asked. Raises `NotOffered`."""
     names: list[str] = []
     if declared:
         async for item in items:
@@ -59,7 +59,7 @@ async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -
 
 
 def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
-    """Return the error for a ``name`` that is none of ``names``; it lists similar ones, or else some."""
+    """Return the error for a ``name`` outside of ``names``; the error lists similar names, or else some."""
     if not names:
         return NotOffered(f"the server has no {kind}s")
     near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
@@ -70,7 +70,7 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 @attrs.frozen(kw_only=True)
 class ErrandOptions:
     """The options about the server, as typed. ``log_level`` is `None` for no log lines; ``timeout`` is in seconds, not
-    counting the user's time. ``overheard`` gets its standard error, unless the user sees that anyway."""
+    counting the user's time. ``overheard`` gets the server's standard error, unless the user sees it anyway."""
 
     target: Target
     overheard: Overheard | None
@@ -84,10 +84,10 @@ class Errand(Protocol[R]):
     `run_errand`."""
 
     async def prepare(self, client: Client) -> None:
-        """Check whether the server has what is wanted. Ctrl-C leaves at once."""
+        """Check that the server offers the wanted name. Ctrl-C leaves at once."""
 
     async def request(self, client: Client, on_progress: OnProgress) -> R:
-        """Send the request. Ctrl-C cancels it."""
+        """Send the request. Ctrl-C cancels the request."""
         ...
 
     def show(self, result: R, revision: Revision) -> int:
@@ -98,8 +98,8 @@ class Errand(Protocol[R]):
 def run_errand(options: ErrandOptions, errand: Errand[R]) -> int:
     """Connect, do ``errand`` and show its result; return the exit status.
 
-    The first Ctrl-C cancels the request and reports what became of it, the next leaves. Where the server failed, the
-    text that it wrote to its standard error meanwhile is shown last.
+    The first Ctrl-C cancels the request and reports the outcome, the next leaves. If the server failed, the server's
+    standard error since the start of the request is shown last.
     """
     run = _Run(options, errand)
     try:

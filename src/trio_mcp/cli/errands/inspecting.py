@@ -1,4 +1,4 @@
-"""inspect: print what a server offers, as tables or as JSON."""
+"""inspect: print the offers of a server, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LONGEST_URI: Final = 2000
 
 
 def inspect_server(target: Target, *, as_json: bool, era: Literal["auto", "modern", "legacy"], timeout: float) -> int:
-    """Print what ``target`` offers on standard output, within ``timeout`` seconds; return the exit status."""
+    """Print the offers of ``target`` on standard output, within ``timeout`` seconds; return the exit status."""
 
     async def ask() -> str:
         async with target.open(era=era) as client:

@@ -1,4 +1,4 @@
-"""ask_for_offers: read a server's description of itself and all that it offers, once."""
+"""ask_for_offers: read a server's description of itself and all its offers, once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True)
 class Offers:
-    """Everything that a server offers. Lists are `None` where it declares nothing of the kind."""
+    """All offers of a server. A list is `None` where the server declares nothing of the kind."""
 
     info: Implementation | None
     revision: Revision
@@ -63,7 +63,7 @@ class Offers:
 
 
 async def ask_for_offers(client: Client) -> Offers:
-    """List all that the server declares to have. Raises as the calls do."""
+    """List everything that the server declares. Raises as the calls do."""
     declared = client.server_capabilities
     has_resources = declared.resources is not None
     return Offers(

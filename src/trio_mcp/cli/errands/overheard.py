@@ -1,4 +1,4 @@
-"""Overheard: keeps what a server that we started writes to standard error during a request."""
+"""Overheard: keeps the standard error of a started server during a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Overheard:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was written so far."""
+        """Forget the lines so far."""
         self._kept = LastLines(most=_MOST)
 
     def write(self, text: str, /) -> None:
@@ -29,7 +29,7 @@ class Overheard:
         self._kept.write(text)
 
     def say_crash(self) -> None:
-        """Show the tracebacks that were written, from the first one on; nothing where there are none."""
+        """Show the tracebacks, from the first one on; nothing without a traceback."""
         lines = self._kept.lines
         first = next((number for number, line in enumerate(lines) if _TRACEBACK in line), None)
         if first is not None:

@@ -41,7 +41,7 @@ class Prompting(Errand[GetPromptResult]):
             raise no_such_argument("prompt", stray, known)
 
     async def request(self, client: Client, on_progress: OnProgress) -> GetPromptResult:
-        """Get the prompt. Its arguments are left out where there are none."""
+        """Get the prompt. Arguments are left out if there are none."""
         return await client.get_prompt(self.prompt, self._arguments or None, on_progress=on_progress)
 
     def show(self, result: GetPromptResult, revision: Revision) -> int:

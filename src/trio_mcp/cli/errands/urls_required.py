@@ -12,7 +12,7 @@ __all__ = ["say_urls"]
 
 
 def say_urls(data: Any) -> None:
-    """Show the pages that an error -32042 names; ``data`` is its data. Nothing is opened."""
+    """Show the pages named by an error -32042; ``data`` is its data. Nothing is opened."""
     try:
         required = structure(data, URLElicitationRequiredData)
     except ValueError:

@@ -1,1 +1,1 @@
-"""The configuration files in which programs that start servers keep them."""
+"""The configuration files in which hosts keep their servers."""

@@ -21,8 +21,8 @@ class BadConfiguration(ValueError):
 
 
 def configured_target(name: str, file: Path | None, stderr: TextSink | None = None) -> Target | None:
-    """Return the server of this name in ``file``, or in the well-known files of hosts; `None` when none of those has
-    it.
+    """Return the server of this name in ``file``, or in the well-known files of hosts; `None` when no file has the
+    name.
 
     ``${NAME}`` in an entry stands for the variable of our environment. Raises `BadConfiguration`, also when well-known
     files disagree.

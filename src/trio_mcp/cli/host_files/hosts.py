@@ -1,4 +1,4 @@
-"""Hosts: programs that start servers, and the files in which they keep them."""
+"""Hosts: programs that start servers, and the configuration files of these programs."""
 
 from __future__ import annotations
 

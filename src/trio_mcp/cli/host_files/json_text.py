@@ -1,5 +1,4 @@
-"""Editing of JSON text that people keep: one value is set, and all the rest stays as it is, to the space and
-comment."""
+"""Editing of JSON text that people write: one value is set, and the rest is preserved, spaces and comments included."""
 
 from __future__ import annotations
 
@@ -51,8 +50,8 @@ def parse_object(text: str) -> JSONObject:
 def with_value(text: str, path: Sequence[str], value: Any) -> str:
     """Return ``text`` with ``value`` at ``path``: in place of the old value, or as the last member of its object.
 
-    Objects on the path are made where they are missing. Indentation and line ends are those of the text. Comments stay
-    where they are, except inside of a value that is replaced. Raises `NotEditable`.
+    Missing objects on the path are made. Indentation and line ends are those of the text. Comments are preserved,
+    except inside of a replaced value. Raises `NotEditable`.
     """
     parse_object(text)
     plain = without_trailing_commas(without_comments(text))
@@ -75,8 +74,8 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 
 @attrs.frozen
 class _Member:
-    """A member of an object: where its value starts and ends. ``indent`` is that of its line, `None` inside of a
-    line."""
+    """A member of an object: the start and end of its value. ``indent`` is the indentation of its line, `None` inside
+    of a line."""
 
     key: str
     indent: str | None
@@ -93,12 +92,12 @@ class _Object:
     members: list[_Member]
 
     def member(self, key: str) -> _Member | None:
-        """Return the last member of this name, which is the one that counts; `None` without any."""
+        """Return the last member of this name, which is the valid one; `None` without any."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
 def _read_object(text: str, start: int) -> _Object:
-    """Return the object at ``start`` of a text that is known to be JSON."""
+    """Return the object at ``start`` of a text known to be JSON."""
     members: list[_Member] = []
     at = _skip(text, start + 1)
     while text[at] != "}":
@@ -121,7 +120,7 @@ def _skip(text: str, at: int) -> int:
 
 @attrs.frozen
 class _Style:
-    """The style of the text. ``unit`` is that of indentation, `None` when all is in one line."""
+    """The style of the text. ``unit`` is the unit of indentation, `None` when all is in one line."""
 
     unit: str | None
     line_end: str
@@ -162,6 +161,6 @@ class _Style:
 
 
 def _end_of_comments(text: str, start: int, end: int) -> int | None:
-    """Return where the comments end that are all there is; `None` where there are none."""
+    """Return the end of comments that fill the rest; `None` if there are none."""
     comments = text[start:end].rstrip()
     return start + len(comments) if comments.strip() else None

@@ -1,4 +1,4 @@
-"""KeptFile: change a file that belongs to another program, without losing what is in it."""
+"""KeptFile: change a file that belongs to another program, without losing its contents."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PRIVATE: Final = 0o600
 
 
 class CannotChange(Exception):
-    """The file stays as it is. The message is one line for the user."""
+    """The file is left unchanged. The message is one line for the user."""
 
 
 @attrs.frozen
 class KeptFile:
-    """A text file as it was when it was read. Symbolic links in ``path`` are resolved."""
+    """A text file as last read. Symbolic links in ``path`` are resolved."""
 
     path: Path
     data: bytes | None
@@ -32,8 +32,8 @@ class KeptFile:
 
     @classmethod
     def read(cls, path: Path) -> KeptFile:
-        """Read the file. Raises `CannotChange` when it exists and cannot be read or is no regular file, and when it
-        would be in a directory behind a link to nothing: that directory, a disk for example, is missing."""
+        """Read the file. Raises `CannotChange` for an existing file that cannot be read or is not a regular file, and
+        for a file in a directory behind a dangling link: the directory, a disk for example, is missing."""
         real = Path(os.path.realpath(path))
         for place in (path := path.absolute(), *path.parents):
             # A link to a file that does not exist yet is fine where its directory exists.
@@ -55,10 +55,11 @@ class KeptFile:
             raise CannotChange(f"{self.path} is no UTF-8 at byte {error.start}") from None
 
     def write(self, text: str) -> Path | None:
-        """Replace the file's text, all at once, and return where the old file is kept; `None` when there was none.
+        """Replace the file's text atomically, and return the path of the copy of the old file; `None` when there was
+        none.
 
-        Permissions stay. Directories are made where they are missing. Raises `CannotChange`, also when the file was
-        changed since it was read; nothing has happened to it then.
+        Permissions are preserved. Missing directories are made. Raises `CannotChange`, also when the file was changed
+        since reading; the file is then left unchanged.
         """
         mark = _BOM if self.data is not None and self.data.startswith(_BOM.encode()) else ""
         try:
@@ -73,7 +74,7 @@ class KeptFile:
         return backup
 
     def _backed_up(self, data: bytes, mode: int) -> Path:
-        """Copy the old file beside it, under a name that was free, and return the copy's path."""
+        """Copy the old file under a free name in the same directory, and return the copy's path."""
         for number in count():
             backup = self.path.with_name(f"{self.path.name}.bak{number or ''}")
             try:

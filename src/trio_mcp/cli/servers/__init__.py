@@ -1,1 +1,1 @@
-"""Servers: what the commands do that serve the server of a file, or bridge another one."""
+"""Servers: the work of the commands that serve a file's server, or bridge another one."""

@@ -37,9 +37,10 @@ class Addresses:
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
-    """Return the function that serves there and reports it on standard error; `None` for standard input and output.
+    """Return the function that serves there and reports the address on standard error; `None` for standard input and
+    output.
 
-    Raises `BadAddress` for options that make no sense.
+    Raises `BadAddress` for senseless options.
     """
     given = [value for value in (addresses.websocket, addresses.tcp, addresses.unix) if value is not None]
     if len(given) > 1:
@@ -97,7 +98,7 @@ async def _serve(serve: Any, where: str, server: Servable) -> None:
 
 
 class _Announcement:
-    """Report where the server listens, once it does."""
+    """Report the server's address, once the server listens."""
 
     def __init__(self, name: str, where: str) -> None:
         self._name = name

@@ -46,7 +46,7 @@ def run_bridge(target: Target, era: Literal["auto", "modern", "legacy"], log_lev
 
 
 class _Way:
-    """Open ``target`` for each client, in ``era`` where one was chosen."""
+    """Open ``target`` for each client, in ``era`` if given."""
 
     def __init__(self, target: Target, era: Literal["auto", "modern", "legacy"]) -> None:
         self._target = target

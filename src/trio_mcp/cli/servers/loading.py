@@ -37,12 +37,12 @@ class LoadingFailed(Exception):
 def load_server(target: str) -> Server | None:
     """Return the server that ``target`` names, FILE or FILE:NAME.
 
-    The file runs as ``python FILE`` would run it: its directory comes first on the path, and it is alone in `sys.argv`.
-    But its ``__name__`` is not ``"__main__"``, and standard output and input are held back for messages
-    (`wire_held_back`). Returns `None` when the file, unguarded, has called ``serve_stdio`` itself and that has ended;
-    meanwhile it had the real standard output and input.
+    The file runs as ``python FILE`` would run it: its directory comes first on the path, and `sys.argv` holds only the
+    file. But ``__name__`` is not ``"__main__"``, and standard output and input are held back for messages
+    (`wire_held_back`). Returns `None` when the file, unguarded, has called ``serve_stdio`` itself and the call has
+    returned; during the call the file had the real standard output and input.
 
-    Raises `NoServer`, and `LoadingFailed` when the file raises. Its `SystemExit` is let through.
+    Raises `NoServer`, and `LoadingFailed` when the file raises. `SystemExit` is let through.
     """
     path, name = _split(target)
     module, served = _run(path)
@@ -85,7 +85,7 @@ def _only(path: Path, servers: dict[str, Server]) -> Server:
 
 
 def _run(path: Path) -> tuple[ModuleType, list[Server]]:
-    """Return the module of the file, and the servers that it has served itself."""
+    """Return the module of the file, and the servers that the file has served itself."""
     # The file's other modules can import it under its own name; but it must not replace another module.
     taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name, file = _STAND_IN_NAME if taken else path.stem, str(path.absolute())
@@ -114,8 +114,8 @@ def _from_file(error: Exception, file: str) -> Exception:
 
 @contextmanager
 def _may_serve_itself(wire: Wire) -> Generator[list[Server]]:
-    """Give ``serve_stdio`` the wire meanwhile, so that a file works which ends in ``trio.run(serve_stdio, server)``
-    without a guard. Yields the list of the servers that it served."""
+    """Give ``serve_stdio`` the wire while inside, to support a file that ends in ``trio.run(serve_stdio, server)``
+    without a guard. Yields the list of the servers served."""
     served: list[Server] = []
     real = stdio.serve_stdio
 

@@ -18,11 +18,11 @@ __all__ = ["run_server"]
 def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
     """Serve the server that ``target`` names, FILE or FILE:NAME; return the exit status.
 
-    It is served on ``addresses``, or over standard input and output until the client is gone.
+    The server is served on ``addresses``, or over standard input and output until the client is gone.
 
-    ``log_level`` is that of Python's logging on standard error; with `None` the file may set up its own. Errors are
-    reported on standard error: in one line and with status 2 when there is no such server or nothing to serve it on,
-    with the traceback and status 1 when the file raised.
+    ``log_level`` is the level of Python's logging on standard error; with `None` the file may configure logging. Errors
+    are reported on standard error: in one line and with status 2 when there is no such server or no address to serve
+    on, with the traceback and status 1 when the file raised.
     """
     try:
         serve = serving_on(addresses)

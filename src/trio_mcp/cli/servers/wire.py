@@ -1,4 +1,4 @@
-"""Wire: standard input and output, kept for messages and nothing else."""
+"""Wire: standard input and output, reserved for messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["Wire", "wire_held_back"]
 
 @contextmanager
 def wire_held_back() -> Generator[Wire]:
-    """Keep other code away from the wire while no server that owns it is up: descriptor 1 is standard error and
-    descriptor 0 is empty, for this process and for the children it starts."""
+    """Keep other code away from the wire while no server owns the wire: descriptor 1 is standard error and descriptor 0
+    is empty, for this process and its children."""
     wire = Wire()
     wire.hold_back()
     try:
@@ -25,7 +25,7 @@ def wire_held_back() -> Generator[Wire]:
 
 
 class Wire:
-    """Descriptors 0 and 1 as they were when this was made. Both must be open."""
+    """Copies of descriptors 0 and 1, made at the creation of the object. Both must be open."""
 
     def __init__(self) -> None:
         self._input, self._output = os.dup(0), os.dup(1)
@@ -54,6 +54,6 @@ class Wire:
             self.hold_back()
 
     def close(self) -> None:
-        """Close the copies of both descriptors, which stay as they are."""
+        """Close the copies of both descriptors, and leave the descriptors unchanged."""
         os.close(self._input)
         os.close(self._output)

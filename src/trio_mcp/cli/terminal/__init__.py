@@ -1,1 +1,1 @@
-"""The terminal of the commands: what they show there, and what the user types."""
+"""The terminal of the commands: output and input."""

@@ -20,7 +20,7 @@ _LARGEST: Final = 1e300
 
 
 class Bar:
-    """A bar that is drawn at each report only: it needs no thread of its own, and calls without progress show none."""
+    """A bar that is drawn at each report only: no thread is needed, and calls without progress show no bar."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -50,7 +50,7 @@ class Bar:
 
 @contextmanager
 def progress_bar(console: Console) -> Generator[Bar]:
-    """Show a bar at the bottom of the terminal; what is printed to ``console`` appears above it."""
+    """Show a bar at the bottom of the terminal; text printed to ``console`` appears above the bar."""
     # What servers say is not markup.
     columns = (
         TextColumn("  {task.description}", markup=False),

@@ -42,8 +42,7 @@ class FormField:
         return f"{self.title}{hint}{'' if self.required else ' (may be left empty)'}"
 
     def value(self, typed: str) -> Any:
-        """Return the value that the answer stands for. Raises `ValueError`, which says what is wrong with the
-        answer."""
+        """Return the value of the answer. Raises `ValueError`, which says what is wrong with the answer."""
         value = self._converted(typed)
         faults = self.rules.faults(value)
         if faults is not None:
@@ -77,7 +76,7 @@ class FormField:
 def form_fields(schema: JSONObject) -> list[FormField]:
     """Return the fields of a form, in its order. Raises `CodedError` (-32602) for a form that cannot be asked.
 
-    Unknown keywords are ignored: the server checks what they mean, too.
+    Unknown keywords are ignored, because the server checks the values, too.
     """
     check_form_size(schema)
     properties = schema.get("properties")

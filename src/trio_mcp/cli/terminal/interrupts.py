@@ -22,7 +22,7 @@ def run_until_interrupted(work: Callable[[], Awaitable[T]], timeout: float | Non
     """Run ``work`` by `trio.run` and return its result.
 
     Raises `KeyboardInterrupt` after Ctrl-C, when the work has cleaned up, `SystemExit` after another signal that asks
-    for the end, and `trio.TooSlowError` after ``timeout`` seconds. See `Signals` for work that is stuck.
+    for the end, and `trio.TooSlowError` after ``timeout`` seconds. See `Signals` for stuck work.
     """
     results: list[T] = []
     ended_by: list[int] = []

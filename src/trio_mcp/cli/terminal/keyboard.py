@@ -19,5 +19,5 @@ async def read_line() -> str:
 
 
 def forget_typed() -> None:
-    """Drop what was typed before there was a question, since it was not meant as an answer."""
+    """Drop characters typed before the question, since they were not meant as an answer."""
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -22,25 +22,25 @@ _JOINING: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with every character replaced that a terminal would obey, and escapes for those that nobody would
-    see. Line ends and tabs stay."""
+    """Return ``text`` with every control character replaced, and escapes for invisible characters. Line ends and tabs
+    stay."""
     return _HIDDEN.sub(_escape, _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")))
 
 
 def on_one_line(text: str, most: int = 200) -> str:
-    """Return the first line of ``text`` that says something, `printable`, cut to ``most`` characters."""
+    """Return the first line of ``text`` that is not blank, `printable`, cut to ``most`` characters."""
     return _cut(next((line.strip() for line in printable(text).splitlines() if line.strip()), ""), most)
 
 
 def name_shown(name: str, most: int = 200) -> str:
-    """Return a name cut to ``most`` characters, with escapes for all that is no plain character: no two names look the
-    same because of what is not seen."""
+    """Return a name cut to ``most`` characters, with escapes for all but plain characters, so that no two names look
+    the same because of invisible characters."""
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: most + 1])
     return _cut(_JOINING.sub(_escape, shown), most)
 
 
 class CopiedToStderr:
-    """A `TextSink` copies to standard error what a server writes to its own: `printable` where that is a terminal."""
+    """A `TextSink` that copies a server's standard error to ours: `printable` if ours is a terminal."""
 
     def write(self, text: str, /) -> None:
         """Copy ``text``."""

@@ -1,4 +1,4 @@
-"""Questions: ask at the terminal what servers ask during a call."""
+"""Questions: ask the user at the terminal during a call."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Questions:
         return await self._left_or(lambda: self._form(question.message, fields), ElicitResult("cancel"))
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
-        """Show the page that the server wants the user to visit, and ask whether they agree. Nothing is opened or
+        """Show the page that the server wants the user to visit, and ask whether the user agrees. Nothing is opened or
         fetched."""
         check_url(question.url)
         return await self._left_or(lambda: self._url(question), ElicitResult("cancel"))
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Let the user type the answer of a model. Raises `CodedError` when they refuse."""
+        """Let the user type the answer of a model. Raises `CodedError` when the user refuses."""
         result = await self._left_or(lambda: self._sample(request), None)
         if result is None:
             self.refused = True

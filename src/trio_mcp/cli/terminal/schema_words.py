@@ -1,5 +1,5 @@
-"""SchemaReader: describe JSON Schemas in a few words. They are a peer's, so reading them ends, whatever they refer
-to."""
+"""SchemaReader: describe JSON Schemas in a few words. The schemas come from a peer, so reading ends, whatever the
+references."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _LENGTH_A_STEP: Final = 32
 """Characters of a reference that cost one step."""
 _CHOICES_TOLD: Final = 6
 _LONGEST: Final = 60
-"""Characters of a choice, or of what should be the name of a type, that are shown."""
+"""Characters shown of a choice, or of a type's name."""
 _KEYWORDS: Final = ("anyOf", "oneOf", "allOf")
 
 
 class SchemaReader:
-    """A reader of schemas that says what values they allow.
+    """A reader of schemas that describes the allowed values.
 
-    All schemas that a reader reads share its ``steps``: one for each schema, choice, type and reference that it looks
-    at, more for long references. Once they are used up, every schema allows no type, and its words are ``…``.
+    All schemas of a reader share its ``steps``: one step for each schema, choice, type and reference, more for long
+    references. Without steps left, every schema allows no type, and its words are ``…``.
     """
 
     def __init__(self, steps: int = ENOUGH) -> None:
@@ -36,8 +36,8 @@ class SchemaReader:
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
-        """Return ``schema``, or the schema that its references into ``root`` lead to; ``{}`` for anything that is no
-        schema, cannot be found, or refers to itself in a circle."""
+        """Return ``schema``, or the target of its references into ``root``; ``{}`` for anything that is not a schema,
+        cannot be found, or refers to itself in a circle."""
         seen: set[str] = set()
         while self._take(1) and isinstance(schema, dict):
             members = cast("JSONObject", schema)
@@ -51,8 +51,8 @@ class SchemaReader:
         return {}
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
-        """Return the JSON types that ``schema`` allows by its own members, its choices or its references; empty when it
-        gives none."""
+        """Return the JSON types that ``schema`` allows by its own members, its choices or its references; empty if it
+        names no type."""
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()
@@ -82,12 +82,12 @@ class SchemaReader:
         return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
 
     def _take(self, steps: int) -> bool:
-        """Take ``steps`` and return whether there were that many left."""
+        """Take ``steps`` and return whether so many were left."""
         self._left -= steps
         return not self.exhausted
 
     def _own_names(self, members: JSONObject) -> set[str] | None:
-        """Return the types that the schema gives itself; `None` when it leaves them to its branches."""
+        """Return the types given by the schema itself; `None` if only its branches give types."""
         kind = members.get("type")
         if isinstance(kind, str):
             return {kind[:_LONGEST]}
@@ -123,7 +123,7 @@ def _at(reference: str, root: JSONObject) -> Any:
 
 
 def _choice(value: Any) -> str:
-    """Return a choice as it would be typed, cut when it is long."""
+    """Return a choice as typed by a user, cut when long."""
     match value:
         case str():
             return value[:_LONGEST]

@@ -24,7 +24,7 @@ __all__ = ["Signals"]
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a program to end."""
 _GRACE: Final = 2.0
-"""Seconds for the event loop to show that it runs, once the command is to end."""
+"""Seconds for the event loop to show activity, once the command is to end."""
 _LAST_WORDS: Final = 0.5
 """Seconds to print the last line, in case nobody reads it."""
 _CURSOR: Final = "\x1b[?25h"

@@ -1,4 +1,4 @@
-"""Terminal: shows what happens during a call, and asks the user."""
+"""Terminal: shows the events of a call, and asks the user."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Terminal:
     """Standard error for output about the call, and standard input for answers. Standard output is for the result
     alone.
 
-    Without a terminal it shows plain lines and no control codes. ``can_ask`` is true when both are a terminal, so that
-    there is a user to ask.
+    Outside of a terminal, the output consists of plain lines without control codes. ``can_ask`` is true when both are a
+    terminal, so that there is a user to ask.
     """
 
     def __init__(self, log_level: str | None) -> None:
@@ -43,7 +43,7 @@ class Terminal:
         self._console.print(Text(printable(text), style), soft_wrap=True)
 
     def log(self, message: LogParams) -> None:
-        """Print a log message of the server, above the bar; nothing below the level that was asked for."""
+        """Print a log message of the server, above the bar; nothing below the requested level."""
         if self._log_level is None or not should_log(message.level, self._log_level):
             return
         logger = f" {name_shown(message.logger)}" if message.logger else ""
@@ -52,7 +52,7 @@ class Terminal:
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Show each `Progress` that the yielded function gets, as a bar or as lines."""
+        """Show each `Progress` passed to the yielded function, as a bar or as lines."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return

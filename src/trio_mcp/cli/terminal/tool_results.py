@@ -25,8 +25,8 @@ __all__ = ["show_result", "words_of_block", "words_of_resource"]
 
 
 def show_result(result: CallToolResult, revision: Revision, *, raw: bool) -> None:
-    """Print a result to standard output; that of a tool that failed goes to standard error. With ``raw`` all of it is
-    printed as JSON, to standard output in any case."""
+    """Print a result to standard output, or to standard error if the tool failed. With ``raw`` the whole result is
+    printed as JSON, always to standard output."""
     out = sys.stderr if result.is_error and not raw else sys.stdout
     if raw:
         print(json.dumps(unstructure(result, revision), indent=2, ensure_ascii=out.isatty()), file=out)
