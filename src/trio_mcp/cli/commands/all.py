@@ -23,14 +23,14 @@ def trio_mcp() -> None:
     """Serve and call the Model Context Protocol, with cancel scopes that cross the process boundary.
 
     \b
-    See what it does:        trio-mcp demo
-    Serve a server of yours: trio-mcp run server.py
-    See what a server has:   trio-mcp inspect server.py
-    Call one of its tools:   trio-mcp call server.py TOOL key=value
-    Read a resource of it:   trio-mcp read server.py URI
-    Fill in a prompt of it:  trio-mcp prompt server.py PROMPT key=value
-    Serve one elsewhere:     trio-mcp bridge --websocket 8765 -- npx -y some-server
-    Give it to a host:       trio-mcp install server.py --client cursor
+    See a demonstration:     trio-mcp demo
+    Serve your own server:   trio-mcp run server.py
+    Show a server's offers:  trio-mcp inspect server.py
+    Call a tool:             trio-mcp call server.py TOOL key=value
+    Read a resource:         trio-mcp read server.py URI
+    Fill in a prompt:        trio-mcp prompt server.py PROMPT key=value
+    Serve another server:    trio-mcp bridge --websocket 8765 -- npx -y some-server
+    Add a server to a host:  trio-mcp install server.py --client cursor
     """
 
 

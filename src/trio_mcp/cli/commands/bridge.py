@@ -1,4 +1,4 @@
-"""``trio-mcp bridge``, as it is typed."""
+"""``trio-mcp bridge``: arguments, options and help."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["bridge"]
     type=click.Choice(["auto", "modern", "legacy"]),
     default="auto",
     show_default=True,
-    help="Which era of the protocol to speak to the server; auto: that of each client, if the server has it.",
+    help="Era of the protocol to speak to the server; auto: the era of each client, if the server has it.",
 )
 @click.option(
     "--log-level",
@@ -48,19 +48,19 @@ def bridge(
     TARGET is a command ("python server.py", or the words of it after --), a URL (ws://, wss://, tcp://HOST:PORT,
     unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration file of a host.
 
-    With --websocket, --tcp or --unix, each client gets a connection to TARGET of its own: a process of its own where
-    TARGET is a command. Without, the one client is whoever started this command, on standard input and output; so a
-    host that can only start commands can use a server that listens.
+    With --websocket, --tcp or --unix, each client gets its own connection to TARGET: its own process if TARGET is a
+    command. Otherwise the only client is the program that started this command, on standard input and output; a host
+    that can only start commands can thus use a server that listens.
 
     \b
         trio-mcp bridge --websocket 8765 -- npx -y some-server
         trio-mcp bridge wss://mcp.example.com/mcp
 
     Requests, cancels, progress, logs, changes and questions pass in both directions. Clients of either era can use
-    servers of the other. What a command writes to standard error goes to ours.
+    servers of the other. The standard error of a command is copied to ours.
 
-    Exit status: 0; 2 for what cannot be meant, and 3 when TARGET could not be reached, or was lost, while there was
-    one client on standard input and output.
+    Exit status: 0; 2 for wrong usage, and 3 when TARGET could not be reached, or was lost, while there was one client
+    on standard input and output.
     """
     from ...diagnostics.log import WrittenInAThread
     from ..servers.addresses import Addresses

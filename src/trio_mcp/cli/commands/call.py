@@ -1,4 +1,4 @@
-"""``trio-mcp call``, as it is typed."""
+"""``trio-mcp call``: arguments, options and help."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = ["call"]
 def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) -> Calling:
     """Call a tool of a server and print its result.
 
-    TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last.
+    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
 
     \b
         trio-mcp call server.py pack files=30
         trio-mcp call ws://127.0.0.1:8765/mcp search --json '{"words": ["a", "b"]}'
         trio-mcp call add a=1 b=2 -- python server.py
 
-    Values are converted as the tool's schema says: strings as they are, all else as JSON. Progress, log lines and
-    questions go to standard error, the result to standard output. In a terminal you are asked what the server asks;
-    elsewhere the server is told beforehand that nobody can be asked. Ctrl-C cancels the call, and says whether the
-    server knows; a second one leaves at once. When the tool crashes in a server that was started for
-    this, the traceback that it wrote is shown.
+    Values are converted by the tool's schema: strings are taken literally, other values are JSON. Progress, log lines
+    and questions go to standard error, the result to standard output. In a terminal, you answer the server's questions;
+    otherwise the server is told beforehand that nobody can be asked. Ctrl-C cancels the call, and reports whether the
+    server knows; a second Ctrl-C leaves at once. When the tool crashes in a server that was started for the call, the
+    server's traceback is shown.
 
-    Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument cannot be meant; 3 when there is no
-    connection, or no more; 4 when the server answers with an error; 5 when the time is over; 130 after Ctrl-C, 128 and
-    its number after another signal.
+    Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument is wrong; 3 when there is no connection,
+    or the connection was lost; 4 when the server answers with an error; 5 when the time is over; 130 after Ctrl-C, 128
+    plus the number of any other signal.
     """
     from ..errands.arguments import object_typed
     from ..errands.calling import Calling

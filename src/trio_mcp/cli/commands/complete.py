@@ -1,4 +1,4 @@
-"""``trio-mcp complete``, as it is typed."""
+"""``trio-mcp complete``: arguments, options and help."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["complete"]
 @click.option("--json", "as_json", is_flag=True, help="Print the suggestions and their total as JSON.")
 @errand_options
 def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> Suggesting:
-    """Ask a server what an argument may be, and print its suggestions, one a line.
+    """Ask a server for the values of an argument, and print its suggestions, one a line.
 
-    TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last. NAME is a prompt, or a
-    resource template as `trio-mcp inspect` shows it. The first argument is the one to complete, of which BEGINNING is
-    typed already, or nothing; those behind it are settled.
+    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --. NAME is a prompt, or a resource
+    template as shown by `trio-mcp inspect`. The first argument is the one to complete: BEGINNING is typed already, and
+    may be empty. The other arguments are settled.
 
     \b
         trio-mcp complete server.py praise dish=so

@@ -1,4 +1,4 @@
-"""``trio-mcp demo``, as it is typed."""
+"""``trio-mcp demo``: arguments, options and help."""
 
 from __future__ import annotations
 

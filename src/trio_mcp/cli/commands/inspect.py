@@ -1,4 +1,4 @@
-"""``trio-mcp inspect``, as it is typed."""
+"""``trio-mcp inspect``: arguments, options and help."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def inspect(target: str, as_json: bool, config: Path | None, era: Any, timeout: 
         trio-mcp inspect ws://127.0.0.1:8765/mcp --json
         trio-mcp inspect -- npx -y some-server --flag
 
-    Exit status: 0; 2 for a TARGET that is none, 3 when there is no connection, 4 when the server answers with an
+    Exit status: 0; 2 for a wrong TARGET, 3 when there is no connection, 4 when the server answers with an
     error, 5 when the time is over (30 seconds unless given).
     """
     from ..errands.inspecting import inspect_server

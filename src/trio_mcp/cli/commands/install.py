@@ -1,4 +1,4 @@
-"""``trio-mcp install``, as it is typed."""
+"""``trio-mcp install``: arguments, options and help."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def install(
 ) -> int:
     """Write a server of yours into the configuration file of a host.
 
-    FILE is the Python file that makes the server, as for `trio-mcp run`. It is started once, as the host will start it.
+    FILE is the Python file that makes the server, as for `trio-mcp run`. The server is started once, as by the host.
 
     \b
     claude-desktop  ~/Library/Application Support/Claude/claude_desktop_config.json,
@@ -50,11 +50,11 @@ def install(
     windsurf        ~/.codeium/windsurf/mcp_config.json
     gemini-cli      ~/.gemini/settings.json
 
-    What is in the file stays as it is, to the space and the comment; a copy of the file before is kept beside it. A
-    file that is no JSON is left alone.
+    The rest of the file is preserved, spaces and comments included, and a copy of the previous file is kept beside it.
+    A file that is not JSON is left alone.
 
-    Exit status: 0; 1 when the file was left as it is; 2 when called wrongly; 3 to 5 when the server did not answer,
-    as `trio-mcp inspect` says.
+    Exit status: 0; 1 when the file was left unchanged; 2 for wrong usage; 3 to 5 when the server did not answer, as for
+    `trio-mcp inspect`.
     """
     from ..installing import Installation, install_server
     from ..targets import command_of_file, is_file

@@ -1,4 +1,4 @@
-"""``trio-mcp prompt``, as it is typed."""
+"""``trio-mcp prompt``: arguments, options and help."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["prompt"]
 def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> Prompting:
     """Fill in a prompt of a server and print its messages.
 
-    TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last.
+    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
 
     \b
         trio-mcp prompt server.py praise dish=soup
         trio-mcp prompt praise dish=soup --json -- python server.py
 
-    Values are texts, as they are typed.
+    Values are strings, taken literally.
 
     Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
     """

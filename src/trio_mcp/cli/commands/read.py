@@ -1,4 +1,4 @@
-"""``trio-mcp read``, as it is typed."""
+"""``trio-mcp read``: arguments, options and help."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["read"]
 def read(uri: str, as_json: bool) -> Reading:
     """Read a resource of a server, to standard output.
 
-    TARGET is what `trio-mcp inspect` takes; as the words of a command after -- it comes last.
+    TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
 
     \b
         trio-mcp read server.py note://today
         trio-mcp read ws://127.0.0.1:8765/mcp file:///logo.png > logo.png
         trio-mcp read note://today -- python server.py
 
-    A terminal is shown text, and of all else what it is. A file or another program gets the contents byte for byte, one
-    after another where there are several.
+    A terminal shows text, and describes other contents. A file or another program gets the contents byte for byte, one
+    part after another.
 
     Progress, log lines, questions, Ctrl-C and the exit status are those of `trio-mcp call`.
     """

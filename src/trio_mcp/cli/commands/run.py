@@ -1,4 +1,4 @@
-"""``trio-mcp run``, as it is typed."""
+"""``trio-mcp run``: arguments, options and help."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def run(
 ) -> int:
     """Serve a server of yours over standard input and output, or on an address of your choice.
 
-    FILE is the Python file that makes the server. MCP clients start this command themselves. For most of them it
-    is an entry like
+    FILE is the Python file that makes the server. MCP clients start this command themselves. Most clients
+    have an entry like
 
     \b
         {"command": "trio-mcp", "args": ["run", "/path/to/server.py"]}
 
-    NAME is the global variable that holds the server. Without it, that is `server`, or the only server there
-    is. The file runs as `python FILE` would run it, but without what `if __name__ == "__main__"` guards, so
-    this is enough:
+    NAME is the global variable that holds the server; the default is `server`, or the only server in the file. The
+    file runs as with `python FILE`, but without the code guarded by `if __name__ == "__main__"`, so two lines are
+    enough:
 
     \b
         from trio_mcp import Server
         server = Server("batch")
 
-    The server ends, with exit status 0, when the client closes standard input or on SIGINT or SIGTERM, after
-    the requests it has accepted. Standard output belongs to the protocol: what the file prints goes to
-    standard error. Exit status 1 means that the file raised, 2 that there is no such server.
+    The server ends, with exit status 0, when the client closes standard input or on SIGINT or SIGTERM, after the
+    accepted requests. Standard output belongs to the protocol: text printed by the file goes to standard error. Exit
+    status 1 means that the file raised, 2 that there is no such server.
 
-    With --websocket, --tcp or --unix it serves until SIGINT or SIGTERM. HOST is 127.0.0.1 unless given, and the
-    port 0 is any free one; standard error says which.
+    With --websocket, --tcp or --unix the server runs until SIGINT or SIGTERM. HOST is 127.0.0.1 unless given, and port
+    0 is any free port, reported on standard error.
     """
     from ..servers.addresses import Addresses
     from ..servers.running import run_server

@@ -48,7 +48,7 @@ def config_option(command: F) -> F:
     return click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="TARGET is the name of a server in this file, which has mcpServers.",
+        help="Look up TARGET as a name in this file's mcpServers.",
     )(command)
 
 
@@ -60,7 +60,7 @@ def connection_options(command: F) -> F:
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
-            help="How long the server may take.",
+            help="Time limit for the server.",
         ),
         click.option(
             "--era",

@@ -35,12 +35,12 @@ class Signals:
 
         with Signals() as signals:
 
-    Inside, in the main thread and a trio run, the signals do nothing by themselves. ``numbers`` gives them in the order
-    of their arrival, for the command to obey. A thread watches over that: when a signal has come, or the limit of
-    `limited` has passed, and the event loop shows no activity for two seconds, because it computes or writes what
-    nobody reads, then the thread ends the process, with the matching exit status and the cursor shown. The connection
-    is not closed in good order then: a server that was started sees the end of its input. Even that is impossible while
-    a library in C computes without ever letting go of the interpreter.
+    Inside, in the main thread and a trio run, the signals do nothing by themselves. ``numbers`` gives the signals in
+    the order of arrival, for the command to obey. A thread watches: after a signal, or after the limit of `limited`, if
+    the event loop shows no activity for two seconds, because of a computation or a write that nobody reads, the thread
+    ends the process, with the matching exit status and the cursor shown. The connection is then not closed in good
+    order: a server that was started sees the end of its input. Even the thread is powerless while a library in C
+    computes without ever releasing the interpreter.
     """
 
     def __init__(self) -> None:
