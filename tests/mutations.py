@@ -192,14 +192,14 @@ def mutations_of(file: str, source: bytes) -> list[Mutation]:
     return list(found.values())
 
 
-def chosen(seed: int, count: int, rooms: Sequence[str], files: str = "") -> list[Mutation]:
-    """Choose ``count`` mutations of the files in ``rooms`` whose names begin with ``files``, or all if there are fewer.
-    Each file is as likely as every other, and in it each kind of defect that it can have."""
+def chosen(seed: int, count: int, rooms: Sequence[str], files: Sequence[str] = ("",)) -> list[Mutation]:
+    """Choose ``count`` mutations of the files in ``rooms`` whose names begin with one of ``files``, or all if there are
+    fewer. Each file is as likely as every other, and in it each kind of defect that it can have."""
     chance = random.Random(seed)
     left = dict[str, dict[str, list[Mutation]]]()
     for path in sorted(path for room in rooms for path in (ROOT / PACKAGE / room).rglob("*.py")):
         name = path.relative_to(ROOT / PACKAGE).as_posix()
-        if not name.startswith(files):
+        if not name.startswith(tuple(files)):
             continue
         for mutation in mutations_of(name, path.read_bytes()):
             left.setdefault(name, {}).setdefault(mutation.kind, []).append(mutation)
@@ -234,11 +234,11 @@ class End(Enum):
 class Copy:
     """A copy of the tree, in which one mutation after the other is made and tested."""
 
-    def __init__(self, where: Path) -> None:
-        self._root = where
+    def __init__(self, tree: Path, root: Path) -> None:
+        self.root = root
         for folder in ("src", "tests"):
-            shutil.copytree(ROOT / folder, where / folder, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy2(ROOT / "pyproject.toml", where)
+            shutil.copytree(tree / folder, root / folder)
+        shutil.copy2(tree / "pyproject.toml", root)
 
     def check(self, rooms: Sequence[str]) -> None:
         """Raise `RuntimeError` unless the tests of ``rooms`` pass without any defect."""
@@ -248,11 +248,11 @@ class Copy:
 
     def test(self, mutation: Mutation) -> End:
         """Run the tests of the floor with ``mutation``: first those of its file, which know it best."""
-        path = self._root / PACKAGE / mutation.file
+        path = self.root / PACKAGE / mutation.file
         source = path.read_bytes()
         path.write_bytes(mutation.made_in(source))
         try:
-            near = list((self._root / "tests" / mutation.room).rglob(f"test_{path.stem}.py"))
+            near = list((self.root / "tests" / mutation.room).rglob(f"test_{path.stem}.py"))
             end = self.run(list(map(str, near)), mutating=True) if near else End.SURVIVED
             return self.run([f"tests/{mutation.room}"], mutating=True) if end is End.SURVIVED else end
         finally:
@@ -260,7 +260,7 @@ class Copy:
 
     def run(self, tests: Sequence[str], *, mutating: bool = False) -> End:
         """Run ``tests``, folders or files. Whatever they have started ends with them."""
-        environment = {**os.environ, "PYTHONPATH": str(self._root / "src")}
+        environment = {**os.environ, "PYTHONPATH": str(self.root / "src")}
         if (
             mutating
         ):  # bytecode is told apart by the second in which its source was written: only that of `check` is kept
@@ -268,7 +268,7 @@ class Copy:
         options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=no-shrinking", "--hypothesis-seed=0"]
         run = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *tests],
-            cwd=self._root,
+            cwd=self.root,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -289,10 +289,11 @@ def test_each(mutations: Sequence[Mutation], tell: Callable[[Mutation, End], Non
     """Test ``mutations``, `AT_ONCE` at a time, and ``tell`` how each ended."""
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder, ThreadPoolExecutor(AT_ONCE) as threads:
         copies = SimpleQueue[Copy]()
-        for number in range(AT_ONCE):
-            tree = Copy(Path(folder, str(number)))
-            tree.check(sorted({mutation.room for mutation in mutations}))
-            copies.put(tree)
+        first = Copy(ROOT, Path(folder, "0"))
+        first.check(sorted({mutation.room for mutation in mutations}))
+        for number in range(1, AT_ONCE):
+            copies.put(Copy(first.root, Path(folder, str(number))))
+        copies.put(first)
 
         def test(mutation: Mutation) -> End:
             tree = copies.get()
@@ -311,12 +312,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--room", choices=ROOMS, action="append", help="all by default; may be given several times")
-    parser.add_argument("--file", default="", help="only files whose name begins so, state/tables for example")
+    parser.add_argument("--file", action="append", help="only files whose names begin so, state/tables for example")
     options = parser.parse_args()
     rooms = options.room or ROOMS
     for gone in equivalents() - {mutation.name for mutation in chosen(0, sys.maxsize, ROOMS)}:
         print(f"equivalent, and not there any more: {gone}")
-    picked = chosen(options.seed, options.count, rooms, options.file)
+    picked = chosen(options.seed, options.count, rooms, options.file or [""])
     same = [mutation for mutation in picked if mutation.name in equivalents()]
     ends = dict.fromkeys(End, 0)
 

@@ -73,3 +73,5 @@ async def test_those_that_wait_are_remembered_beyond_the_bound(monkeypatch: pyte
         for number in range(5):
             notices.put(UPDATED, {"uri": f"x:{number}"})
     assert len(await written(outbox)) == 5
+    notices.put(CHANGED)
+    assert len(notices._waiting) == 1, "those that were written are forgotten"

@@ -129,9 +129,13 @@ async def test_only_a_large_one_that_has_to_wait_is_kept_as_text(
         queue.put(first, size)
         queue.put(second, size)
         await queue.caught_up(2)
-    assert [event.params["data"] for event in seen] == ["first", "second"]
+        third = message("third")
+        queue.put(third, size)
+        await queue.caught_up(3)
+    assert [event.params["data"] for event in seen] == ["first", "second", "third"]
     assert seen[0] is first, "it does not wait"
     assert (seen[1] is not second) is as_text
+    assert seen[2] is third, "it does not wait either"
 
 
 async def test_after_the_end_of_the_queue_nobody_waits(autojump_clock: MockClock) -> None:
@@ -214,6 +218,17 @@ async def test_the_grace_counts_from_the_moment_of_the_answer(autojump_clock: Mo
         await trio.sleep(50)
         begun = trio.current_time()
         await queue.finished(0, 1, 0)
+        assert trio.current_time() == begun + 5
+
+
+async def test_a_callback_that_is_due_and_has_not_begun_has_its_grace_from_then_on(autojump_clock: MockClock) -> None:
+    async with running(Callback(b=100), grace=5) as queue:
+        queue.put(message(), 10)
+        await queue.caught_up(1)
+        begun = trio.current_time()
+        queue.put(message("b"), 10)
+        assert queue.running == 0
+        await queue.finished(1, 2, 0)
         assert trio.current_time() == begun + 5
 
 

@@ -35,3 +35,7 @@ def test_streams_take_their_own() -> None:
     limits = Limits(max_server_requests=10, max_server_streams=5)
     load = Load(listening=3)
     assert (load.free_requests(limits), load.free_streams(limits)) == (10, 2)
+
+
+def test_counts_are_the_same_by_identity_alone() -> None:
+    assert Load() != Load()
