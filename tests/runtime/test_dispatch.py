@@ -40,6 +40,10 @@ class FakeCall:
         self.arrived.append((progress, size))
 
 
+CALLS: dict[OutboundRequest, FakeCall] = {}
+"""Call of each request of ours."""
+
+
 class Floor:
     """A `Dispatch`, and what those it hands things to were told, in order."""
 
@@ -66,6 +70,12 @@ class Floor:
 
     def cancel_received(self, event: events.CancelReceived) -> None:
         self.note("cancel", event)
+
+    def call_of(self, request: OutboundRequest) -> FakeCall:
+        return CALLS[request]
+
+    def settle(self, request: OutboundRequest, result: Any, error: Any) -> None:
+        CALLS[request].settle(Settled(result, error, self.received))
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
         self.note("unreadable", request, reason)
@@ -102,8 +112,8 @@ def floor() -> Floor:
 
 def ours(**call: Any) -> tuple[OutboundRequest, FakeCall]:
     request = client_of(LATEST_LEGACY).open_request("tools/call", LATEST_LEGACY)
-    request.waiter = FakeCall(**call)
-    return request, request.waiter
+    CALLS[request] = FakeCall(**call)
+    return request, CALLS[request]
 
 
 def theirs() -> InboundRequest:

@@ -126,6 +126,7 @@ class TwoConnections(RuleBasedStateMachine):
         self.replies: dict[Side, list[bytes]] = {"client": [], "server": []}
         self.handlers: dict[Side, list[Handler]] = {"client": [], "server": []}
         self.calls: dict[Side, list[OutboundRequest]] = {"client": [], "server": []}  # open ones
+        self.serials: dict[OutboundRequest, int] = {}
         self.ended: dict[Side, list[OutboundRequest]] = {"client": [], "server": []}
         self.by_hand: dict[Side, dict[tuple[type, RequestId], int]] = {"client": {}, "server": {}}
         self.hand_made: set[int] = set()
@@ -151,8 +152,8 @@ class TwoConnections(RuleBasedStateMachine):
     def call(self, side: Side, new: bool) -> None:
         era = LATEST_MODERN if new and side == "client" else self.revision
         request = self.states[side].open_request("tools/list" if side == "client" else "roots/list", era)
-        request.waiter = self.next_serial()
-        said = {"serial": request.waiter, **({} if era.handshake else {"_meta": meta_of()})}
+        serial = self.serials[request] = self.next_serial()
+        said = {"serial": serial, **({} if era.handshake else {"_meta": meta_of()})}
         self.calls[side].append(request)
         self.send(OTHER[side], Request(request.id, request.method.name, said))
 
@@ -179,7 +180,7 @@ class TwoConnections(RuleBasedStateMachine):
             request = self.calls[side].pop(pick % len(self.calls[side]))
             assert self.states[side].abandon(request)
             self.ended[side].append(request)
-            self.send(OTHER[side], cancel_of(request.id, request.waiter))
+            self.send(OTHER[side], cancel_of(request.id, self.serials[request]))
 
     @rule(side=sides, pick=st.integers(0))
     def give_up_too_late(self, side: Side, pick: int) -> None:
@@ -238,10 +239,10 @@ class TwoConnections(RuleBasedStateMachine):
                 assert reason == str(handler.serial) or int(reason or 0) in self.refused
                 handler.cancelled = True
             case ResultReceived(request, result):
-                assert result["serial"] == request.waiter
+                assert result["serial"] == self.serials[request]
                 self.settle(side, request)
             case ErrorReceived(request, error):
-                assert error.data["serial"] == request.waiter
+                assert error.data["serial"] == self.serials[request]
                 self.settle(side, request)
             case _:
                 pass

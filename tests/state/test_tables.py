@@ -27,7 +27,7 @@ def test_requests_of_ours_are_numbered_from_1_and_held_oldest_first() -> None:
     calls = [tables.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     assert [call.id for call in calls] == [1, 2, 3]
     assert tables.outbound == tuple(calls)
-    assert (calls[0].method.name, calls[0].revision, calls[0].waiter) == ("ping", LATEST_LEGACY, None)
+    assert (calls[0].method.name, calls[0].revision) == ("ping", LATEST_LEGACY)
 
 
 def test_an_id_of_ours_is_not_used_again_when_it_is_free() -> None:

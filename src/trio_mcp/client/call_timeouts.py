@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -13,6 +13,8 @@ from ..concurrency.contexts import contextmanager
 from ..concurrency.time_limits import TimeLimit, call_limits, fail_after_work
 
 __all__ = ["CallLimits"]
+
+_UNLIMITED: Final = nullcontext()
 
 
 class CallLimits:
@@ -35,7 +37,7 @@ class CallLimits:
         limits = call_limits()
         if limits:
             return self._known(limits)
-        return nullcontext() if self._seconds == math.inf else self._limited()
+        return _UNLIMITED if self._seconds == math.inf else self._limited()
 
     @contextmanager
     def _limited(self) -> Generator[None]:

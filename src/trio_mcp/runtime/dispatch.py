@@ -11,7 +11,6 @@ from ..protocol.conversion.converters import structure
 from ..protocol.types.notifications import ProgressParams
 from ..state import events
 from .batches import BatchReplies
-from .calls.call import Call, Settled
 from .on_progress import Progress
 from .replies import error_line
 
@@ -61,7 +60,7 @@ class Dispatch:
         """Carry out ``event``, which came in ``line``. ``batch`` collects the replies, where it came in one."""
         match event:  # the frequent ones first
             case events.ResultReceived():
-                event.request.waiter.settle(Settled(event.result, None, self._told.received))
+                self._outbound.settle(event.request, event.result, None)
             case events.RequestReceived():
                 self._inbound.accept(event.request, batch)
                 return
@@ -79,17 +78,17 @@ class Dispatch:
                 return
             case events.ErrorReceived():
                 error = PeerError(event.error.code, event.error.message, event.error.data)
-                event.request.waiter.settle(Settled(None, error, self._told.received))
+                self._outbound.settle(event.request, None, error)
             case events.ReplyUnreadable():
                 self._outbound.unreadable_answer(event.request, event.reason)
             case events.StreamReceived():
-                call: Call = event.request.waiter
+                call = self._outbound.call_of(event.request)
                 if call.on_notification is not None:
                     told = event.notification
                     call.on_notification(told, _size(line, batch, told.params))
             case events.StreamCancelled():
                 logger.debug("the peer ended stream %.100r: %.200r", event.request.id, event.reason)
-                event.request.waiter.settle(Settled(None, None, self._told.received))
+                self._outbound.settle(event.request, None, None)
             case events.ProgressReceived():
                 self._progressed(event, _size(line, batch, event.params))
             case events.CancelReceived():
@@ -110,7 +109,7 @@ class Dispatch:
             self._on_unreadable(reason, line)
 
     def _progressed(self, event: events.ProgressReceived, size: int) -> None:
-        call: Call = event.request.waiter
+        call = self._outbound.call_of(event.request)
         if not call.wants_progress:
             return
         try:

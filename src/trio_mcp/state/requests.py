@@ -81,9 +81,8 @@ class InboundRequest:
 
 @attrs.define(eq=False)
 class OutboundRequest:
-    """A request of ours. ``waiter`` is for the use of its sender."""
+    """A request of ours."""
 
     id: RequestId
     method: Method
     revision: Revision
-    waiter: Any = None

@@ -22,9 +22,8 @@ def call(method: str = "tools/call", deadline: float = math.inf) -> Call:
     return Call(request, None, None, None, deadline)
 
 
-def test_a_request_of_ours_knows_its_call_which_has_not_ended() -> None:
+def test_a_call_that_was_just_made_has_not_ended() -> None:
     mailbox = call()
-    assert mailbox.request.waiter is mailbox
     assert (mailbox.end, mailbox.ended, mailbox.on_notification) == (None, -math.inf, None)
     assert mailbox.segments == []
 

@@ -22,7 +22,7 @@ from trio_mcp.protocol.meta import PROGRESS_TOKEN, TRACEPARENT
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 from trio_mcp.protocol.trace_context import TraceContext
 from trio_mcp.runtime.callback_queue import callback_queue
-from trio_mcp.runtime.calls.call import Call, Settled
+from trio_mcp.runtime.calls.call import Settled
 from trio_mcp.runtime.calls.outbound import Outbound
 from trio_mcp.runtime.calls.present_trace import answering
 from trio_mcp.runtime.limits import Limits
@@ -92,7 +92,7 @@ class Side:
         """Let the answer to a request arrive."""
         (request,) = (each for each in self.state.outbound if each.id == number)
         self.state.abandon(request)
-        request.waiter.settle(Settled(result, error, after))
+        self.outbound.call_of(request).settle(Settled(result, error, after))
 
 
 async def nothing(_: NotificationReceived) -> None:
@@ -139,7 +139,8 @@ async def test_a_request_is_sent_and_its_result_returned() -> None:
         this.settle(1, {"content": []})
         await wait_all_tasks_blocked()
         assert (this.results, this.failures) == ([{"content": []}], [])
-        assert request.waiter is None, "neither refers to the other any more"
+        with pytest.raises(KeyError):
+            this.outbound.call_of(request)  # it is kept no more
         assert await this.sent() == []
 
 
@@ -152,6 +153,18 @@ async def test_several_are_in_flight_at_once_and_each_gets_its_own_answer() -> N
             this.settle(number, number)
             await wait_all_tasks_blocked()
         assert this.results == [3, 1, 2]
+
+
+async def test_an_answer_says_how_many_notifications_came_before_it(autojump_clock: MockClock) -> None:
+    async with side() as (this, nursery):
+        nursery.start_soon(this.call)
+        await this.sent()
+        (request,) = this.state.outbound
+        call = this.outbound.call_of(request)
+        this.told.received = 7
+        this.outbound.settle(request, {"a": 1}, None)
+        assert call.end == Settled({"a": 1}, None, 7)
+        nursery.cancel_scope.cancel()
 
 
 async def test_an_error_is_raised_afresh_with_all_that_it_says() -> None:
@@ -311,7 +324,7 @@ async def test_who_wants_progress_says_so_and_is_told(autojump_clock: MockClock)
         nursery.start_soon(this.call, "tools/call", None, told.append)
         (request,) = await this.sent()
         assert request["params"] == {"_meta": {PROGRESS_TOKEN: 2}}
-        call: Call = this.state.outbound[0].waiter
+        call = this.outbound.call_of(this.state.outbound[0])
         call.progressed(Progress(1), 10)
         await wait_all_tasks_blocked()
         assert told == [Progress(1)]
@@ -323,7 +336,7 @@ async def test_the_progress_that_waits_for_a_callback_is_bounded() -> None:
         async with side(limits=limits) as (this, nursery):
             nursery.start_soon(this.call, "ping", None, told.append)
             await this.sent()
-            call: Call = this.state.outbound[0].waiter
+            call = this.outbound.call_of(this.state.outbound[0])
             for value in range(5):
                 call.progressed(Progress(value), 10)
             await wait_all_tasks_blocked()

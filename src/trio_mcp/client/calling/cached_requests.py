@@ -28,7 +28,8 @@ other tools to a client that can do more."""
 
 
 class CachedRequests:
-    """Sends requests of `CACHEABLE` methods as ``rounds`` does, except for those whose answer is in ``partition``.
+    """Sends requests of `CACHEABLE` methods, in revisions with cache hints, as ``rounds`` does, except for those whose
+    answer is in ``partition``.
 
     Without a partition nothing is kept.
     """
@@ -52,7 +53,7 @@ class CachedRequests:
         A kept answer is given on a living connection only, with a checkpoint before it. A result of more than one
         round is not kept: it depends on what was answered in between (2026-07-28 caching, Cache Key: MUST NOT).
         """
-        question = None if self._partition is None else _question(method, params, revision)
+        question = None if self._partition is None else _question(method, params)
         if self._partition is None or question is None:
             return (await self._rounds.request(method, params, revision, on_progress)).result
         cache = self._partition.cache
@@ -73,10 +74,8 @@ class CachedRequests:
             return completed.result
 
 
-def _question(method: str, params: JSONObject, revision: Revision) -> Question | None:
+def _question(method: str, params: JSONObject) -> Question | None:
     """Return the question of a request; `None` where the answer is not to be kept."""
-    if not revision.cache_hints:
-        return None
     if "inputResponses" in params or "requestState" in params:
         return None  # Cache Key: results of such requests MUST NOT be cached
     meta = {key: value for key, value in params.get("_meta", {}).items() if key not in _WITHOUT_EFFECT}

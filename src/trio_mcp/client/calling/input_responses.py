@@ -51,10 +51,15 @@ class InputRounds:
         self._answers = answers
         self._settings = settings
 
+    async def result(self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
+        """Send a request as `request` does, and return its result alone."""
+        return (await self.request(method, params, revision, on_progress)).result
+
     async def request(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
     ) -> Completed:
-        """Send a request as `DuplexChannel.request`, in as many rounds as the server wants, up to ``max_rounds``.
+        """Send a request of a modern revision as `DuplexChannel.request`, in as many rounds as the server wants, up to
+        ``max_rounds``.
 
         Each round has an id and a progress token of its own and is otherwise the same request, with the answers
         and the exact ``requestState`` of the round before. The handlers for the questions run in tasks of this
@@ -64,8 +69,6 @@ class InputRounds:
         Leaving the call between two rounds, whatever for, tells the server once: see `Outbound.round_trips`. Raises
         `ProtocolViolation` when the server asks for something it may not ask, for too much or too often.
         """
-        if not revision.result_type:
-            return Completed(await self._outbound.request(method, params or None, revision, on_progress), 1)
         settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
         with self._outbound.round_trips() as trips:
             rounds = 1

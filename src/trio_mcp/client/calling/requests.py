@@ -87,10 +87,10 @@ class Requests:
             turn.step_aside()
         try:
             with self._limits.around_call():
-                if method in CACHEABLE:
+                if revision.cache_hints and method in CACHEABLE:
                     result = await self._cached.request(method, data, revision, on_progress, refresh=refresh)
                 else:
-                    result = (await self._rounds.request(method, data, revision, on_progress)).result
+                    result = await self._send(method, data, revision, on_progress)
         except PeerError as error:
             self._urls.required(error)
             raise
@@ -103,7 +103,14 @@ class Requests:
         """Send a request for code that forwards: ``params`` are complete, in modern revisions with all that `meta_in`
         gives, and the result is returned as it came, never from the cache."""
         with self._limits.around_call():
-            return (await self._rounds.request(method, params, self.revision, on_progress)).result
+            return await self._send(method, params, self.revision, on_progress)
+
+    def _send(
+        self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
+    ) -> Awaitable[Any]:
+        if revision.result_type:
+            return self._rounds.result(method, params, revision, on_progress)
+        return self._outbound.request(method, params or None, revision, on_progress)
 
     def open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:
         """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends it, and nothing

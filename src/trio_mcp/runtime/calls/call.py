@@ -88,7 +88,6 @@ class Call(Owner):
     ) -> None:
         super().__init__()
         self.request = request
-        request.waiter = self
         self.end: Settled | None = None
         """The end; `None` while the request is in flight, and for ever when it was abandoned."""
         self.ended = -inf

@@ -60,6 +60,8 @@ class Outbound:
         self._send_cancels = send_cancels
         self.over: ConnectionLost | None = None
         """Reason why no reply will ever come any more; `None` while one may."""
+        self._calls: dict[RequestId, Call] = {}
+        """Calls whose requests are in flight, by their ids."""
         self._waiting: set[trio.CancelScope] = set()
 
     async def request(
@@ -87,7 +89,7 @@ class Outbound:
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params)
         backlog = None if on_progress is None else self._backlog()
-        call = Call(request, on_progress, backlog, on_notification, deadline)
+        call = self._calls[request.id] = Call(request, on_progress, backlog, on_notification, deadline)
         try:
             params = _carrying_trace(params) if span is None else span.params
             if call.wants_progress:
@@ -106,7 +108,7 @@ class Outbound:
                 span.end(None, error)
             raise
         finally:
-            request.waiter = None  # each refers to the other, and neither is to wait for the garbage collector
+            del self._calls[request.id]
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
@@ -164,6 +166,14 @@ class Outbound:
         if self.over is not None:
             raise _again(self.over)
 
+    def call_of(self, request: OutboundRequest) -> Call:
+        """Return the call that ``request``, which is in flight or was ended by the peer just now, belongs to."""
+        return self._calls[request.id]
+
+    def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
+        """Give ``request``, which the peer has ended, its end."""
+        self._calls[request.id].settle(Settled(result, error, self._told.received))
+
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
         """Fail ``request``, whose answer cannot be read."""
         self._violated(request, f"the answer cannot be read: {reason}")
@@ -174,13 +184,13 @@ class Outbound:
         Where only one of them was sent, that one is failed. Else each call that has no time limit is given up, since it
         might wait for ever, and the peer is told so; calls that have one go on.
         """
-        sent = [request for request in requests if not request.waiter.segments]
+        sent = [request for request in requests if not self._calls[request.id].segments]
         if len(sent) == 1:
             self._state.abandon(sent[0])
             self.unreadable_answer(sent[0], reason)
             return
         for request in sent:
-            if not request.waiter.limited:
+            if not self._calls[request.id].limited:
                 told = self._state.abandon(request)
                 error = self._violated(request, f"an answer, maybe to this, cannot be read: {reason}")
                 if told:
@@ -188,14 +198,14 @@ class Outbound:
 
     def _violated(self, request: OutboundRequest, what: str) -> ProtocolViolation:
         violation = UnreadableAnswer(f"{request.method.name}: {what}")
-        request.waiter.settle(Settled(None, violation, self._told.received))
+        self.settle(request, None, violation)
         return violation
 
     def fail_all(self, error: ConnectionLost) -> None:
         """Fail all calls in flight, and all calls from now on, with ``error``: no reply will ever come."""
         self.over = self.over or error
         for request in self._state.abandon_all():
-            request.waiter.settle(Settled(None, error))
+            self._calls[request.id].settle(Settled(None, error))
         for scope in tuple(self._waiting):
             scope.cancel(reason=error.reason)
 
