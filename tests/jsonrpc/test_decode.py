@@ -128,6 +128,27 @@ def test_brackets_in_strings_are_no_levels() -> None:
     assert isinstance(decode(line(method="x", params={"text": "[{" * 1000})), Notification)
 
 
+# Other members
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"method": "x", "params": {"a": 1}},
+        {"id": 1, "method": "x"},
+        {"id": 1, "result": None},
+        {"id": None, "error": {"code": 1, "message": "m"}},
+        {"id": 1, "method": "x", "result": 1},
+        {"method": 1},
+        {},
+    ],
+)
+def test_members_that_json_rpc_does_not_have_change_nothing(known: dict[str, Any]) -> None:
+    more = {"other": [{"method": "y", "id": 2}], "Method": "z"}
+    assert decode(line(**known, **more)) == decode(line(**known))
+    assert decode(b"[" + line(**known, **more) + b"]") == decode(b"[" + line(**known) + b"]")
+
+
 # The collector
 
 
