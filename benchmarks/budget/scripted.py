@@ -32,6 +32,11 @@ class ScriptedStream:
         self._written += data
         self._moved.unpark_all()
 
+    def send_nowait(self, data: bytes) -> int:
+        self._written += data
+        self._moved.unpark_all()
+        return len(data)
+
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
 

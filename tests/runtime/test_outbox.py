@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -443,6 +444,33 @@ async def test_the_rest_of_a_line_takes_room_until_the_writer_has_it() -> None:
         assert box.is_full()
         await box.room()
         assert box.size == 0
+
+
+class Interrupted(Wire):
+    """Ctrl-C comes when a line has been begun."""
+
+    def send_nowait(self, line: bytes) -> int:
+        count = super().send_nowait(line)
+        signal.raise_signal(signal.SIGINT)
+        return count
+
+
+def test_an_interrupt_while_a_line_is_begun_does_not_lose_its_rest() -> None:
+    wire, steps = Interrupted(room=3), list[str]()
+
+    async def play() -> None:
+        async with writing(wire) as box:
+            try:
+                box.put_now(b"begun\n")
+                steps.append("put")
+                await trio.sleep_forever()
+            except KeyboardInterrupt:
+                steps.append("interrupted")
+            await box.flushed()
+
+    trio.run(play)
+    assert steps == ["put", "interrupted"]
+    assert wire.bytes == b"begun\n"
 
 
 # All of it

@@ -99,14 +99,13 @@ class Outbox:
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
         """Put ``line``, newline included, and write it at once where that needs no waiting. For lines that the peer
         waits for."""
-        if not self._write_now(line):
+        if not (self._writer.asleep and self._write(line)):
             self.put(line, owner)
 
-    def _write_now(self, line: bytes) -> bool:
-        """Write ``line`` or its front, unless something waits or is being written. Return false when nothing was
-        written."""
-        if not self._writer.asleep:
-            return False
+    @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of a line and its rest
+    def _write(self, line: bytes) -> bool:
+        """Write ``line`` or its front. Return false when nothing was written. To be called only while the writer
+        sleeps, so that nothing waits and nothing is being written."""
         count = self._send_nowait(line)
         if 0 < count < len(line):
             self._begun = True
@@ -126,7 +125,7 @@ class Outbox:
 
     def put_first(self, line: bytes) -> None:
         """Put ``line`` as `put_now` does, but ahead of all lines that are not begun."""
-        if not self._write_now(line):
+        if not (self._writer.asleep and self._write(line)):
             self._segments.insert(1 if self._begun else 0, Segment(bytearray(line), None, True))
             self._added(len(line))
 

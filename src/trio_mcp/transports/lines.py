@@ -7,13 +7,12 @@ import os
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, cast, runtime_checkable
 
 import trio
 
 from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
 from .broken import let_go_of_cause
-from .descriptors import DescriptorStream
 
 __all__ = ["ByteStream", "LineChannel"]
 
@@ -37,6 +36,16 @@ class ByteStream(Protocol):
 
     async def aclose(self) -> None:
         """Close the stream."""
+
+
+@runtime_checkable
+class NowaitStream(Protocol):
+    """A stream that can be written to without waiting."""
+
+    def send_nowait(self, data: bytes) -> int:
+        """Write as much of ``data`` as goes without waiting, and return how many bytes went; ``0`` where that fails,
+        which ``send_all`` reports."""
+        ...
 
 
 class LineChannel(MessageChannel):
@@ -171,12 +180,12 @@ def _network_of(stream: ByteStream) -> str:
 
 
 def _nowait_writer(stream: object) -> Callable[[bytes], int]:
-    """Return a function that writes to ``stream`` as `DescriptorStream.send_nowait` does; nothing to streams of kinds
-    that are not known to write straight to a descriptor that never blocks."""
+    """Return the `NowaitStream.send_nowait` of ``stream``, or what does the same for those streams of trio that write
+    straight to a descriptor which never blocks; for all others a function that writes nothing."""
     match stream:
         case trio.StapledStream():
             return _nowait_writer(stream.send_stream)
-        case DescriptorStream():
+        case NowaitStream():
             return stream.send_nowait
         case trio.SocketStream():
             return partial(_write_to, stream.socket.fileno)
