@@ -264,7 +264,8 @@ def test_exposed_exceptions_are_told_with_their_types_and_texts() -> None:
     assert error["message"] == "Internal error: LookupError: why"
 
 
-def test_exposed_exceptions_are_told_up_to_a_bound_and_can_always_be_sent() -> None:
+def test_exposed_exceptions_are_told_up_to_a_bound_and_can_always_be_sent(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "trio_mcp")  # reports of tests are sent, too, and cannot have what is logged
     replies = Replies({}, expose_errors=True)
     told = failed(replies.failure(request(), LookupError("\ud800" + "x" * 10_000)))
     begin = "internal error in tool add: LookupError: \\ud800"
