@@ -85,6 +85,52 @@ async def test_a_socket_that_is_closed_is_found_by_the_task_that_writes() -> Non
     await far.aclose()
 
 
+async def test_without_waiting_frames_go_out_or_are_dropped() -> None:
+    near, far = sockets()
+    stream = CoalescingStream(near, 1000)
+    frame = bytes(text_frames(b"%050d\n" % 0, masked=False))
+    put = 0
+    while stream.put_nowait(frame) and stream.is_flushed:
+        put += 1
+    part = not stream.is_flushed
+    assert not stream.put_nowait(frame)
+    got = bytearray()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.pump)
+        while len(got) < (put + part) * len(frame):
+            got += await far.receive_some()
+        await stream.flushed()
+        assert got == (put + part) * frame
+        assert stream.put_nowait(close_frame(1000, "", masked=False))
+        assert not stream.put_nowait(frame)
+        assert await far.receive_some() == close_frame(1000, "", masked=False)
+        nursery.cancel_scope.cancel()
+    await near.aclose()
+    await far.aclose()
+
+
+async def test_without_waiting_nothing_goes_to_a_stream_that_is_no_socket_or_is_over() -> None:
+    memory, _ = memory_stream_pair()
+    stream = CoalescingStream(memory, 1000)
+    assert not stream.put_nowait(b"\x81\x01a")
+    assert stream.is_flushed
+    near, far = sockets()
+    stream = CoalescingStream(near, 1000)
+    await stream.end()
+    assert not stream.put_nowait(b"\x81\x01a")
+    await far.aclose()
+
+
+async def test_frames_that_come_together_are_told_from_one_that_comes_alone() -> None:
+    near, far = memory_stream_pair()
+    stream = CoalescingStream(near, 1000)
+    frame = bytes(text_frames(b"0123456789\n", masked=True))
+    for data, together in ((HEAD, False), (frame, False), (2 * frame, True), (frame, False)):
+        await far.send_all(data)
+        assert await stream.receive_some() == data
+        assert stream.came_together == together
+
+
 async def test_nothing_follows_a_close_frame() -> None:
     near, far = memory_stream_pair()
     stream = CoalescingStream(near, 1000)

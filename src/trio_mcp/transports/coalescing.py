@@ -8,9 +8,7 @@ keep us from hearing its cancel, and no cancelled caller leaves half a frame beh
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -18,6 +16,7 @@ import trio
 
 from .broken import let_go_of_cause, until_broken
 from .frames import CLOSE_FRAME, FrameGauge
+from .nowait import nowait_writer
 
 __all__ = ["HEAD_END", "CoalescingStream"]
 
@@ -37,7 +36,7 @@ class CoalescingStream(trio.abc.Stream):
 
     def __init__(self, transport: trio.abc.Stream, max_message_bytes: int, received: bytes = b"") -> None:
         self._transport = transport
-        self._write_nowait = _write_nowait(transport)
+        self._write_nowait = nowait_writer(transport)
         self._gauge = FrameGauge(max_message_bytes)
         self._received = received
         self._head: bytearray | None = bytearray()
@@ -55,6 +54,8 @@ class CoalescingStream(trio.abc.Stream):
         """Set once nothing more will be received."""
         self.heard_at = trio.current_time()
         """Time at which the peer last sent anything."""
+        self.came_together = False
+        """True while more than one frame is in what `receive_some` returned last."""
         self.moved_at = trio.current_time()
         """Time at which bytes last went out, or began to wait in an empty stream."""
 
@@ -84,7 +85,7 @@ class CoalescingStream(trio.abc.Stream):
         """Receive as `trio.abc.ReceiveStream` does. The stream also ends when the peer has violated a limit."""
         if self._done:
             raise trio.ClosedResourceError("trio-websocket has closed this stream")
-        kept = bytearray()
+        kept, begun = bytearray(), self._gauge.frames
         while True:
             was_head = self._head is not None
             data = await self._receive()
@@ -98,6 +99,7 @@ class CoalescingStream(trio.abc.Stream):
             # Bytes of an incomplete frame are kept here until there are many: trio-websocket makes an object of each
             # piece of a message. A head is passed on at once, whatever follows it.
             if was_head or not self._gauge.inside_frame or len(kept) >= _READ:
+                self.came_together = self._gauge.frames > begun + 1
                 return kept
 
     async def _receive(self) -> bytes | bytearray:
@@ -131,17 +133,29 @@ class CoalescingStream(trio.abc.Stream):
     def put(self, frames: bytes | bytearray) -> None:
         """Write whole frames, or collect what the system does not take at once. Frames after a close frame are dropped.
         Synchronous."""
-        if self.close_sent or self.broken:
+        if self.put_nowait(frames) or self.close_sent or self.broken:
             return
-        self.close_sent = frames[0] == CLOSE_FRAME
         if self.is_flushed:
             self.moved_at = trio.current_time()
-            count = self._write_nowait(frames) if len(frames) <= _WRITE else 0
-            if count == len(frames):
-                return
-            frames = frames[count:]
+        self.close_sent = frames[0] == CLOSE_FRAME
         self._collected += frames
         self._wake.unpark()
+
+    @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of a frame and its rest
+    def put_nowait(self, frames: bytes | bytearray) -> bool:
+        """Put whole frames where the system takes a part of them at once, as it does unless something waits to be
+        written. Return false where it does not: they are dropped."""
+        if self.close_sent or self.broken or not self.is_flushed or len(frames) > _WRITE:
+            return False
+        count = self._write_nowait(frames)
+        if not count:
+            return False
+        self.close_sent = frames[0] == CLOSE_FRAME
+        self.moved_at = trio.current_time()
+        if count < len(frames):
+            self._collected += frames[count:]
+            self._wake.unpark()
+        return True
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Write or collect the bytes of trio-websocket. Waits only while more than 1 MiB is collected."""
@@ -210,19 +224,3 @@ class CoalescingStream(trio.abc.Stream):
         self.broken = True
         await trio.aclose_forcefully(self._transport)
         self._moved.unpark_all()
-
-
-def _write_nowait(transport: trio.abc.Stream) -> Callable[[bytes | bytearray], int]:
-    """Return a function that writes to ``transport`` what goes without waiting, and returns how many bytes went: ``0``
-    where it fails, which `pump` finds out. Only sockets can be written to in this way."""
-    if not isinstance(transport, trio.SocketStream):
-        return lambda _: 0
-    fileno = transport.socket.fileno
-
-    def write(data: bytes | bytearray) -> int:
-        try:
-            return os.write(fileno(), data)  # a closed socket has the descriptor -1, which is none
-        except OSError:
-            return 0
-
-    return write

@@ -146,7 +146,7 @@ class DescriptorStream:
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from error
 
-    def send_nowait(self, data: bytes) -> int:
+    def send_nowait(self, data: bytes | bytearray) -> int:
         """Write as much of ``data`` as goes without waiting, and return how many bytes went. ``0`` also where the
         descriptor would have to be polled first, and where it fails, which `send_all` reports."""
         writer = self._writer

@@ -86,6 +86,8 @@ class FrameGauge:
         self._payload_left = 0
         self._size = 0
         self._fragments = 0
+        self.frames = 0
+        """Frames that have begun so far."""
         self.violation: tuple[int, str] | None = None
 
     @property
@@ -114,6 +116,7 @@ class FrameGauge:
 
     def _begin(self, header: bytes) -> int:
         """Take the header of a frame and return the length of its payload."""
+        self.frames += 1
         length = header[1] & 0x7F
         if length > 125:
             length = int.from_bytes(header[2 : 4 if length == 126 else 10], "big")

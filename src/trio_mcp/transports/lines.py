@@ -3,16 +3,14 @@ reliable stream)."""
 
 from __future__ import annotations
 
-import os
 import socket
-from collections.abc import Callable
-from functools import partial
-from typing import Final, Protocol, cast, runtime_checkable
+from typing import Protocol, cast
 
 import trio
 
 from ..runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
 from .broken import let_go_of_cause
+from .nowait import AT_ONCE, nowait_writer
 
 __all__ = ["ByteStream", "LineChannel"]
 
@@ -20,8 +18,6 @@ _BOM = b"\xef\xbb\xbf"
 _CHUNK = 65536
 _HEAD = 65536
 _TAIL = 65536
-_AT_ONCE: Final = 4
-"""Messages that may be written at once before anything is read or the writer has written."""
 
 
 class ByteStream(Protocol):
@@ -36,16 +32,6 @@ class ByteStream(Protocol):
 
     async def aclose(self) -> None:
         """Close the stream."""
-
-
-@runtime_checkable
-class NowaitStream(Protocol):
-    """A stream that can be written to without waiting."""
-
-    def send_nowait(self, data: bytes) -> int:
-        """Write as much of ``data`` as goes without waiting, and return how many bytes went; ``0`` where that fails,
-        which ``send_all`` reports."""
-        ...
 
 
 class LineChannel(MessageChannel):
@@ -68,8 +54,8 @@ class LineChannel(MessageChannel):
         holds no more than its last bytes so far."""
         self._first = True
         self._ended = False
-        self._write_nowait = _nowait_writer(stream)
-        self._at_once = _AT_ONCE
+        self._write_nowait = nowait_writer(stream)
+        self._at_once = AT_ONCE
         self.received = 0
         """Bytes that have come so far."""
 
@@ -140,7 +126,7 @@ class LineChannel(MessageChannel):
         if self._unfinished:
             whole[0] = self._unfinished + whole[0]
         # Replies to what came together go together, too: they would cost both sides a system call each.
-        self._at_once = _AT_ONCE if len(whole) == 1 else 0
+        self._at_once = AT_ONCE if len(whole) == 1 else 0
         whole.reverse()
         self._lines = whole
         if self._unfinished or last:
@@ -158,7 +144,7 @@ class LineChannel(MessageChannel):
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             let_go_of_cause(error)
             raise ConnectionLost("the peer reads no more") from error
-        self._at_once = _AT_ONCE
+        self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
         """Send the front of the line: see `MessageChannel.send_nowait`. Only a few lines are sent so, and none while
@@ -177,26 +163,3 @@ def _network_of(stream: ByteStream) -> str:
     if not isinstance(stream, trio.SocketStream):
         return "pipe"
     return "unix" if stream.socket.family == socket.AF_UNIX else "tcp"
-
-
-def _nowait_writer(stream: object) -> Callable[[bytes], int]:
-    """Return the `NowaitStream.send_nowait` of ``stream``, or what does the same for those streams of trio that write
-    straight to a descriptor which never blocks; for all others a function that writes nothing."""
-    match stream:
-        case trio.StapledStream():
-            return _nowait_writer(stream.send_stream)
-        case NowaitStream():
-            return stream.send_nowait
-        case trio.SocketStream():
-            return partial(_write_to, stream.socket.fileno)
-        case trio.lowlevel.FdStream():
-            return partial(_write_to, stream.fileno)
-        case _:
-            return lambda _: 0
-
-
-def _write_to(fileno: Callable[[], int], data: bytes) -> int:
-    try:
-        return os.write(fileno(), data)  # of a closed stream it is -1, which is no descriptor
-    except OSError:
-        return 0

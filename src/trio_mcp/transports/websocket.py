@@ -16,6 +16,7 @@ from .close_codes import CLOSE_WAIT, closed_by_peer, closed_by_us
 from .coalescing import CoalescingStream
 from .frames import close_frame, text_frames
 from .handshake import Handshake, accepting, asking, refusal, shake_hands
+from .nowait import AT_ONCE
 from .pings import Pings
 
 __all__ = ["WebSocketChannel"]
@@ -52,6 +53,7 @@ class WebSocketChannel(MessageChannel):
         self._close_code = close_code
         self._socket: WebSocketConnection
         self._masked = False
+        self._at_once = AT_ONCE
         self._lost: ConnectionLost | None = None
         self._closed = False
         self._over = trio.Event()
@@ -122,6 +124,8 @@ class WebSocketChannel(MessageChannel):
             message = await self._socket.get_message()
         except ConnectionClosed as closed:
             raise self._loss(closed) from None
+        # Replies to what came together go together, too: they would cost both sides a system call each.
+        self._at_once = 0 if self._stream.came_together else AT_ONCE
         if isinstance(message, bytes):
             raise self._close_with(1003, "messages are text, not binary")
         if message.startswith(_BOM):
@@ -157,6 +161,15 @@ class WebSocketChannel(MessageChannel):
             await stream.flushed()
         except trio.BrokenResourceError:
             raise self._lost or ConnectionLost("the peer reads no more") from None
+        self._at_once = AT_ONCE
+
+    def send_nowait(self, message: bytes) -> int:
+        """Send the whole message or nothing: see `MessageChannel.send_nowait`. As few are sent so as of lines: see
+        `LineChannel.send_nowait`."""
+        if not self._at_once:
+            return 0
+        self._at_once -= 1
+        return len(message) if self._stream.put_nowait(text_frames(message, masked=self._masked)) else 0
 
     # Keep-alive
 

@@ -1,0 +1,42 @@
+"""What can be written at once is, and nothing else; a failure is left to who may wait."""
+
+from __future__ import annotations
+
+import os
+
+import trio
+from trio.testing import memory_stream_pair
+
+from trio_mcp.transports.nowait import nowait_writer
+
+
+async def test_a_socket_takes_what_has_room_and_then_nothing() -> None:
+    ours, theirs = trio.socket.socketpair()
+    with ours, theirs:
+        write = nowait_writer(trio.SocketStream(ours))
+        assert write(b"first") == 5
+        while write(b"x" * 10_000):
+            pass
+        assert (await theirs.recv(5)) == b"first"
+
+
+async def test_a_socket_whose_other_end_is_gone_or_that_is_closed_takes_nothing() -> None:
+    ours, theirs = trio.socket.socketpair()
+    write = nowait_writer(trio.SocketStream(ours))
+    theirs.close()
+    assert write(b"late") == 0
+    ours.close()
+    assert write(b"later") == 0
+
+
+async def test_a_pipe_is_found_inside_of_a_stapled_stream() -> None:
+    read_end, write_end = os.pipe()
+    async with trio.StapledStream(trio.lowlevel.FdStream(write_end), trio.lowlevel.FdStream(read_end)) as stream:
+        write = nowait_writer(stream)
+        assert write(b"line\n") == 5
+        assert await stream.receive_some() == b"line\n"
+    assert write(b"late") == 0
+
+
+def test_other_streams_take_nothing() -> None:
+    assert nowait_writer(memory_stream_pair()[0])(b"anything") == 0
