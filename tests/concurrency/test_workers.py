@@ -494,6 +494,29 @@ async def test_neither_a_result_nor_an_exception_is_left_to_the_garbage_collecto
 
 
 @pytest.mark.usefixtures("no_collector")
+async def test_what_a_thread_raises_at_the_moment_of_its_cancel_is_not_left_to_the_garbage_collector(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[ref[Held]] = []
+
+    async def run_sync(body: Callable[[], None], *, limiter: Any, **_: Any) -> None:
+        await limiter.acquire_on_behalf_of(None)
+        body()
+        limiter.release_on_behalf_of(None)
+        await trio.sleep_forever()
+
+    def fail() -> None:
+        held = Held()
+        kept.append(ref(held))
+        raise LookupError
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+    async with until_cancelled(desk, fail):
+        await wait_all_tasks_blocked()
+    assert [each() for each in kept] == [None]
+
+
+@pytest.mark.usefixtures("no_collector")
 async def test_what_an_abandoned_thread_raises_or_returns_is_not_left_to_the_garbage_collector(desk: Desk) -> None:
     kept: list[ref[Held]] = []
 
