@@ -50,11 +50,11 @@ from .protocol.types.sampling import (
 )
 from .protocol.types.subscriptions import SubscriptionFilter
 from .protocol.types.tools import CallToolResult, Tool, ToolAnnotations, ToolError
+from .runtime.cancellation import CancelCause, Cancellation
 from .runtime.channel import ConnectionLost
 from .runtime.limits import Limits
 from .runtime.load import Statistics
 from .runtime.on_progress import OnProgress, Progress
-from .runtime.requests.cancellation import CancelCause, Cancellation
 from .runtime.requests.logs import RequestLog
 from .server.asking.input_required import InputRequired
 from .server.cache_hints import CacheHints

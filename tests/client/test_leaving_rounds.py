@@ -324,7 +324,7 @@ async def test_plain_def_handlers_run_in_the_threads_of_the_connection() -> None
     busy: list[int] = []
 
     def count(_: object) -> dict[str, Any]:
-        busy.append(client.duplex.wiring.workers.workers.free(PlaceState.RUNNING))
+        busy.append(client.host.workers.free(PlaceState.RUNNING))
         return {}
 
     async def script(peer: RoundsPeer) -> None:

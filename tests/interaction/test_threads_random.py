@@ -138,7 +138,7 @@ async def test_no_thread_and_no_share_counts_in_the_end(seed: int, monkeypatch: 
                     await crowd.step()
                 for client in crowd.clients:
                     await client.channel.aclose()
-            workers = running.workers
+            workers = running.host.workers
             for place in places:
                 if place._state is not PlaceState.OUTSIDE:  # its handler is deaf, and was abandoned
                     await place.given_back.wait()

@@ -8,7 +8,7 @@ import pytest
 
 from trio_mcp.jsonrpc.errors import NotSerializable
 from trio_mcp.runtime import announcements
-from trio_mcp.runtime.announcements import Notices
+from trio_mcp.runtime.announcements import Announcements
 from trio_mcp.runtime.outbox import Outbox
 
 CHANGED = "notifications/tools/list_changed"
@@ -23,7 +23,7 @@ async def written(outbox: Outbox) -> list[tuple[str, object]]:
 
 async def test_notifications_go_out_in_their_order_and_each_on_a_line_of_its_own() -> None:
     outbox = Outbox(1000)
-    notices = Notices(outbox)
+    notices = Announcements(outbox)
     notices.put(CHANGED)
     notices.put(UPDATED, {"uri": "x:1"})
     outbox.put(b'{"method":"after"}\n')
@@ -32,7 +32,7 @@ async def test_notifications_go_out_in_their_order_and_each_on_a_line_of_its_own
 
 async def test_a_notification_that_still_waits_is_not_sent_twice() -> None:
     outbox = Outbox(1000)
-    notices = Notices(outbox)
+    notices = Announcements(outbox)
     for uri in ("x:1", "x:2", "x:1", "x:1"):
         notices.put(UPDATED, {"uri": uri})
     assert await written(outbox) == [(UPDATED, {"uri": "x:1"}), (UPDATED, {"uri": "x:2"})]
@@ -40,7 +40,7 @@ async def test_a_notification_that_still_waits_is_not_sent_twice() -> None:
 
 async def test_a_notification_that_was_taken_is_sent_again_and_waits_once_again() -> None:
     outbox = Outbox(1000)
-    notices = Notices(outbox)
+    notices = Announcements(outbox)
     for _ in range(3):
         notices.put(CHANGED)
         notices.put(CHANGED)
@@ -49,7 +49,7 @@ async def test_a_notification_that_was_taken_is_sent_again_and_waits_once_again(
 
 async def test_what_cannot_be_sent_is_told_and_leaves_nothing() -> None:
     outbox = Outbox(1000)
-    notices = Notices(outbox)
+    notices = Announcements(outbox)
     with pytest.raises(NotSerializable):
         notices.put(UPDATED, {"uri": object()})
     assert outbox.size == 0
@@ -58,7 +58,7 @@ async def test_what_cannot_be_sent_is_told_and_leaves_nothing() -> None:
 async def test_what_is_remembered_of_those_that_were_sent_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(announcements, "_KEPT", 3)
     outbox = Outbox(1000)
-    notices = Notices(outbox)
+    notices = Announcements(outbox)
     for number in range(30):
         notices.put(UPDATED, {"uri": f"x:{number}"})
         assert len(notices._waiting) <= 3
@@ -68,7 +68,7 @@ async def test_what_is_remembered_of_those_that_were_sent_has_a_bound(monkeypatc
 async def test_those_that_wait_are_remembered_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(announcements, "_KEPT", 2)
     outbox = Outbox(1000)
-    notices = Notices(outbox)
+    notices = Announcements(outbox)
     for _ in range(2):
         for number in range(5):
             notices.put(UPDATED, {"uri": f"x:{number}"})

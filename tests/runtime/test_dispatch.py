@@ -14,11 +14,14 @@ from trio_mcp.jsonrpc.codec import pack_value
 from trio_mcp.jsonrpc.errors import PeerError
 from trio_mcp.jsonrpc.messages import ErrorResponse, Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.batches import BatchReplies
 from trio_mcp.runtime.calls.call import Settled
 from trio_mcp.runtime.dispatch import Dispatch
+from trio_mcp.runtime.exchange import BatchExchange, Exchange
 from trio_mcp.runtime.on_progress import Progress
+from trio_mcp.runtime.outbox import Outbox
+from trio_mcp.runtime.peer import NOBODY_KNOWN
 from trio_mcp.state import events
+from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import Event, NotificationReceived
 from trio_mcp.state.requests import InboundRequest, OutboundRequest
 
@@ -52,23 +55,21 @@ class Floor:
         self.wanted = True
         self.received = 7
         this: Any = self
-        self.dispatch = Dispatch(this, this, this, Changes(self.told), this, lambda *unread: self.note("read", *unread))
+        self.exchange = Connection(self.told)
+        self.dispatch = Dispatch(
+            this, self.exchange, this, this, Changes(self.told), this, lambda *unread: self.note("read", *unread)
+        )
 
     def note(self, *what: Any) -> None:
         self.told.append(what)
 
     # What is done with requests, replies and cancels
 
-    def accept(self, request: InboundRequest, batch: BatchReplies | None) -> None:
-        self.note("accept", request, batch)
+    def accept(self, request: InboundRequest, exchange: Exchange) -> None:
+        self.note("accept", request, exchange)
 
-    def reply_now(self, line: bytes, batch: BatchReplies | None) -> None:
-        self.note("reply", json.loads(line), batch)
-
-    def put_batch(self, line: bytes) -> None:
-        self.note("batch", json.loads(line))
-
-    def cancel_received(self, event: events.CancelReceived) -> None:
+    def cancel_received(self, event: events.CancelReceived, exchange: Exchange) -> None:
+        assert exchange is self.exchange
         self.note("cancel", event)
 
     def call_of(self, request: OutboundRequest) -> FakeCall:
@@ -91,8 +92,19 @@ class Floor:
     def put(self, event: NotificationReceived, size: int) -> None:
         self.note("notified", event, size)
 
-    def act(self, event: Event, batch: BatchReplies | None = None) -> None:
+    def act(self, event: Event, batch: BatchExchange | None = None) -> None:
         self.dispatch.act(event, LINE, batch)
+
+
+class Connection(Exchange):
+    """What all belongs to, and the replies that it was given."""
+
+    def __init__(self, told: list[Any]) -> None:
+        super().__init__(ConnectionState("server"), Outbox(16384), NOBODY_KNOWN)
+        self._told = told
+
+    def reply_at_once(self, line: bytes | None) -> None:
+        self._told.append(("reply", json.loads(line or b""), self))
 
 
 class Changes:
@@ -124,14 +136,14 @@ def notification(method: str = "notifications/message", **params: Any) -> Notifi
     return NotificationReceived(LATEST_LEGACY.methods[method], params, LATEST_LEGACY)
 
 
-class Counting(BatchReplies):
-    """The replies of a batch, and what was settled."""
+class Counting(BatchExchange):
+    """A batch, and what was settled."""
 
     def __init__(self) -> None:
-        super().__init__(99, lambda _: pytest.fail("sent"))
+        super().__init__(Connection([]), 99)
         self.settled: list[bytes | None] = []
 
-    def settle(self, line: bytes | None) -> None:
+    def reply(self, line: bytes | None, owner: object = None) -> None:
         self.settled.append(line)
 
 
@@ -181,12 +193,12 @@ def test_a_request_is_accepted_and_a_refused_one_answered(floor: Floor) -> None:
         floor.act(events.Refused(ErrorResponse(5, -32600, "no")), replies)
     error = {"jsonrpc": "2.0", "id": 5, "error": {"code": -32600, "message": "no"}}
     assert floor.told == [
-        ("accept", request, None),
-        ("reply", error, None),
+        ("accept", request, floor.exchange),
+        ("reply", error, floor.exchange),
         ("accept", request, batch),
-        ("reply", error, batch),
     ]
-    assert batch.settled == [], "they settle it themselves"
+    [settled] = batch.settled
+    assert json.loads(settled or b"") == error, "requests settle it themselves"
 
 
 def test_a_cancel_is_handed_on(floor: Floor) -> None:
@@ -259,7 +271,7 @@ def test_what_is_no_message_is_logged_up_to_a_bound_and_told(floor: Floor, caplo
 
 def test_what_is_no_message_need_not_be_told_to_anybody(caplog: pytest.LogCaptureFixture) -> None:
     this: Any = Floor()
-    Dispatch(this, this, this, this, this, None).act(events.Unread("why"), LINE)
+    Dispatch(this, this, this, this, this, this, None).act(events.Unread("why"), LINE)
     assert len(caplog.records) == 1
     assert this.told == []
 
@@ -292,10 +304,10 @@ def test_the_members_of_a_batch_are_carried_out_in_order_and_their_replies_colle
     assert (first, second) == (one, two)
     assert same is replies
     floor.told.clear()
-    replies.settle(b"1\n")
+    replies.reply(b"1\n")
     assert floor.told == []
-    replies.settle(b"2\n")
-    assert floor.told == [("batch", [1, 2])]
+    replies.reply(b"2\n")
+    assert floor.told == [("reply", [1, 2], floor.exchange)]
 
 
 def test_a_member_that_gets_no_reply_is_settled_at_once(floor: Floor) -> None:

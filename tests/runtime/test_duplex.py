@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 from tests.patience import PATIENCE
+from tests.runtime.hosted import HostedChannel
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, ConnectionLost, Limits
@@ -18,7 +19,9 @@ from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.channel import MessageChannel
 from trio_mcp.runtime.duplex import DuplexChannel
-from trio_mcp.runtime.requests.handler import NOT_NOW
+from trio_mcp.runtime.exchange import Exchange
+from trio_mcp.runtime.requests.handler import LATER, Decision, Now
+from trio_mcp.runtime.requests.host import RequestHost
 from trio_mcp.runtime.requests.request_scope import RequestScope
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import NotificationReceived
@@ -31,11 +34,13 @@ from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
 class Echo:
     """Answers pings at once, and whatever else with its own parameters."""
 
+    seal = None
+
     def __init__(self) -> None:
         self.started: list[Any] = []
 
-    def answer_now(self, request: InboundRequest) -> Any:
-        return {} if request.method.name == "ping" else NOT_NOW
+    def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
+        return Now({}) if request.method.name == "ping" else LATER
 
     async def answer(self, scope: RequestScope) -> Any:
         self.started.append(scope.request.id)
@@ -52,7 +57,7 @@ class Echo:
 def side(role: Any, channel: MessageChannel, limits: Limits, handler: Echo | None = None) -> DuplexChannel:
     state = ConnectionState(role)
     state.revision, state.initialized = LATEST_LEGACY, True
-    return DuplexChannel(channel, state, handler or Echo(), limits)
+    return HostedChannel(channel, state, handler or Echo(), RequestHost(limits))
 
 
 @asynccontextmanager

@@ -17,13 +17,15 @@ import attrs
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runtime.hosted import HostedChannel
 from trio.testing import MockClock
 
 from trio_mcp import CodedError, ConnectionLost, Limits, PeerError, Progress
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.channel import MessageChannel
-from trio_mcp.runtime.duplex import DuplexChannel
-from trio_mcp.runtime.requests.handler import NOT_NOW
+from trio_mcp.runtime.exchange import Exchange
+from trio_mcp.runtime.requests.handler import LATER, Decision
+from trio_mcp.runtime.requests.host import RequestHost
 from trio_mcp.runtime.requests.request_scope import RequestScope
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import NotificationReceived
@@ -149,6 +151,8 @@ class Tap(MessageChannel):
 class Side:
     """One side of the connection: its handlers, and its callers."""
 
+    seal = None
+
     def __init__(
         self, role: Literal["client", "server"], channel: MessageChannel, at_once: int, world: World, limits: Limits
     ) -> None:
@@ -158,10 +162,10 @@ class Side:
         self.state = ConnectionState(role)
         self.state.revision = LATEST_LEGACY
         self.state.initialized = True
-        self.duplex = DuplexChannel(self.tap, self.state, self, limits)
+        self.duplex = HostedChannel(self.tap, self.state, self, RequestHost(limits))
 
-    def answer_now(self, request: InboundRequest) -> Any:
-        return NOT_NOW
+    def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
+        return LATER
 
     def wants(self, event: NotificationReceived) -> bool:
         return False

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-from contextvars import copy_context
+import sys
 from decimal import Decimal
 from fractions import Fraction
 from http import HTTPStatus
@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from trio_mcp.concurrency.alarms import Alarms
 from trio_mcp.runtime.outbox import Outbox, Owner
-from trio_mcp.runtime.requests.late_progress import LateProgress
 from trio_mcp.runtime.requests.progress import ProgressReporter
 
 
@@ -56,6 +56,12 @@ async def test_the_token_keeps_its_type_and_value(autojump_clock: object, token:
     [params] = reporting.sent
     assert params == {"progressToken": token, "progress": 1}
     assert type(params["progressToken"]) is type(token)
+
+
+async def test_the_least_number_that_may_be_sent_is_reported(autojump_clock: object) -> None:
+    reporting = Reporting()
+    assert reporting.report(-sys.float_info.max)
+    assert reporting.values == [-sys.float_info.max]
 
 
 async def test_a_revision_without_messages_gets_none(autojump_clock: object) -> None:
@@ -216,8 +222,8 @@ def test_whatever_is_reported_what_goes_out_increases_keeps_the_interval_and_end
 ) -> None:
     async def play() -> None:
         reporting, sent = Reporting(), list[tuple[float, float]]()
-        late = LateProgress()
-        reporting.reporter._later = late.add
+        alarms = Alarms()
+        reporting.reporter._later = lambda reporter: alarms.set(reporter.due or 0, reporter.let_out)
 
         async def look() -> None:
             while True:
@@ -226,7 +232,7 @@ def test_whatever_is_reported_what_goes_out_increases_keeps_the_interval_and_end
                 await trio.sleep(0.01)
 
         async with trio.open_nursery() as nursery:
-            late.task.start_in(nursery, copy_context())
+            nursery.start_soon(alarms.run)
             nursery.start_soon(look)
             for value, pause in reports:
                 reporting.report(value)

@@ -9,6 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from trio_mcp import fail_after_silence
+from trio_mcp.concurrency.time_limits import fail_after_work, last_deadline
 from trio_mcp.protocol.methods import METHODS
 from trio_mcp.runtime.remaining_time import REMAINING_MS, due_of, with_remaining
 
@@ -56,3 +58,44 @@ async def test_a_request_is_due_so_long_after_it_came(autojump_clock: MockClock,
 async def test_what_is_no_sensible_number_of_milliseconds_is_not_due(autojump_clock: MockClock, told: Any) -> None:
     assert due_of({REMAINING_MS: told}) == math.inf
     assert due_of({}) == math.inf
+
+
+async def test_the_time_that_is_left_travels_in_whole_milliseconds(autojump_clock: MockClock) -> None:
+    now = trio.current_time()
+    assert with_remaining("tools/call", {"name": "x"}, now + 1.2345) == {"name": "x", "_meta": {REMAINING_MS: 1235}}
+    assert with_remaining("tools/call", None, now - 5) == {"_meta": {REMAINING_MS: 0}}
+    assert with_remaining("tools/call", {}, -math.inf) == {"_meta": {REMAINING_MS: 0}}, "who is cancelled already"
+    params = {"_meta": {"a": 1, REMAINING_MS: 7}}
+    assert with_remaining("tools/call", params, now + 1) == params, "what a call names itself goes before"
+    assert with_remaining("tools/call", {"name": "x"}, math.inf) == {"name": "x"}
+    assert with_remaining("initialize", {}, now + 1) == {}
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "5", True, None, [], math.inf])
+async def test_what_is_no_number_of_milliseconds_is_no_deadline(value: Any) -> None:
+    assert due_of({REMAINING_MS: value}) == math.inf
+
+
+async def test_a_number_of_milliseconds_counts_from_now(autojump_clock: MockClock) -> None:
+    assert due_of({REMAINING_MS: 1500}) == trio.current_time() + 1.5
+    assert due_of({}) == math.inf
+    assert due_of({REMAINING_MS: 10**400}) == math.inf, "more than a float can say"
+
+
+async def test_limits_that_move_count_with_what_they_never_exceed(autojump_clock: MockClock) -> None:
+    now = trio.current_time()
+    assert last_deadline() == math.inf
+    with trio.fail_after(50):
+        await trio.lowlevel.checkpoint()
+        assert last_deadline() == now + 50
+        with fail_after_silence(5, maximum=30):
+            assert last_deadline() == now + 30
+            with trio.fail_after(2):
+                await trio.lowlevel.checkpoint()
+                assert last_deadline() == now + 2, "it does not move"
+        with fail_after_silence(5, maximum=600):
+            assert last_deadline() == now + 50
+        with fail_after_work(5):
+            assert last_deadline() == now + 50
+    with fail_after_work(5):
+        assert last_deadline() == math.inf

@@ -9,7 +9,6 @@ from typing import Any, NoReturn, TypeVar
 import trio
 
 from ..concurrency.graces import Graces
-from ..concurrency.places import Workers
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import LogLevel
 from ..protocol.revisions import Revision
@@ -34,10 +33,11 @@ from ..protocol.types.resources import (
     SubscribeParams,
 )
 from ..protocol.types.subscriptions import SubscriptionFilter
-from ..protocol.types.tools import CallToolResult, Tool
+from ..protocol.types.tools import CallToolParams, CallToolResult, Tool
 from ..runtime.channel import ConnectionLost, MessageChannel
-from ..runtime.duplex import DuplexChannel
+from ..runtime.duplex import CallSettings, DuplexChannel
 from ..runtime.on_progress import OnProgress
+from ..runtime.requests.host import RequestHost
 from ..state.connection_state import ConnectionState
 from .answering.answers import Answers
 from .call_timeouts import CallLimits
@@ -70,9 +70,11 @@ class Client:
 
     def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
         self._settings = settings
-        workers, graces = Workers(settings.limits), Graces(settings.limits.cleanup_grace)
+        self.host = RequestHost(settings.limits)
+        """The nursery of the handlers that answer a legacy server."""
+        graces = Graces(settings.limits.cleanup_grace)
         self._limits = CallLimits(settings.call_timeout)
-        self._answers = Answers(settings, workers.share(alone=True), graces, self._limits)
+        self._answers = Answers(settings, self.host.workers.share(alone=True), graces, self._limits)
         self.callbacks = Callbacks(settings)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client")
@@ -80,12 +82,10 @@ class Client:
             channel,
             self._state,
             ServerMessages(self._answers, self.callbacks),
-            settings.limits,
-            workers=workers,
+            self.host,
             graces=graces,
+            calls=CallSettings(settings.tell_deadlines, settings.send_cancels),
             tracing=settings.tracing,
-            tell_deadlines=settings.tell_deadlines,
-            send_cancels=settings.send_cancels,
             on_unreadable=self._unreadable.received,
         )
         self.requests = Requests(self.duplex.outbound, self._answers, self._limits, settings, self.callbacks.urls)
@@ -139,8 +139,8 @@ class Client:
         exceptions leave the call, which is cancelled then. Hints a server gives about its tools are hints:
         base no decision on those of a server you do not trust.
         """
-        data: JSONObject = {"name": name, "arguments": dict(arguments) if arguments else {}}
-        return await self.requests.request_plain("tools/call", data, CallToolResult, on_progress=on_progress, meta=meta)
+        params = CallToolParams(name, dict(arguments or {}))
+        return await self.requests.request("tools/call", params, CallToolResult, on_progress=on_progress, meta=meta)
 
     async def read_resource(
         self,

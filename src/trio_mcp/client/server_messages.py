@@ -6,7 +6,8 @@ from collections.abc import Awaitable
 from typing import Any
 
 from ..protocol.types.lifecycle import EmptyResult
-from ..runtime.requests.handler import NOT_NOW
+from ..runtime.exchange import Exchange
+from ..runtime.requests.handler import LATER, Decision, Now
 from ..runtime.requests.request_scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
@@ -19,24 +20,29 @@ __all__ = ["ServerMessages"]
 class ServerMessages:
     """Has requests answered by the handlers a client was opened with, and its callbacks told of notifications."""
 
+    seal = None
+    """Clients answer no request with questions. See `RequestHandler.seal`."""
+
     def __init__(self, answers: Answers, callbacks: Callbacks) -> None:
         self._answers = answers
         self._callbacks = callbacks
-        self.wants = callbacks.wants
-        """Says whether `notified` is to be called for an event. See `RequestHandler.wants`."""
 
-    def answer_now(self, request: InboundRequest) -> Any:
+    def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request that needs no waiting. See `RequestHandler.answer_now`."""
         if request.method.name == "ping":
-            return EmptyResult()
+            return Now(EmptyResult())
         if request.method.name == "elicitation/create":
             self._callbacks.urls.asked(request.params)  # here, since its end may come in the same read
-        return NOT_NOW
+        return LATER
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request with its handler. See `RequestHandler.answer`."""
         request = scope.request
         return await self._answers.prepare(request.method.name, request.params, request.revision)()
+
+    def wants(self, event: NotificationReceived) -> bool:
+        """Return whether `notified` is to be called for ``event``. See `RequestHandler.wants`."""
+        return self._callbacks.wants(event)
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
         """Call the callback for ``event``. See `RequestHandler.notified`."""

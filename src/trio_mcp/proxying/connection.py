@@ -17,10 +17,11 @@ from ..protocol.types.resources import SubscribeParams
 from ..protocol.types.subscriptions import ListenResult
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
-from ..runtime.limits import Limits
-from ..runtime.load import Load
+from ..runtime.exchange import Exchange
 from ..runtime.peer import Peer
-from ..runtime.requests.handler import NOT_NOW
+from ..runtime.replies import Replies
+from ..runtime.requests.handler import LATER, Decision, Now
+from ..runtime.requests.host import RequestHost
 from ..runtime.requests.request_scope import RequestScope
 from ..server.asking.round_states import RoundStates
 from ..server.asking.state_cipher import StateCipher
@@ -56,23 +57,22 @@ class ProxyConnection:
         channel: MessageChannel,
         peer: Peer,
         *,
-        limits: Limits,
-        load: Load,
+        host: RequestHost,
         cipher: StateCipher,
     ) -> None:
         self._reaching = reaching
         self._server_info: dict[Revision, Any] = {}
-        self._round_states = RoundStates(cipher, peer.principal, limits.retry_timeout)
-        self._load = load
+        self._round_states = RoundStates(cipher, host.limits.retry_timeout)
+        self.seal = self._round_states.seal
+        """Maker of ``requestState``. See `RequestHandler.seal`."""
+        self._load = host.load
         self.duplex = DuplexChannel(
             channel,
             ConnectionState("server"),
             self,
-            limits,
-            server_info=self._server_info,
-            load=load,
+            host,
             peer=peer,
-            seal=self._round_states.seal,
+            replies=Replies(self._server_info),
         )
         self._state = self.duplex.state
         self._downstream = Downstream(self.duplex)
@@ -117,22 +117,22 @@ class ProxyConnection:
 
     # Requests
 
-    def answer_now(self, request: InboundRequest) -> Any:
+    def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request at once, where possible: see `RequestHandler.answer_now`."""
         upstream = self._upstream
         if request.method.name == "ping" and not self._is_for(upstream, "ping"):
-            return _DONE
+            return Now(_DONE)
         if (
             request.method.name == "server/discover"
             and upstream is not None
             and not self._is_for(upstream, "server/discover")
         ):
             self._adopt(upstream)
-            return _discovered(upstream)
+            return Now(_discovered(upstream))
         self._reading_order.note(request)
         if request.method.may_ask and not request.revision.server_requests:
-            return self._round_states.read(request)
-        return NOT_NOW
+            return self._round_states.read(request, exchange.peer.principal)
+        return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
         """Return whether the server behind is there and knows ``method``, so that the answer, a sign of its life, is

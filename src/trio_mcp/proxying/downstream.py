@@ -65,7 +65,7 @@ class ForwardedCall:
         `DuplexChannel.request`."""
         await self._downstream.caught_up()
         if self.revision.server_requests:
-            return await self.scope.ask(method, params, self.revision, on_progress)
+            return await self.scope.runner.ask(method, params, self.revision, on_progress)
         if not self.may_ask:
             raise NoWayBack(f"{self.scope.request.method.name} cannot ask its client in revision {self.revision}")
         with trio.CancelScope() as question:
@@ -198,7 +198,7 @@ class Downstream:
         In modern revisions a log belongs to a request all the same. One that a modern server sends is for clients that
         wait for an answer; a modern client gets logs only at the level of a request that it waits for.
         """
-        waiting = [call.scope.request for call in self.calls.values() if not call.scope.finished]
+        waiting = [call.scope.request for call in self.calls.values() if call.scope.sends]
         modern = [request for request in waiting if not request.revision.server_requests]
         is_for_legacy = len(waiting) > len(modern) or (not waiting and said.log_level == "connection")
         passes = not self._level_is_set or _passes(rank, self._state.log_level)

@@ -78,10 +78,10 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
         # earlier.
         await scope.outbox.room()
         request = scope.request  # of the round that is in flight now
-        if not scope.finished and request.progress_token is not None:
+        if request.progress_token is not None:
             params = ProgressParams(request.progress_token, told.progress, told.total, told.message)
             line = frame_notification("notifications/progress", unstructure(params, request.revision))
-            scope.outbox.put(line + b"\n", scope)
+            scope.put(line + b"\n")
 
     return report
 

@@ -14,6 +14,7 @@ from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
 from ..runtime.peer import NOBODY_KNOWN, Peer
+from ..runtime.requests.host import RequestHost
 from ..server.asking.state_cipher import StateCipher
 from .connection import ProxyConnection, Reaching
 from .reaching import OpenUpstream, OwnUpstream, SharedUpstream
@@ -68,14 +69,17 @@ class Proxy:
         both its connections."""
         if stateless:
             raise ValueError("a proxy cannot be run stateless")
-        limits = limits or self.limits
+        host = RequestHost(limits or self.limits, load=self._load)
         if not isinstance(self._upstream, Client):
-            yield RunningProxy(partial(OwnUpstream, self._upstream), limits, self._load)
+            async with open_service_nursery("the proxy has ended") as nursery:
+                await nursery.start(host.run)
+                yield RunningProxy(partial(OwnUpstream, self._upstream), host)
             return
         shared = Upstream.shared_through(self._upstream)
         async with open_service_nursery("the proxy has ended") as nursery:
+            await nursery.start(host.run)
             nursery.start_soon(_tell_of_loss, shared)
-            yield RunningProxy(lambda _, __: SharedUpstream(shared), limits, self._load)
+            yield RunningProxy(lambda _, __: SharedUpstream(shared), host)
 
 
 async def _tell_of_loss(shared: Upstream) -> None:
@@ -89,12 +93,16 @@ async def _tell_of_loss(shared: Upstream) -> None:
 class RunningProxy:
     """A proxy that is serving clients."""
 
-    def __init__(self, reaching: Reaching, limits: Limits, load: Load) -> None:
+    def __init__(self, reaching: Reaching, host: RequestHost) -> None:
         self._reaching = reaching
-        self.limits = limits
-        self._load = load
+        self._host = host
         self._cipher = StateCipher("proxy")
 
     def connect(self, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> ProxyConnection:
         """Return the connection to another client."""
-        return ProxyConnection(self._reaching, channel, peer, limits=self.limits, load=self._load, cipher=self._cipher)
+        return ProxyConnection(self._reaching, channel, peer, host=self._host, cipher=self._cipher)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of each connection."""
+        return self._host.limits

@@ -1,4 +1,4 @@
-"""Notices sends notifications of ours that belong to no request."""
+"""Announcements sends notifications of ours that belong to no request."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Final
 from ..jsonrpc.codec import frame_notification
 from .outbox import Outbox, Segment
 
-__all__ = ["Notices"]
+__all__ = ["Announcements"]
 
 _KEPT: Final = 10_000
 
 
-class Notices:
+class Announcements:
     """Puts notifications into ``outbox``, each of them once."""
 
     def __init__(self, outbox: Outbox) -> None:

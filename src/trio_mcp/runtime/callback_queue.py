@@ -15,7 +15,7 @@ from ..concurrency.on_demand import OnDemand
 from ..state.events import NotificationReceived, PackedNotification
 from .limits import Limits
 
-__all__ = ["NotificationQueue", "callback_queue", "report_failure"]
+__all__ = ["NotificationQueue", "callback_queue"]
 
 logger = logging.getLogger("trio_mcp")
 
@@ -145,9 +145,8 @@ def callback_queue(
     backlog = Backlog[NotificationReceived | PackedNotification](
         limits.max_pending_notifications, limits.max_inbound_bytes
     )
-    return NotificationQueue(backlog, notified, report_failure, grace)
+    return NotificationQueue(backlog, notified, _callback_failed, grace)
 
 
-def report_failure(error: Exception) -> None:
-    """Log what a callback has raised."""
+def _callback_failed(error: Exception) -> None:
     logger.error("a notification callback failed", exc_info=error)

@@ -10,7 +10,7 @@ from ..jsonrpc.errors import PeerError
 from ..protocol.conversion.converters import structure
 from ..protocol.types.notifications import ProgressParams
 from ..state import events
-from .batches import BatchReplies
+from .exchange import BatchExchange, Exchange
 from .on_progress import Progress
 from .replies import error_line
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .callback_queue import NotificationQueue
     from .calls.outbound import Outbound
     from .requests.handler import RequestHandler
-    from .requests.runner import Inbound
+    from .requests.runner import RequestRunner
 
 __all__ = ["Dispatch", "OnUnreadable"]
 
@@ -36,43 +36,45 @@ must be quick, and must not raise."""
 
 
 class Dispatch:
-    """Hands requests and cancels to ``inbound``, replies and progress to the call that they belong to, and what is no
-    message to the log and to ``on_unreadable``. Of the notifications that ``handler`` wants, those that belong to a
-    request go to ``told`` and the others to ``changes``."""
+    """Hands requests, which belong to ``exchange``, and cancels to ``runner``, replies and progress to the call that
+    they belong to, and what is no message to the log and to ``on_unreadable``. Of the notifications that ``handler``
+    wants, those that belong to a request go to ``told`` and the others to ``changes``."""
 
     def __init__(
         self,
-        inbound: Inbound,
+        runner: RequestRunner,
+        exchange: Exchange,
         outbound: Outbound,
         told: NotificationQueue,
         changes: NotificationQueue,
         handler: RequestHandler,
         on_unreadable: OnUnreadable | None,
     ) -> None:
-        self._inbound = inbound
+        self._runner = runner
+        self._exchange = exchange
         self._outbound = outbound
         self._told = told
         self._changes = changes
         self._handler = handler
         self._on_unreadable = on_unreadable
 
-    def act(self, event: events.Event, line: bytes | bytearray, batch: BatchReplies | None = None) -> None:
+    def act(self, event: events.Event, line: bytes | bytearray, batch: BatchExchange | None = None) -> None:
         """Carry out ``event``, which came in ``line``. ``batch`` collects the replies, where it came in one."""
         match event:  # the frequent ones first
             case events.ResultReceived():
                 self._outbound.settle(event.request, event.result, None)
             case events.RequestReceived():
-                self._inbound.accept(event.request, batch)
+                self._runner.accept(event.request, batch or self._exchange)
                 return
             case events.NotificationReceived():
                 if self._handler.wants(event):
                     queue = self._told if event.method.of_request else self._changes
                     queue.put(event, _size(line, batch, event.params))
             case events.Refused():
-                self._inbound.reply_now(error_line(event.reply), batch)
+                (batch or self._exchange).reply_at_once(error_line(event.reply))
                 return
             case events.BatchReceived():
-                replies = BatchReplies(len(event.events), self._inbound.put_batch)
+                replies = BatchExchange(self._exchange, len(event.events))
                 for member in event.events:
                     self.act(member, line, replies)
                 return
@@ -92,7 +94,7 @@ class Dispatch:
             case events.ProgressReceived():
                 self._progressed(event, _size(line, batch, event.params))
             case events.CancelReceived():
-                self._inbound.cancel_received(event)
+                self._runner.cancel_received(event, self._exchange)
             case events.AnswerLost():
                 self._unread(event.reason, line)
                 self._outbound.answer_lost(event.requests, event.reason)
@@ -101,7 +103,7 @@ class Dispatch:
             case events.Ignored():
                 logger.log(logging.WARNING if event.noteworthy else logging.DEBUG, "ignored: %s", event.reason)
         if batch is not None:
-            batch.settle(None)  # a member that gets no reply
+            batch.reply(None)  # a member that gets no reply
 
     def _unread(self, reason: str, line: bytes | bytearray) -> None:
         logger.warning("this is no message (%s): %r", reason, bytes(line[:_QUOTED]))
@@ -120,6 +122,6 @@ class Dispatch:
         call.progressed(Progress(params.progress, params.total, params.message), size)
 
 
-def _size(line: bytes | bytearray, batch: BatchReplies | None, params: dict[str, Any]) -> int:
+def _size(line: bytes | bytearray, batch: BatchExchange | None, params: dict[str, Any]) -> int:
     """Return how many bytes a notification with ``params`` took on the wire, about."""
     return len(line) if batch is None else len(pack_value(params))

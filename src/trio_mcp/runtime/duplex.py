@@ -1,14 +1,15 @@
 """DuplexChannel is the trio shell of one connection.
 
-Two tasks, some on demand, and one task per request of the peer::
+Two tasks, and two on demand::
 
     reader   channel.receive -> decode -> ConnectionState.receive -> Dispatch   never waits for a handler
     writer   Outbox.take -> channel.send                                        wakes for what was not written at once
     told     NotificationQueue: our callbacks for logs, one after another       on demand
     changes  NotificationQueue: those for all else, one after another           on demand
-    answer   one per request of the peer, in a nursery of its own (Inbound, RequestScope)
 
-All state of what is in flight changes in `ConnectionState`, synchronously; the tasks here only carry it out.
+Requests of the peer belong to the connection, its `Exchange`, and run in the nursery of their `RequestHost`, each in a
+task and a nursery of its own (RequestRunner, RequestScope). All state of what is in flight changes in
+`ConnectionState`, synchronously; the tasks only carry it out.
 """
 
 from __future__ import annotations
@@ -17,49 +18,53 @@ from collections.abc import Awaitable
 from contextvars import copy_context
 from typing import Any, Final
 
+import attrs
 import trio
 
 from ..concurrency.graces import Graces
-from ..concurrency.places import Workers
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.codec import decode, skipped
 from ..protocol.revisions import Revision
 from ..state import events
 from ..state.connection_state import ConnectionState
-from .announcements import Notices
+from .announcements import Announcements
 from .callback_queue import callback_queue
 from .calls.outbound import Outbound
+from .cancellation import CancelCause
 from .channel import ConnectionLost, MessageChannel, UnreadableFrame
 from .dispatch import Dispatch, OnUnreadable
+from .exchange import Exchange
 from .last_flush import LEAST_FLUSH, LastFlush
-from .limits import Limits
-from .load import Load
 from .on_progress import OnProgress
 from .outbox import Outbox
 from .peer import THE_ONLY_ONE, Peer
 from .replies import Replies
-from .requests.cancellation import CancelCause
 from .requests.handler import RequestHandler
-from .requests.late_progress import LateProgress
-from .requests.retry import Seal
-from .requests.runner import Inbound
+from .requests.host import RequestHost
+from .requests.runner import RequestRunner
 from .requests.tracing import Tracing
-from .requests.wiring import Wiring
 
-__all__ = ["DuplexChannel"]
+__all__ = ["CallSettings", "DuplexChannel"]
 
 _READING_MARKS: Final = 64
 _HURRIED_GRACE: Final = 0.3
 
 
-class DuplexChannel:
-    """Serves one connection, from the moment `run` starts until it returns.
+@attrs.frozen
+class CallSettings:
+    """How a side makes its requests. ``tell_deadlines``: the peer is told how long we wait. ``send_cancels``: the peer
+    is told when we leave a request."""
 
-    ``may_log``: handlers' log messages may go out. ``server_info``: plain data that results carry where the
-    revision says so. ``workers`` bounds the threads of plain ``def`` handlers, also across connections; ``graces`` are
-    the times that cancelled handlers may clean up, shortened when the connection ends.
-    ``tracing`` is told of requests. ``expose_errors``: the peer is told the text of exceptions of handlers.
-    ``send_cancels``: the peer is told when we leave a request. ``on_unreadable`` is told of what is no message.
+    tell_deadlines: bool = True
+    send_cancels: bool = True
+
+
+class DuplexChannel:
+    """Serves one connection, from the moment `run` starts until it returns. Meanwhile ``host`` has to run.
+
+    ``graces`` are the times that cancelled handlers in threads may clean up, shortened when the connection ends.
+    ``replies`` writes the replies of this side. ``tracing`` is told of requests. ``on_unreadable`` is told of what is
+    no message.
     """
 
     def __init__(
@@ -67,39 +72,22 @@ class DuplexChannel:
         channel: MessageChannel,
         state: ConnectionState,
         handler: RequestHandler,
-        limits: Limits,
+        host: RequestHost,
         *,
-        may_log: bool = False,
-        server_info: dict[Revision, Any] | None = None,
-        workers: Workers | None = None,
-        graces: Graces | None = None,
-        load: Load | None = None,
         peer: Peer = THE_ONLY_ONE,
-        stateless: bool = False,
+        graces: Graces | None = None,
+        replies: Replies | None = None,
+        calls: CallSettings = CallSettings(),
         tracing: Tracing | None = None,
-        seal: Seal | None = None,
-        tell_deadlines: bool = True,
-        expose_errors: bool = False,
-        send_cancels: bool = True,
         on_unreadable: OnUnreadable | None = None,
     ) -> None:
+        limits = host.limits
         self.state = state
         self.limits = limits
+        self.host = host
         self.outbox = Outbox(limits.high_water, channel.send_nowait)
-        self.wiring = Wiring(
-            state,
-            limits,
-            self.outbox,
-            LateProgress(),
-            (workers or Workers(limits)).share(alone=peer.alone),
-            may_log,
-            trio.lowlevel.current_trio_token(),
-            load or Load(),
-            peer,
-            stateless,
-            graces or Graces(limits.cleanup_grace),
-            seal,
-        )
+        self.exchange = Exchange(state, self.outbox, peer)
+        """What the requests of the peer belong to."""
         self.lost: ConnectionLost | None = None
         """Reason why nothing we write reaches the peer any more; `None` while it does."""
         self.is_only = False
@@ -114,14 +102,23 @@ class DuplexChannel:
             self._told,
             limits,
             tracer,
-            tell_deadlines=tell_deadlines,
-            send_cancels=send_cancels,
+            tell_deadlines=calls.tell_deadlines,
+            send_cancels=calls.send_cancels,
         )
         """Sender of our requests; `request` sends a single one."""
-        replies = Replies({} if server_info is None else server_info, expose_errors=expose_errors)
-        self._inbound = Inbound(self.wiring, handler, replies, self.outbound.request, tracer)
-        self._notices = Notices(self.outbox)
-        self._dispatch = Dispatch(self._inbound, self.outbound, self._told, self._changes, handler, on_unreadable)
+        self._runner = RequestRunner(
+            host,
+            handler,
+            graces or Graces(limits.cleanup_grace),
+            replies or Replies({}),
+            self.outbound.request,
+            tracer,
+            alone=peer.alone,
+        )
+        self._announcements = Announcements(self.outbox)
+        self._dispatch = Dispatch(
+            self._runner, self.exchange, self.outbound, self._told, self._changes, handler, on_unreadable
+        )
         self._drain_timeout = limits.drain_timeout
         self._last_flush = LastFlush()
         self._ended = trio.Event()
@@ -132,12 +129,12 @@ class DuplexChannel:
     @property
     def peer(self) -> Peer:
         """The other end of the connection."""
-        return self.wiring.peer
+        return self.exchange.peer
 
     @property
     def stateless(self) -> bool:
         """True when nothing is kept between requests."""
-        return self.wiring.stateless
+        return self.host.stateless
 
     # Life
 
@@ -157,26 +154,23 @@ class DuplexChannel:
             async with trio.open_nursery() as service:
                 service.start_soon(self._write)
                 context = copy_context()
-                for task in (
-                    self._told.task,
-                    self._changes.task,
-                    self._inbound.overruns.task,
-                    self._inbound.parking.task,
-                    self._inbound.deadlines.task,
-                    self.wiring.late_progress.task,
-                ):
-                    task.start_in(service, context)
-                async with trio.open_nursery() as self._inbound.nursery:
-                    self._service = service
-                    service.start_soon(self._read)
-                    if self.wiring.ending.is_set():
-                        service.start_soon(self._drain)
-                    task_status.started()
-                    try:
-                        await self._asleep()
-                    finally:  # from here on the nursery may close at any moment
-                        self._service = None
-                        self._inbound.refuse_new("the connection has ended")
+                self._told.task.start_in(service, context)
+                self._changes.task.start_in(service, context)
+                self._service = service
+                service.start_soon(self._read)
+                if self.is_ending:
+                    service.start_soon(self._drain)
+                task_status.started()
+                try:
+                    await self._asleep()
+                except BaseException:
+                    self._cancel_all(CancelCause.PARENT, None)  # where `_asleep` has not done so: an interrupt
+                    raise
+                finally:
+                    self._service = None
+                    self._runner.refuse_new("the connection has ended")
+                    with trio.CancelScope(shield=True):  # until the last handler has cleaned up, and no longer
+                        await self.exchange.idle()
                 if self.lost is None:  # let the last replies out, to a peer that reads
                     await self._last_flush.run(self.outbox.flushed)
                 service.cancel_scope.cancel(reason="the connection has ended")
@@ -191,10 +185,9 @@ class DuplexChannel:
     def _let_go(self) -> None:
         """Cut the references among the parts of the connection, which is over, and to their handler, so that none of
         them has to wait for the garbage collector."""
-        self._inbound.let_go()
+        self._runner.let_go()
         self._told.let_go()
         self._changes.let_go()
-        self.wiring.late_progress.let_go()
         self.outbox.let_go()
         del self._dispatch
 
@@ -204,7 +197,7 @@ class DuplexChannel:
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
-            self._inbound.refuse_new("the connection has ended")  # the reader may run once more before it is cancelled
+            self._runner.refuse_new("the connection has ended")  # the reader may run once more before it is cancelled
             self._cancel_all(CancelCause.PARENT, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -212,8 +205,8 @@ class DuplexChannel:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _end(self) -> None:
-        if not self.wiring.ending.is_set():
-            self.wiring.ending.set()
+        if not self.is_ending:
+            self.exchange.ending.set()
             # A last reply that is ahead of the end by much makes the peer ask again, in vain.
             self.outbox.write_nothing_now()
             if self._service is not None:
@@ -230,12 +223,12 @@ class DuplexChannel:
         ``drain_timeout`` in seconds replaces `Limits.drain_timeout`. While the connection is ending already, the
         requests that are left are cancelled at once instead. ``hurry``: less than a second is left for everything.
         """
-        self._inbound.refuse_new(reason)
+        self._runner.refuse_new(reason)
         if hurry:
-            self.wiring.graces.shorten(_HURRIED_GRACE)
+            self._runner.graces.shorten(_HURRIED_GRACE)
             self._last_flush.hurry()
             drain_timeout = 0.0
-        if self.wiring.ending.is_set():
+        if self.is_ending:
             self._cancel_all(CancelCause.SHUTDOWN, reason)
             return
         if drain_timeout is not None:
@@ -250,22 +243,22 @@ class DuplexChannel:
     @property
     def is_ending(self) -> bool:
         """True once the connection has started to end."""
-        return self.wiring.ending.is_set()
+        return self.exchange.ending.is_set()
 
     async def until_ending(self) -> None:
         """Wait until the connection starts to end: streams end then, and nothing else is hurried."""
-        await self.wiring.ending.wait()
+        await self.exchange.ending.wait()
 
     async def _drain(self) -> None:
         if self.lost is None:
             # Clients cannot come back with answers any more: no new requests are taken.
-            self._inbound.cancel_parked(CancelCause.SHUTDOWN, self._end_reason)
+            self._runner.cancel_parked(self.exchange, CancelCause.SHUTDOWN, self._end_reason)
             deadline = trio.current_time() + self._drain_timeout
             self._last_flush.end_at(deadline)
             with trio.move_on_after(LEAST_FLUSH):  # streams end by themselves, even where there is no time to drain
-                await self._inbound.streams_idle()
+                await self.exchange.streams_idle()
             with trio.CancelScope(deadline=deadline):
-                await self._inbound.idle()
+                await self.exchange.idle()
         cause = CancelCause.SHUTDOWN if self.lost is None else CancelCause.DISCONNECT
         self._cancel_all(cause, self._end_reason)
         self._wake()
@@ -273,12 +266,13 @@ class DuplexChannel:
     def _cancel_all(self, cause: CancelCause, reason: str | None) -> None:
         """Cancel all requests, because of our end or that of the peer."""
         if cause is not CancelCause.DISCONNECT or self.is_only:
-            self.wiring.graces.shorten(self.limits.shutdown_grace)
-        self._inbound.cancel_all(cause, reason)
+            self._runner.graces.shorten(self.limits.shutdown_grace)
+        self.exchange.cancel_all(cause, reason)
+        self._runner.cancel_parked(self.exchange, cause, reason)
 
     @property
     def _end_reason(self) -> str:
-        return self._inbound.refuse_reason or "the connection has ended"
+        return self._runner.refuse_reason or "the connection has ended"
 
     def lose(self, error: ConnectionLost) -> None:
         """End the connection, whose two directions are gone: no reply will be read, so nothing goes on. Idempotent."""
@@ -287,7 +281,7 @@ class DuplexChannel:
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
-            self._inbound.refuse_new(error.reason)
+            self._runner.refuse_new(error.reason)
             self.outbound.fail_all(error)
             self._cancel_all(CancelCause.DISCONNECT, error.reason)
             self._end()
@@ -306,8 +300,8 @@ class DuplexChannel:
         await self.outbox.room()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification that belongs to no request: see `Notices.put`."""
-        self._notices.put(method, params)
+        """Send a notification that belongs to no request: see `Announcements.put`."""
+        self._announcements.put(method, params)
 
     def request(
         self,
@@ -345,7 +339,7 @@ class DuplexChannel:
                     # The peer sends on and on without reading its replies, so reading pauses until it does. Only the
                     # lines that reading itself has put there count: two sides that stopped reading because both
                     # have much to say would wait for each other for ever.
-                    await outbox.room_of(self._inbound.at_once, _READING_MARKS)
+                    await outbox.room_of(self.exchange.at_once, _READING_MARKS)
         except trio.EndOfChannel:
             # The peer will not answer any more, so our own calls are over; its requests are finished (ruling 14).
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))

@@ -47,7 +47,7 @@ class ClientLogHandler(logging.Handler):
             self._send(scope, level, text, record.name)
         else:
             try:
-                scope.wiring.trio_token.run_sync_soon(self._send, scope, level, text, record.name)
+                scope.runner.trio_token.run_sync_soon(self._send, scope, level, text, record.name)
             except trio.RunFinishedError:
                 self.dropped += 1
 
@@ -58,4 +58,4 @@ class ClientLogHandler(logging.Handler):
             sent = False
         if not sent:
             self.dropped += 1
-            scope.wiring.load.dropped_logs += 1
+            scope.runner.load.dropped_logs += 1

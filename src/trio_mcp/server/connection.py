@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
-from ..protocol.conversion.converters import structure_params, unstructure
+from ..protocol.conversion.converters import structure_params
 from ..protocol.revisions import MODERN_REVISIONS
 from ..protocol.types.capabilities import ResourcesCapability
 from ..protocol.types.completion import CompleteParams
@@ -26,8 +26,9 @@ from ..protocol.types.resources import (
 from ..protocol.types.tools import CallToolParams, ListToolsResult
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
+from ..runtime.exchange import Exchange
 from ..runtime.peer import NOBODY_KNOWN, Peer
-from ..runtime.requests.handler import NOT_NOW
+from ..runtime.requests.handler import LATER, Decision, Now
 from ..runtime.requests.request_scope import RequestScope
 from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
@@ -50,21 +51,17 @@ class ServerConnection:
         self._server = server
         self._lifespan = running.lifespan
         self.state = ConnectionState("server", require_initialized=server.require_initialized)
-        self._round_states = RoundStates(server.state_cipher, peer.principal, running.limits.retry_timeout)
+        self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout)
+        self.seal = self._round_states.seal
+        """Maker of ``requestState``. See `RequestHandler.seal`."""
         self.duplex = DuplexChannel(
             channel,
             self.state,
             self,
-            running.limits,
-            may_log=server.logging,
-            server_info={row: unstructure(server.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta},
-            workers=running.workers,
-            load=server.load,
+            running.host,
             peer=peer,
-            stateless=running.stateless,
+            replies=running.replies,
             tracing=server.tracing,
-            seal=self._round_states.seal,
-            expose_errors=server.expose_errors,
         )
         self._stateless = running.stateless
         self._subscriptions = Subscriptions(server, self.duplex)
@@ -85,14 +82,14 @@ class ServerConnection:
 
     # Requests that are answered without waiting
 
-    def answer_now(self, request: InboundRequest) -> Any:
+    def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request that needs no waiting. See `RequestHandler.answer_now`."""
         answer = self._at_once.get(request.method.name)
         if answer is not None:
-            return answer(self, request)
+            return Now(answer(self, request))
         if request.method.may_ask and not request.revision.server_requests:
-            return self._round_states.read(request)
-        return NOT_NOW
+            return self._round_states.read(request, exchange.peer.principal)
+        return LATER
 
     def _ping(self, _: InboundRequest) -> EmptyResult:
         return _DONE

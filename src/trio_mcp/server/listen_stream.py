@@ -92,14 +92,15 @@ class ListenStream:
         return {"_meta": self._meta, **more}
 
     def _tell(self, line: bytes) -> None:
-        if self._scope.finished:
+        if not self._scope.sends:
             return
         if self.has_room:
             self._put(line)
             return
         if not self._waiting:
-            assert self._scope.nursery is not None, "a stream is open inside its nursery"
-            self._scope.nursery.start_soon(self._let_out)
+            nursery = self._scope.abort.nursery
+            assert nursery is not None, "a stream is open inside its nursery"
+            nursery.start_soon(self._let_out)
         self._waiting[line] = None
 
     async def _let_out(self) -> None:
@@ -113,8 +114,7 @@ class ListenStream:
                     self._put(line)
 
     def _put(self, line: bytes) -> None:
-        if not self._scope.finished:  # cancelled, but its tasks have not run since
-            self._outbox.put(line, self._scope)
+        self._scope.put(line)
 
 
 def _line(method: str, params: dict[str, Any]) -> bytes:

@@ -10,11 +10,15 @@ from typing import Any, TypeVar, Unpack, overload
 import attrs
 
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.places import Workers
+from ..concurrency.nurseries import open_service_nursery
+from ..protocol.conversion.converters import unstructure
+from ..protocol.revisions import MODERN_REVISIONS
 from ..protocol.types.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..protocol.types.lifecycle import Icon, Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
+from ..runtime.replies import Replies
+from ..runtime.requests.host import RequestHost
 from ..runtime.requests.tracing import Tracing
 from .asking.state_cipher import StateCipher
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
@@ -249,10 +253,15 @@ class Server:
         ``serve_stdio`` and the like. ``limits`` replace the server's own.
         ``stateless``: nothing is kept between requests, so handlers cannot wait for their client, and there is no
         ``resources/subscribe``. ``subscriptions/listen`` is one request, and is served."""
-        limits = limits or self.limits
-        workers = Workers(limits)
-        async with self._lifespan(self) if self._lifespan is not None else nullcontext() as value:
-            yield RunningServer(self, value, limits, workers, stateless)
+        host = RequestHost(limits or self.limits, load=self.load, stateless=stateless, may_log=self.logging)
+        info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
+        replies = Replies(info, expose_errors=self.expose_errors)
+        async with (
+            self._lifespan(self) if self._lifespan is not None else nullcontext() as value,
+            open_service_nursery("the server has ended") as services,
+        ):
+            await services.start(host.run)
+            yield RunningServer(self, value, host, replies)
 
     def statistics(self) -> Statistics:
         """Return how many connections and requests there are now, and what happened to them so far, over all
@@ -267,8 +276,17 @@ class RunningServer:
     server: Server
     lifespan: Any
     """The value that the lifespan yielded."""
-    limits: Limits
-    workers: Workers
-    """The worker threads that all connections share."""
-    stateless: bool = False
-    """True: nothing is kept between requests."""
+    host: RequestHost
+    """The nursery of the handlers, and all that connections share."""
+    replies: Replies
+    """The writer of reply lines."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of each connection."""
+        return self.host.limits
+
+    @property
+    def stateless(self) -> bool:
+        """True: nothing is kept between requests."""
+        return self.host.stateless

@@ -52,4 +52,4 @@ async def _serve(server: Servable, channel: MessageChannel, *, stateless: bool, 
                 signals.enter_context(shutting_down_at_signals(connection.duplex.shut_down, for_good=True))
             await connection.run()
             if connection.duplex.lost is not None:
-                logger.warning("the client disconnected: %s", connection.duplex.lost.reason)
+                logger.warning("the client is gone: %s", connection.duplex.lost.reason)

@@ -22,9 +22,9 @@ from ..protocol.log_levels import should_log
 from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
 from ..protocol.trace_context import TraceContext
 from ..protocol.types.notifications import LogParams
+from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.on_progress import Progress
 from ..runtime.peer import Headers
-from ..runtime.requests.cancellation import CancelCause, Cancellation
 from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.progress import reportable
 from ..server.asking.asking_context import AskingContext

@@ -25,10 +25,10 @@ from trio_mcp.runtime.callback_queue import callback_queue
 from trio_mcp.runtime.calls.call import Settled
 from trio_mcp.runtime.calls.outbound import Outbound
 from trio_mcp.runtime.calls.present_trace import answering
+from trio_mcp.runtime.cancellation import CancelCause, Cancellation
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.remaining_time import REMAINING_MS
-from trio_mcp.runtime.requests.cancellation import CancelCause, Cancellation
 from trio_mcp.runtime.requests.request_scope import current_request
 from trio_mcp.state.connection_state import ConnectionState
 from trio_mcp.state.events import NotificationReceived

@@ -13,11 +13,11 @@ from ...jsonrpc.codec import frame_notification, frame_request
 from ...jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
 from ...protocol.meta import PROGRESS_TOKEN
 from ...protocol.types.input_required import asks_for_input
+from ..cancellation import CancelCause, reason_of
 from ..channel import ConnectionLost
 from ..on_progress import OnProgress, Progress
 from ..outbox import REQUEST_MARKS
 from ..remaining_time import with_remaining
-from ..requests.cancellation import CancelCause, reason_of
 from ..requests.request_scope import current_request
 from .call import Call, OnNotification, RoundTrips, Settled
 from .present_trace import present_trace

@@ -1,102 +1,144 @@
-"""The abort signal of a request, for code that trio does not tell: threads, foreign code, and callers that ask why."""
+"""AbortSignal says whether and why a request was cancelled, to trio and to code that trio does not tell: threads,
+foreign code, and callers that ask for the reason."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Awaitable, Generator
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
 from ...concurrency.contexts import contextmanager
-from .cancellation import DEADLINE_PASSED, CancelCause, Cancellation
+from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation
 from .handler_timeout import HandlerLimit
 
-__all__ = ["NOT_WATCHED", "Abortable"]
+if TYPE_CHECKING:
+    from ...concurrency.alarms import Alarm
+
+__all__ = ["AbortSignal"]
 
 T = TypeVar("T")
 
-NOT_WATCHED: Final = trio.CancelScope()
-"""Value of `Abortable.watching` once the handler has returned."""
+_NOT_WATCHED: Final = trio.CancelScope()
+"""Value of `AbortSignal._watching` once the handler has returned."""
 
 
-class Abortable:
-    """A request, as seen by code that wants to know whether it was cancelled."""
+class AbortSignal:
+    """The abort signal of one request. The cancel scope of its nursery stops the handler and what it started."""
 
-    __slots__ = ()
+    __slots__ = ("_deadline", "_event", "_inside", "_limit", "_outside", "_watching", "nursery")
 
-    due: float
-    """Time at which the request is cancelled because its caller must have given up (`trio.current_time`)."""
-    nursery: trio.Nursery | None
-    _cancellation: Cancellation | None
-    """Cancellation from outside: by the peer, the connection or the server. The request is answered no more."""
-    _overdue: Cancellation | None
-    """Cancellation by its own side: by its time limit, by its own scope, or because the handler is to run again. The
-    request is answered."""
-    limit: HandlerLimit | None
-    """Limit of the handler's time, where there is one."""
-    _event: threading.Event | None
-    watching: trio.CancelScope | None
-    """Scope of the task that sets `event` when the nursery is cancelled; `None` as long as no code has asked for
-    `event`."""
+    def __init__(self) -> None:
+        self.nursery: trio.Nursery | None = None
+        """Nursery of the handler; `None` until the handler runs, and once it and all it started have ended."""
+        self._deadline: Alarm | None = None
+        self._outside: Cancellation | None = None
+        """Cancellation from outside: by the peer, the connection or the server. The request is answered no more."""
+        self._inside: Cancellation | None = None
+        """Cancellation by its own side: by its time limit, by its own scope, or because the handler is to run again.
+        The request is answered."""
+        self._limit: HandlerLimit | None = None
+        """Limit of the handler's time, where there is one."""
+        self._event: threading.Event | None = None
+        self._watching: trio.CancelScope | None = None
+        """Scope of the task that sets `event` when the nursery is cancelled; `None` as long as no code has asked for
+        `event`."""
+
+    # The handler, from its start to its end
+
+    def enter(self, nursery: trio.Nursery) -> None:
+        """Note that the handler runs in ``nursery`` from now on."""
+        self.nursery = nursery
+        if self._deadline is not None:  # what the handler calls itself learns of the deadline by the scope
+            nursery.cancel_scope.deadline = self._deadline.due
+
+    def handler_returned(self) -> None:
+        """Note that the handler itself has returned: no task of ours is to keep its nursery open."""
+        watching, self._watching = self._watching, _NOT_WATCHED
+        if watching is not None:
+            watching.cancel(reason="the handler has ended")
+
+    def leave(self) -> bool:
+        """Note that the handler and all that it started have ended. Return whether the cancel scope of the nursery was
+        cancelled, by whomever, and that ended them."""
+        nursery, self.nursery = self.nursery, None
+        return nursery is not None and nursery.cancel_scope.cancelled_caught
+
+    # The deadline of the caller
+
+    @property
+    def due(self) -> float:
+        """Time at which the request is cancelled because its caller must have given up (`trio.current_time`)."""
+        return math.inf if self._deadline is None else self._deadline.due
+
+    @property
+    def is_overdue(self) -> bool:
+        """True once that time has come, even if the alarm has not rung yet."""
+        return self._deadline is not None and self._deadline.due <= trio.current_time()
+
+    def set_deadline(self, alarm: Alarm | None) -> None:
+        """Take ``alarm``, which cancels the request when its time has come, instead of the one before."""
+        if self._deadline is not None:
+            self._deadline.stop()
+        self._deadline = alarm
+        if self.nursery is not None:
+            self.nursery.cancel_scope.deadline = self.due
+
+    # Cancels
+
+    def cancel(self, cancellation: Cancellation) -> bool:
+        """Cancel the request from outside. Return false when it was cancelled so before."""
+        if self._outside is not None:
+            return False
+        self._outside = cancellation
+        self._set_off(cancellation)
+        return True
+
+    def cancel_inside(self, cancellation: Cancellation) -> None:
+        """Cancel the handler, but not the request, which is answered."""
+        self._inside = cancellation
+        self._set_off(cancellation)
+
+    def _set_off(self, cancellation: Cancellation) -> None:
+        if self._event is not None:
+            self._event.set()
+        if self.nursery is not None:
+            self.nursery.cancel_scope.cancel(reason=cancellation.words)
+
+    def _note(self, cancellation: Cancellation) -> Cancellation:
+        """Note a cancel of the handler that trio has carried out already."""
+        self._inside = cancellation
+        if self._event is not None:
+            self._event.set()
+        return cancellation
+
+    @property
+    def from_outside(self) -> Cancellation | None:
+        """The cancel by the peer, the connection or the server; `None` while there was none."""
+        return self._outside
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        """The cause, reason and time of the cancel; `None` while there was none. May be read from any thread."""
+        known, limit = self._outside or self._inside, self._limit
+        # Only trio's own thread can look at the clock; for other threads, `_watch` and the alarm do.
+        if known is not None or not trio.lowlevel.in_trio_run():
+            return known
+        if limit is not None and limit.scope.cancel_called:
+            return self._passed(limit)
+        if self.is_overdue:
+            return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
+        if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
+            scope = self.nursery.cancel_scope
+            return self._note(Cancellation(CancelCause.PARENT, _words_of(scope), trio.current_time()))
+        return None
 
     @property
     def is_cancelled(self) -> bool:
         """True once the request was cancelled, by whomever. May be read from any thread; never raises."""
         return self.cancellation is not None
-
-    @property
-    def cancellation(self) -> Cancellation | None:
-        """The cause, reason and time of the cancel; `None` while there was none. May be read from any thread."""
-        known, limit = self._cancellation or self._overdue, self.limit
-        # Only trio's own thread can look at the clock; for other threads, `_watch` and `Deadlines` do.
-        if known is not None or not trio.lowlevel.in_trio_run():
-            return known
-        if limit is not None and limit.scope.cancel_called:
-            self._passed(limit)
-            return self._overdue
-        if self.due <= trio.current_time():
-            return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
-        if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
-            self._own(Cancellation(CancelCause.PARENT, _words_of(self.nursery.cancel_scope), trio.current_time()))
-            return self._overdue
-        return None
-
-    @contextmanager
-    def move_on_after(self, seconds: float) -> Generator[None]:
-        """Cancel the block, the handler's, after ``seconds``, as `trio.move_on_after`: `cancellation` and `event` tell
-        of it, and the time in which the user of the client is asked does not count."""
-        assert self.nursery is not None, "a handler runs inside the nursery"
-        watching, limit = trio.CancelScope(), HandlerLimit(seconds)
-        self.limit = limit
-        self.nursery.start_soon(self._watch, limit, watching)
-        try:
-            with limit.scope:
-                yield
-        finally:
-            if limit.scope.cancel_called:  # the handler may be woken, and leave, before the task that watches is
-                self._passed(limit)
-            watching.cancel(reason="the handler has ended")
-            self.limit = None
-
-    async def _watch(self, limit: HandlerLimit, watching: trio.CancelScope) -> None:
-        with watching:
-            await limit.passed()
-            self._passed(limit)
-
-    async def standing_still(self, asking: Awaitable[T]) -> T:
-        """Return what ``asking`` the user of the client gives; the handler's time limit stands still meanwhile."""
-        assert self.limit is not None, "it has a limit"
-        with self.limit.standing_still():
-            return await asking
-
-    def _passed(self, limit: HandlerLimit) -> None:
-        self._own(Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", limit.deadline))
-
-    def _own(self, cancellation: Cancellation) -> None:
-        self._overdue = cancellation
-        if self._event is not None:
-            self._event.set()
 
     @property
     def event(self) -> threading.Event:
@@ -106,9 +148,9 @@ class Abortable:
             event = self._event = threading.Event()
         if self.cancellation is not None:
             event.set()
-        elif self.watching is None and self.nursery is not None and trio.lowlevel.in_trio_task():
-            self.watching = trio.CancelScope()
-            self.nursery.start_soon(self._watch_nursery, self.watching)
+        elif self._watching is None and self.nursery is not None and trio.lowlevel.in_trio_task():
+            self._watching = trio.CancelScope()
+            self.nursery.start_soon(self._watch_nursery, self._watching)
         return event
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
@@ -119,6 +161,44 @@ class Abortable:
             finally:
                 if not watching.cancel_called and self.cancellation is not None and self._event is not None:
                     self._event.set()
+
+    # The time limit of a tool
+
+    @property
+    def has_time_limit(self) -> bool:
+        """True inside of `move_on_after`."""
+        return self._limit is not None
+
+    @contextmanager
+    def move_on_after(self, seconds: float) -> Generator[None]:
+        """Cancel the block, the handler's, after ``seconds``, as `trio.move_on_after`: `cancellation` and `event` tell
+        of it, and the time in which the user of the client is asked does not count."""
+        assert self.nursery is not None, "a handler runs inside the nursery"
+        watching, limit = trio.CancelScope(), HandlerLimit(seconds)
+        self._limit = limit
+        self.nursery.start_soon(self._watch, limit, watching)
+        try:
+            with limit.scope:
+                yield
+        finally:
+            if limit.scope.cancel_called:  # the handler may be woken, and leave, before the task that watches is
+                self._passed(limit)
+            watching.cancel(reason="the handler has ended")
+            self._limit = None
+
+    async def _watch(self, limit: HandlerLimit, watching: trio.CancelScope) -> None:
+        with watching:
+            await limit.passed()
+            self._passed(limit)
+
+    def _passed(self, limit: HandlerLimit) -> Cancellation:
+        return self._note(Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", limit.deadline))
+
+    async def standing_still(self, asking: Awaitable[T]) -> T:
+        """Return what ``asking`` the user of the client gives; the handler's time limit stands still meanwhile."""
+        assert self._limit is not None, "it has a limit"
+        with self._limit.standing_still():
+            return await asking
 
 
 def _words_of(scope: trio.CancelScope) -> str | None:

@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+
+from ...jsonrpc.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ...state.events import NotificationReceived
     from ...state.requests import InboundRequest
+    from ..exchange import Exchange
     from .request_scope import RequestScope
+    from .retry import Retry, Seal
 
-__all__ = ["NOT_NOW", "RequestHandler"]
+__all__ = ["LATER", "Decision", "Now", "RequestHandler"]
 
-NOT_NOW: Final = object()
-"""Result of `RequestHandler.answer_now` for a request that needs a task of its own."""
+
+class _Later(Enum):
+    LATER = "later"
+
+
+LATER: Final = _Later.LATER
+"""Decision on a request that needs a task of its own."""
+
+
+@value
+class Now:
+    """Decision on a request that needs no waiting: the ``result`` to answer."""
+
+    result: Any
+
+
+Decision: TypeAlias = "Now | Literal[_Later.LATER] | Retry"
+"""What becomes of a request: an answer at once, a task of its own, or answers for the handler that is parked."""
 
 
 class RequestHandler(Protocol):
     """The side of a connection that knows what methods mean."""
 
-    def answer_now(self, request: InboundRequest) -> Any:
-        """Return the result of a request that needs no waiting, `NOT_NOW`, or `Retry`. Runs in the reader: it must be
-        quick. Raises `CodedError` for an error reply."""
+    @property
+    def seal(self) -> Seal | None:
+        """The maker of ``requestState``; `None`: this side does not answer requests with questions."""
+        ...
+
+    def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
+        """Decide what becomes of a request that came over ``exchange``. Runs in the reader: it must be quick. Raises
+        `CodedError` for an error reply."""
+        ...
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
         """Return the result of a request, in its own nursery. Raises `CodedError` for an error reply; any other

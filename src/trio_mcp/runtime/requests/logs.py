@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -32,23 +32,32 @@ _HEADS: Final = {level.value: _head(level.value) for level in LogLevel}
 """The constant part of each line, encoded once."""
 
 
-class Logged(Owner):
-    """A request, as seen by its log, whose lines are withdrawn with it."""
+class Logged(Protocol):
+    """A request, as seen by its log: a `RequestScope`."""
 
-    __slots__ = ("finished", "outbox")
+    @property
+    def lines(self) -> Owner:
+        """The owner of its lines, which are withdrawn with it."""
+        ...
 
-    finished: bool
-    """True once nothing more is sent for the request."""
-    outbox: Outbox
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox that its lines go to now."""
+        ...
+
+    @property
+    def sends(self) -> bool:
+        """True while lines of the request are sent."""
+        ...
 
     @property
     def minimum_log_rank(self) -> int:
         """The least rank that is sent."""
-        raise NotImplementedError
+        ...
 
     def admits(self, level: str) -> bool:
         """Return whether a message of ``level`` is sent now."""
-        raise NotImplementedError
+        ...
 
 
 class RequestLog:
@@ -60,14 +69,13 @@ class RequestLog:
     not read, the methods wait for room. They raise `NotSerializable` for what is no JSON value; nothing is sent then.
     """
 
-    __slots__ = ("_count", "_much", "_outbox", "_scope", "_turn_ends")
+    __slots__ = ("_count", "_much", "_scope", "_turn_ends")
 
     def __init__(self, scope: Logged) -> None:
         self._scope = scope
         self._count = 0
         self._turn_ends = 0.0
         """Time of `time.perf_counter`, and not of a test's clock, since it is about tasks that really wait."""
-        self._outbox = scope.outbox
         self._much = min(scope.outbox.high_water, _MUCH)
         """Bytes in the outbox from which it is checked whether others can run. Until then the writer gets its turn."""
 
@@ -75,17 +83,17 @@ class RequestLog:
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
-        if rank < scope.minimum_log_rank or scope.finished:
+        if rank < scope.minimum_log_rank or not scope.sends:
             await self._let_others_run()
             return
         line = _line(_HEADS.get(level) or _head(level), data, logger)
-        outbox = self._outbox
+        outbox = scope.outbox
         if outbox.size >= self._much:
             await self._let_others_run()
             await outbox.room()
-            if scope.finished or rank < scope.minimum_log_rank:  # the level may have been set meanwhile
+            if not scope.sends or rank < scope.minimum_log_rank:  # the level may have been set meanwhile
                 return
-        outbox.put(line, scope)
+        outbox.put(line, scope.lines)
 
     async def _let_others_run(self) -> None:
         """Let other tasks run now and then, when they last did a millisecond ago or more."""
@@ -101,10 +109,10 @@ class RequestLog:
 
         ``level`` may be one that RFC 5424 does not know: it passes every filter.
         """
-        scope, outbox = self._scope, self._outbox
+        scope, outbox = self._scope, self._scope.outbox
         if not scope.admits(level) or outbox.size >= outbox.high_water:
             return False
-        outbox.put(_line(_HEADS.get(level) or _head(level), data, logger), scope)
+        outbox.put(_line(_HEADS.get(level) or _head(level), data, logger), scope.lines)
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:

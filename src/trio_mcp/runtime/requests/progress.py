@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trio import current_time
@@ -13,6 +14,7 @@ from ...jsonrpc.scalars import plain_scalar
 from ...protocol.meta import ProgressToken
 
 if TYPE_CHECKING:
+    from ...concurrency.alarms import Alarm
     from ..outbox import Outbox, Owner, Segment
 
 __all__ = ["ProgressReporter", "Report", "reportable"]
@@ -65,11 +67,12 @@ class ProgressReporter:
     """Reports the progress of one request, under one token.
 
     ``interval`` in seconds is the least time between two notifications. ``later`` is called when a value starts
-    to be kept, and has `let_out` called once the interval is over. ``with_message``: the revision has
+    to be kept, and returns the alarm that calls `let_out` once the interval is over. ``with_message``: the revision has
     the ``message`` member. `report` never blocks and never raises.
     """
 
     __slots__ = (
+        "_alarm",
         "_due",
         "_head",
         "_interval",
@@ -89,7 +92,7 @@ class ProgressReporter:
         owner: Owner,
         token: ProgressToken,
         interval: float,
-        later: Callable[[ProgressReporter], None],
+        later: Callable[[ProgressReporter], Alarm | None],
         *,
         with_message: bool,
     ) -> None:
@@ -101,12 +104,13 @@ class ProgressReporter:
         self._head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":' + encode_value(
             token
         )
-        self._last: float = -_LARGEST
+        self._last: float = -inf
         self._total: float | None = None
         """Total that was checked last and is fit to be sent: most handlers give the same one each time."""
         self._due: float = -_LARGEST
         self._pending: Report | None = None
         self._segment: Segment | None = None
+        self._alarm: Alarm | None = None
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Note ``progress``. Return true when a notification was put on its way now; a slow peer may find a later
@@ -130,9 +134,9 @@ class ProgressReporter:
             return False
         self._last = progress
         if current_time() < self._due:
-            if self._pending is None:
-                self._later(self)
-            self._pending = (progress, total, message)
+            is_first, self._pending = self._pending is None, (progress, total, message)
+            if is_first:
+                self._alarm = self._later(self)
             return False
         return self._send(progress, total, message)
 
@@ -154,11 +158,13 @@ class ProgressReporter:
         return self._send(*self._pending)
 
     def forget(self) -> None:
-        """Drop the kept value: its request was cancelled."""
+        """Drop the kept value: its request was cancelled, or is over."""
         self._pending = None
+        if self._alarm is not None:
+            self._alarm.stop()
 
     def _send(self, progress: float, total: float | None, message: str | None) -> bool:
-        self._pending = None
+        self.forget()
         line = self._line(progress, total, message)
         self._due = current_time() + self._interval
         # A peer that reads slowly finds the latest value only: it takes the place of the one still waiting.

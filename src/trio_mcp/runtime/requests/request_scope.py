@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-import math
-import threading
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from functools import partial
+from math import inf as _NEVER
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
-from ...concurrency.places import WorkerShare
 from ...concurrency.workers import frames_of
-from ...protocol.fields import JSONObject
 from ...protocol.log_levels import log_level_rank
-from ...protocol.meta import ProgressToken
-from ...protocol.revisions import Revision
 from ...protocol.trace_context import TraceContext
-from ...state.requests import InboundRequest
-from ..batches import BatchReplies
-from ..on_progress import OnProgress
+from ...state.request_life import Phase, RequestLife, Step
+from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation
+from ..outbox import Outbox, Owner
 from ..remaining_time import due_of
-from .abort_signal import Abortable
-from .cancellation import CancelCause, Cancellation
-from .handler_timeout import HandlerLimit
-from .logs import Logged, RequestLog
+from .abort_signal import AbortSignal
+from .logs import RequestLog
 from .progress import ProgressReporter
-from .rounds import Asking, Question, Rounds
-from .wiring import Wiring
+from .rounds import Question, Rounds, Send
 
-__all__ = ["NEVER_LOGGED", "RequestScope", "current_request"]
+if TYPE_CHECKING:
+    from ...concurrency.alarms import Alarm, Alarms
+    from ...concurrency.graces import Graces
+    from ...concurrency.places import WorkerShare
+    from ...protocol.fields import JSONObject
+    from ...protocol.meta import ProgressToken
+    from ...protocol.revisions import Revision
+    from ...state.requests import InboundRequest
+    from ..exchange import Exchange
+    from ..limits import Limits
+    from ..load import Load
+    from ..on_progress import OnProgress
+    from ..replies import Replies
+    from .admission import Ticket
+    from .retry import Seal
 
-NEVER_LOGGED = 8
+__all__ = ["NEVER_LOGGED", "Ask", "RequestScope", "Surroundings", "current_request"]
+
+NEVER_LOGGED: Final = 8
 """A minimum above every rank."""
+
+_RUNNING: Final = Phase.RUNNING
 
 current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request")
 """The request whose handler runs here, its child tasks and worker threads included."""
@@ -48,137 +59,245 @@ class Ask(Protocol):
         ...
 
 
-class Park(Protocol):
-    """Lets a handler wait for the answers to its questions: `Parking.park`."""
+class Surroundings(Protocol):
+    """What runs the requests of one connection, as its requests see it: a `RequestRunner`."""
 
-    def __call__(self, scope: RequestScope, questions: Sequence[Question], /) -> None:
-        """Answer the request with ``questions``."""
+    limits: Limits
+    load: Load
+    alarms: Alarms
+    workers: WorkerShare
+    """The threads that plain ``def`` handlers of this connection may have."""
+    graces: Graces
+    """Times that cancelled handlers in threads may clean up."""
+    trio_token: trio.lowlevel.TrioToken
+    """Token for threads that have something to say to the connection."""
+    ask: Ask
+    replies: Replies
+    seal: Seal | None
+    """Maker of ``requestState``; `None`: this side does not answer requests with questions."""
+    stateless: bool
+    """True when nothing is kept between requests, so that none of them can wait for an answer of the client."""
+    may_log: bool
+    """True when handlers' log messages may go out."""
+
+    def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
+        """Cancel a request."""
+        ...
+
+    def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
+        """Answer a request with ``questions``, and let its handler wait for the answers."""
+        ...
+
+    def unpark(self, scope: RequestScope) -> None:
+        """Note that a parked request goes on with another ticket."""
+        ...
+
+    def ended(self, scope: RequestScope) -> None:
+        """Note that a request is over."""
         ...
 
 
-class RequestScope(Logged, Asking, Abortable):
+class RequestScope:
     """An inbound request from its acceptance to its end, all its rounds included.
 
-    Its nursery's cancel scope is the abort signal: `cancel` stops the handler, the tasks it started in the
-    nursery and the requests it has sent and waits for. After `finished` nothing more is sent for it, unless it is
-    `parked`: then it goes on when the client comes back.
+    The cancel scope of its nursery is the abort signal: `cancel` stops the handler, the tasks it started in the nursery
+    and the requests it has sent and waits for. `RequestLife` says in which phase it is. It belongs to ``exchange`` and
+    is run by ``runner``; the client may come back for it on another exchange (`bind`).
     """
 
     __slots__ = (
-        "_cancellation",
-        "_event",
+        "__weakref__",
+        "_answered_instead",
+        "_cleanup",
+        "_life",
         "_log",
-        "_overdue",
-        "_park",
-        "ask",
-        "batch",
+        "_reply_wait",
+        "_reporter",
+        "_task",
+        "abort",
         "cancelled_inside",
-        "deadline_number",
-        "due",
-        "holds_slot",
-        "instead",
-        "is_over",
-        "limit",
-        "nursery",
-        "reply_scope",
-        "reporter",
+        "exchange",
+        "lines",
         "request",
         "rounds",
-        "size",
-        "task",
-        "watching",
-        "wiring",
+        "runner",
+        "ticket",
     )
 
-    def __init__(
-        self, wiring: Wiring, request: InboundRequest, batch: BatchReplies | None, ask: Ask, park: Park
-    ) -> None:
-        self.wiring = wiring
-        self.batch = batch
+    def __init__(self, runner: Surroundings, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
+        self.runner = runner
+        self.exchange = exchange
         self.request = request
-        self.ask = ask
-        self._park = park
-        self.outbox = wiring.outbox
-        self.segments = []
-        self.finished = False
-        """True once nothing more is sent for the request but, perhaps, its answer."""
-        self.is_over = False
-        """True once handler, child tasks and cleanup have ended."""
-        self.holds_slot = False
-        """True while the request counts as in flight."""
-        self.size = 0
-        """Bytes of what the handler was called with (`InboundRequest.size`), as long as they are counted."""
-        self.due = self._due() if request.meta else math.inf
-        """Time at which the request is cancelled because its caller must have given up (`trio.current_time`)."""
-        self.deadline_number = -1
-        """Number that `Deadlines` keeps here."""
+        """The request that will be answered next."""
+        self.ticket = ticket
+        """What the request takes of the bounds."""
+        self.lines = Owner()
+        """Owner of its lines in the outbox."""
+        self.abort = AbortSignal()
         self.rounds: Rounds | None = None
         """Questions of the request; `None` until it asks a client that can be sent no requests."""
-        self.instead: Any = None
-        """Result to answer, whatever the handler returns; `None` for what it returns."""
-        self.nursery: trio.Nursery | None = None
-        """Nursery of the handler; `None` until the handler runs, and once it and all it started have ended."""
         self.cancelled_inside = False
         """True once the nursery's cancel scope was cancelled, by whomever, and that ended the handler."""
-        self.task: trio.lowlevel.Task | None = None
-        self.reply_scope: trio.CancelScope | None = None
-        self.reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
-        self._cancellation: Cancellation | None = None
-        """Cancellation from outside: by the peer, the connection or the server. The request is answered no more."""
-        self._overdue: Cancellation | None = None
-        """Cancellation by its own side: by its time limit, by its own scope, or because the handler is to run again.
-        The request is answered."""
-        self.limit: HandlerLimit | None = None
-        """Limit of the handler's time, where there is one."""
-        self._event: threading.Event | None = None
-        self.watching: trio.CancelScope | None = None
-        """Scope of the task that sets `event` when the nursery is cancelled; `None` as long as no code has asked for
-        `event`."""
+        self._life = RequestLife()
+        self._answered_instead: Any = None
+        self._task: trio.lowlevel.Task | None = None
+        self._reply_wait: trio.CancelScope | None = None
+        """Scope in which nothing but the reply or the next round is waited for."""
+        self._cleanup: Alarm | None = None
+        """Alarm for the end of the grace that a cancelled handler has to clean up."""
         self._log: RequestLog | None = None
+        self._reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
+        if request.meta:
+            self._set_deadline()
 
-    def _due(self) -> float:
-        return due_of(self.request.meta) + self.wiring.limits.deadline_grace
+    def _set_deadline(self) -> None:
+        due, runner = due_of(self.request.meta) + self.runner.limits.deadline_grace, self.runner
+        self.abort.set_deadline(runner.alarms.set(due, self.expire) if due < _NEVER else None)
 
     def _new_reporter(self, token: ProgressToken) -> ProgressReporter:
-        wiring = self.wiring
         return ProgressReporter(
-            wiring.outbox,
-            self,
+            self.exchange.outbox,
+            self.lines,
             token,
-            wiring.limits.progress_interval,
-            wiring.late_progress.add,
+            self.runner.limits.progress_interval,
+            self._let_out_later,
             with_message=self.request.revision.progress_message,
         )
 
+    def _let_out_later(self, reporter: ProgressReporter) -> Alarm:
+        assert reporter.due is not None, "it keeps a value"
+        return self.runner.alarms.set(reporter.due, reporter.let_out)
+
+    # Phases
+
     @property
-    def workers(self) -> WorkerShare:
-        """The threads that plain ``def`` handlers of this connection may have."""
-        return self.wiring.workers
+    def phase(self) -> Phase:
+        """The phase in its life."""
+        return self._life.phase
+
+    @property
+    def sends(self) -> bool:
+        """True while lines of the request are sent, its reply apart."""
+        return self._life.phase is _RUNNING
+
+    @property
+    def has_begun(self) -> bool:
+        """True once the handler has its task."""
+        return self._task is not None
+
+    def begin(self) -> bool:
+        """Begin in the current task. Return false for a request that was cancelled before: it never runs (DESIGN
+        ruling 4)."""
+        if self._life.phase is Phase.MUTED:
+            return False
+        self._life.take(Step.START)
+        self._task = trio.lowlevel.current_task()
+        current_request.set(self)
+        return True
+
+    def leave_nursery(self) -> None:
+        """Note that the handler and all that it started have ended."""
+        self.cancelled_inside = self.abort.leave()
+        if self.rounds is not None:
+            self.rounds.end()
+
+    def close(self) -> None:
+        """Let the latest progress out, and nothing after it: the handler is done."""
+        if self._life.phase is _RUNNING and self._reporter is not None:
+            self._reporter.flush()
+        self._life.take(Step.MUTE)
+
+    async def room_for_reply(self, marks: int) -> None:
+        """Wait until there is room for the reply. A cancel of the request ends the wait, too."""
+        with trio.CancelScope() as self._reply_wait:
+            await self.exchange.outbox.room(marks)
+
+    def let_go(self) -> None:
+        """Drop what the request refers to, since it is over: the task's context holds this scope, and so would keep all
+        of that alive."""
+        if self._life.phase is not Phase.MUTED:
+            self.close()
+        self._life.take(Step.END)
+        self.abort.set_deadline(None)
+        if self._cleanup is not None:
+            self._cleanup.stop()
+        if self._reporter is not None:
+            self._reporter.forget()
+        if self.rounds is not None:
+            self.rounds.end()
+        self._task = self._reply_wait = self._cleanup = self._reporter = self.rounds = self._log = None
+        self._answered_instead = None
+
+    # Cancels
+
+    def end(self, cause: CancelCause, reason: str | None) -> None:
+        """Cancel the request, and see to what follows from that: see `RequestRunner.cancel`."""
+        self.runner.cancel(self, cause, reason)
 
     def cancel(self, cause: CancelCause, reason: str | None) -> bool:
-        """Cancel the request. Return false when it was cancelled before or is over: nothing happens then.
+        """Cancel the request itself. Return false when it was cancelled before or is over: nothing happens then.
 
         Lines of it that are still in the outbox are withdrawn, and the progress that its reporter keeps for later is
         forgotten (DESIGN ruling 1); but questions whose time is up were its answer, and stay. Synchronous, so nothing
         comes between.
         """
-        if self._cancellation is not None or self.is_over:
+        if self._life.phase is Phase.OVER:
             return False
-        self._cancellation = Cancellation(cause, reason, trio.current_time())
-        self.finished = True
+        cancellation = Cancellation(cause, reason, trio.current_time())
+        if not self.abort.cancel(cancellation):
+            return False
+        self._life.take(Step.MUTE)
         if cause is not CancelCause.EXPIRED:
-            self.outbox.withdraw(self)
-        if self.reporter is not None:
-            self.reporter.forget()
-        if self._event is not None:
-            self._event.set()
-        words = reason or cause.value
-        if self.nursery is not None:
-            self.nursery.cancel_scope.cancel(reason=words)
-        if self.reply_scope is not None:
-            self.reply_scope.cancel(reason=words)
+            self.exchange.outbox.withdraw(self.lines)
+        if self._reporter is not None:
+            self._reporter.forget()
+        if self._reply_wait is not None:
+            self._reply_wait.cancel(reason=cancellation.words)
         if self.rounds is not None:  # after the cancel of the nursery, so that its tasks learn of that instead
             self.rounds.end()
+        return True
+
+    def expire(self) -> None:
+        """Cancel the request because the deadline of its caller has passed."""
+        self.end(CancelCause.DEADLINE, DEADLINE_PASSED)
+
+    def watch_cleanup(self, overran: Alarm) -> None:
+        """Take the alarm for the end of the grace, which `let_go` stops."""
+        self._cleanup = overran
+
+    @property
+    def cancellation(self) -> Cancellation | None:
+        """The cause, reason and time of the cancel; `None` while there was none. May be read from any thread."""
+        return self.abort.cancellation
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True once the request was cancelled, by whomever. May be read from any thread; never raises."""
+        return self.abort.cancellation is not None
+
+    def in_context(self, function: Callable[..., object], *args: object) -> None:
+        """Call ``function`` in the context of the handler's task, so that the log knows whose records it writes."""
+        if self._task is None:
+            function(*args)
+        else:
+            self._task.context.run(function, *args)
+
+    def stack(self) -> Any:
+        """Return where the handler's task or thread is, as `traceback.StackSummary` takes it; empty before it runs."""
+        return () if self._task is None else frames_of(self._task)
+
+    # Telling the client
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the exchange that the request belongs to now."""
+        return self.exchange.outbox
+
+    def put(self, line: bytes) -> bool:
+        """Send a line of the request, which can be withdrawn. Return false when nothing is sent for it any more."""
+        if self._life.phase is not _RUNNING:
+            return False
+        self.exchange.outbox.put(line, self.lines)
         return True
 
     @property
@@ -189,21 +308,18 @@ class RequestScope(Logged, Asking, Abortable):
     @property
     def minimum_log_rank(self) -> int:
         """The least rank that is sent: this request's own where it named one, else the connection's."""
-        if not self.wiring.may_log:
+        if not self.runner.may_log:
             return NEVER_LOGGED
         request = self.request
         if request.revision.log_level == "request":
             # 2026-07-28 logging: MUST NOT emit for a request without a logLevel.
             return NEVER_LOGGED if request.log_level is None else log_level_rank(request.log_level)
-        return self.wiring.state.log_rank
+        return self.exchange.state.log_rank
 
     def admits(self, level: str) -> bool:
         """Return whether the client wants messages of ``level`` now."""
-        return (
-            not self.finished
-            and self.minimum_log_rank < NEVER_LOGGED
-            and not 0 <= log_level_rank(level) < self.minimum_log_rank
-        )
+        minimum = self.minimum_log_rank
+        return self.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
 
     @property
     def log(self) -> RequestLog:
@@ -214,9 +330,9 @@ class RequestScope(Logged, Asking, Abortable):
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress: see `ProgressReporter.report`. Return false also without a token, and after the end."""
-        if self.reporter is None or self.finished:
+        if self._reporter is None or self._life.phase is not _RUNNING:
             return False
-        return self.reporter.report(progress, total, message)
+        return self._reporter.report(progress, total, message)
 
     # Rounds
 
@@ -224,81 +340,55 @@ class RequestScope(Logged, Asking, Abortable):
         """Ask a client that can be sent no requests: see `Rounds.ask`."""
         rounds = self.rounds
         if rounds is None:
-            rounds = Rounds(self, self._park_with)
-            if self.nursery is None or self._cancellation is not None:
+            rounds = Rounds(self, partial(self.runner.park, self))
+            if self.abort.nursery is None or self.abort.from_outside is not None:
                 rounds.end()
             else:
                 self.rounds = rounds
         return await rounds.ask(method, params)
 
-    def _park_with(self, questions: Sequence[Question]) -> None:
-        self._park(self, questions)
+    def replay(self, send: Send, known: dict[str, Any]) -> None:
+        """Have questions go to ``send`` from now on, instead of parking the handler. ``known`` are the answers of
+        earlier rounds."""
+        self.rounds = Rounds(self, send, known)
+
+    def run_again(self, result: Any, reason: str) -> None:
+        """Stop the handler, which will run again from the top, and answer ``result`` instead of what it returns."""
+        self._answered_instead = result
+        self.abort.cancel_inside(Cancellation(CancelCause.REPLAY, reason, trio.current_time()))
+        if self.rounds is not None:
+            self.rounds.end()
+
+    @property
+    def answered_instead(self) -> Any:
+        """The result to answer, whatever the handler returns; `None` for what it returns."""
+        return self._answered_instead
 
     def park(self) -> None:
         """Note that the request is answered with questions: nothing more is sent until the next round begins."""
         assert self.rounds is not None, "nothing was asked"
-        self.close()
+        if self._reporter is not None:
+            self._reporter.flush()
+        self._life.take(Step.PARK)
         self.rounds.park()
 
-    def bind(self, request: InboundRequest) -> None:
-        """Take ``request``, with which the client came back, as the one to go on with from `resume` on. It has a
-        deadline of its own. What the handler was run with stays."""
+    def bind(self, runner: Surroundings, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
+        """Take ``request``, with which the client came back on ``exchange``, as the one to go on with from `resume` on.
+        It has a deadline of its own. What the handler was run with stays."""
+        self._life.take(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
-        self.due = self._due()
-        if self.nursery is not None:
-            self.nursery.cancel_scope.deadline = self.due
-        self.reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
+        self.runner, self.exchange, self.ticket = runner, exchange, ticket
+        self._set_deadline()
+        self._reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
 
     def resume(self) -> None:
         """Begin the next round."""
         assert self.rounds is not None, "only what is parked is resumed"
-        self.finished = False
+        self._life.take(Step.START)
         self.rounds.resume()
-
-    @property
-    def parked(self) -> bool:
-        """True while the request is answered with questions, and the next round has not begun."""
-        return self.rounds is not None and self.rounds.parked
 
     async def next_round(self) -> None:
         """Wait until the request is not parked. A cancel of the request ends the wait, too."""
-        if self.rounds is not None and self._cancellation is None:
-            with trio.CancelScope() as self.reply_scope:
+        if self.rounds is not None and self.abort.from_outside is None:
+            with trio.CancelScope() as self._reply_wait:
                 await self.rounds.resumed()
-
-    def run_again(self, result: Any, reason: str) -> None:
-        """Stop the handler, which will run again from the top, and answer ``result`` instead of what it returns."""
-        assert self.nursery is not None, "a handler runs inside the nursery"
-        self.instead = result
-        self._overdue = Cancellation(CancelCause.REPLAY, reason, trio.current_time())
-        if self._event is not None:
-            self._event.set()
-        self.nursery.cancel_scope.cancel(reason=reason)
-        if self.rounds is not None:
-            self.rounds.end()
-
-    def leave_nursery(self) -> None:
-        """Note that the handler and all that it started have ended."""
-        assert self.nursery is not None, "it has run"
-        self.cancelled_inside = self.nursery.cancel_scope.cancelled_caught
-        self.nursery = None
-        if self.rounds is not None:
-            self.rounds.end()
-
-    def close(self) -> None:
-        """Let the latest progress out, and nothing after it: the handler is done."""
-        if not self.finished and self.reporter is not None:
-            self.reporter.flush()
-        self.finished = True
-
-    def let_go(self) -> None:
-        """Drop what the request refers to, since it is over: the task's context holds this scope, and so would keep all
-        of that alive."""
-        self.is_over = True
-        if self.rounds is not None:
-            self.rounds.end()
-        self.task = self.nursery = self.reply_scope = self.reporter = self.rounds = self.instead = self._log = None
-
-    def stack(self) -> Any:
-        """Return where the handler's task or thread is, as `traceback.StackSummary` takes it; empty before it runs."""
-        return () if self.task is None else frames_of(self.task)

@@ -29,6 +29,7 @@ class Seal(Protocol):
     def __call__(
         self,
         request: InboundRequest,
+        principal: str | None,
         *,
         handle: bytes = b"",
         asked: Sequence[str] = (),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -22,25 +22,41 @@ from ..outbox import REQUEST_MARKS, Outbox
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
+    from .abort_signal import AbortSignal
 
-__all__ = ["Asking", "Question", "Rounds"]
+__all__ = ["Asking", "Question", "Rounds", "Send"]
 
 _TICKS: Final = 2
 """Number of scheduler rounds before questions go out, so that tasks started together ask together."""
 
 
-class Asking:
-    """A request, as seen by its questions."""
+class Asking(Protocol):
+    """A request, as seen by its questions: a `RequestScope`."""
 
-    __slots__ = ()
+    @property
+    def request(self) -> InboundRequest:
+        """The request that will be answered next."""
+        ...
 
-    request: InboundRequest
-    """Request that will be answered next."""
-    outbox: Outbox
-    finished: bool
-    """True while the request cannot be answered with questions: it was cancelled, is over, or has its questions out
-    already."""
-    nursery: trio.Nursery | None
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox that the questions go to."""
+        ...
+
+    @property
+    def sends(self) -> bool:
+        """False while the request cannot be answered with questions: it was cancelled, is over, or has its questions
+        out already."""
+        ...
+
+    @property
+    def abort(self) -> AbortSignal:
+        """The abort signal, which knows the nursery."""
+        ...
+
+
+Send: TypeAlias = "Callable[[Sequence[Question]], None]"
+"""Function that answers the request with questions."""
 
 
 @attrs.define(eq=False)
@@ -73,13 +89,10 @@ class Rounds:
     of earlier rounds, for a handler that runs again from the top.
     """
 
-    parked = False
-    """True while the request is answered with questions, and the next round has not begun."""
-
     def __init__(
         self,
         scope: Asking,
-        send: Callable[[Sequence[Question]], None],
+        send: Send,
         known: Mapping[str, JSONObject] | None = None,
     ) -> None:
         self._scope = scope
@@ -89,7 +102,8 @@ class Rounds:
         self._open: dict[str, Question] = {}
         self._announced = False
         self._over = False
-        self._resumed = trio.Event()
+        self._resumed: trio.Event | None = None
+        """Event set when the next round begins; `None` while the request is not parked."""
         self._responses: Mapping[str, JSONObject] = {}
 
     async def ask(self, method: str, params: JSONObject | None) -> JSONObject:
@@ -128,7 +142,7 @@ class Rounds:
         return f"{name}-{self._asked[name]}"
 
     def _announce(self) -> None:
-        nursery = self._scope.nursery
+        nursery = self._scope.abort.nursery
         assert nursery is not None, "who asks has a nursery until `end`"
         if not self._announced:
             self._announced = True
@@ -139,7 +153,7 @@ class Rounds:
             await trio.lowlevel.checkpoint()
         await self._scope.outbox.room(REQUEST_MARKS)
         self._announced = False
-        if self._scope.finished:
+        if not self._scope.sends:
             return  # what was asked since the last round went out waits for the next one
         questions = [question for question in self._unsent() if self._may_be_asked(question)]
         for question in questions:
@@ -161,7 +175,6 @@ class Rounds:
 
     def park(self) -> None:
         """Note that the questions are out, and the next round has not begun."""
-        self.parked = True
         self._resumed = trio.Event()
 
     def bring(self, responses: Mapping[str, JSONObject]) -> None:
@@ -170,14 +183,15 @@ class Rounds:
 
     async def resumed(self) -> None:
         """Wait for the next round; return at once when the request is not parked."""
-        if self.parked:
+        if self._resumed is not None:
             await self._resumed.wait()
 
     def resume(self) -> None:
         """Begin the next round: give the answers to the tasks that asked. What the client left out is asked again, and
         answers to what was not asked are ignored (2026-07-28 mrtr, Error Handling)."""
-        self.parked = False
+        assert self._resumed is not None, "it is parked"
         self._resumed.set()
+        self._resumed = None
         answers, self._responses = self._responses, {}
         for key, question in self._open.items():
             if question.sent and key in answers:

@@ -1,134 +1,138 @@
-"""Inbound runs the requests of the peer, each in a nursery of its own."""
+"""RequestRunner runs the requests of the peer, each in a nursery of its own."""
 
 from __future__ import annotations
 
 import logging
-import math
+import secrets
 import traceback
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from ...concurrency.together import only_member
-from ...jsonrpc.errors import INTERNAL_ERROR, TOO_BUSY, CodedError
-from ..batches import BatchReplies
+from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
+from ...protocol.types.input_required import InputRequiredResult
+from ..cancellation import CancelCause
 from ..channel import ConnectionLost
-from ..outbox import REQUEST_MARKS, Owner
-from ..replies import Replies
-from .abort_signal import NOT_WATCHED
-from .admission import InFlight
-from .cancellation import DEADLINE_PASSED, CancelCause
-from .deadlines import Deadlines
-from .handler import NOT_NOW
-from .overruns import Overruns
-from .parking import Parking
-from .request_scope import Ask, RequestScope, current_request
-from .retry import Retry
+from ..outbox import REQUEST_MARKS
+from .admission import Admission
+from .handler import LATER, Now
+from .request_scope import RequestScope
 
 if TYPE_CHECKING:
+    from ...concurrency.graces import Graces
     from ...state.events import CancelReceived
     from ...state.requests import InboundRequest
+    from ..exchange import Exchange
+    from ..replies import Replies
     from .handler import RequestHandler
+    from .host import RequestHost
+    from .request_scope import Ask
+    from .retry import Retry
+    from .rounds import Question
     from .tracing import HandlerSpan, Tracer
-    from .wiring import Wiring
 
-__all__ = ["Inbound"]
+__all__ = ["RequestRunner"]
 
 logger = logging.getLogger("trio_mcp")
 
+_HANDLE_BYTES: Final = 16
 
-class Inbound:
-    """Runs the peer's requests and answers them, each at most once, and never after its cancel."""
+_UNKNOWN: Final = (
+    "Invalid params: this requestState was used already, has expired, or belongs to another connection; "
+    "call again without it"
+)
+_BUSY: Final = "Too busy: too many requests are in flight or waiting; try again later"
+
+
+class RequestRunner:
+    """Runs the requests of one connection in the nursery of ``host``, and answers them, each at most once, and never
+    after its cancel. ``alone``: no other connection can come as long as this one is here."""
 
     def __init__(
-        self, wiring: Wiring, handler: RequestHandler, replies: Replies, ask: Ask, tracer: Tracer | None
+        self,
+        host: RequestHost,
+        handler: RequestHandler,
+        graces: Graces,
+        replies: Replies,
+        ask: Ask,
+        tracer: Tracer | None,
+        *,
+        alone: bool,
     ) -> None:
-        self._wiring = wiring
-        self._ask = ask
-        self._state = wiring.state
-        self._outbox = wiring.outbox
-        self._handler = handler
-        self._replies = replies
-        self._tracer = tracer
-        self._in_flight = InFlight(wiring.limits, self._start, wiring.load, alone=wiring.peer.alone)
-        self._beginning = deque[RequestScope]()
-        """Requests that were given a task and have not begun, oldest first."""
-        self.parking = Parking(wiring, replies, self._in_flight, self._cancel)
-        self.at_once = Owner()
-        """Owner of replies written directly by the reader, without any task."""
-        self.deadlines = Deadlines(self._expire)
-        self.overruns = Overruns(wiring.limits.cleanup_grace, self._overran)
-        self.nursery: trio.Nursery | None = None
-        """Nursery that handlers run in; set before the first request is accepted."""
+        self.limits = host.limits
+        self.load = host.load
+        self.alarms = host.alarms
+        self.stateless = host.stateless
+        self.may_log = host.may_log
+        self.workers = host.workers.share(alone=alone)
+        self.graces = graces
+        self.trio_token = trio.lowlevel.current_trio_token()
+        self.seal = handler.seal
+        self.ask = ask
+        self.replies = replies
+        self.admission = Admission[RequestScope](host.limits, host.load, alone=alone)
         self.refuse_reason: str | None = None
         """Reason why no new request is taken; `None` while they are."""
+        self._host = host
+        self._handler = handler
+        self._tracer = tracer
+        self._beginning = deque[RequestScope]()
+        """Requests that were given a task and have not begun, oldest first."""
 
     def refuse_new(self, reason: str) -> None:
         """Take no new request from now on. The first reason stays."""
         self.refuse_reason = self.refuse_reason or reason
 
-    def accept(self, request: InboundRequest, batch: BatchReplies | None) -> None:
+    def accept(self, request: InboundRequest, exchange: Exchange) -> None:
         """Answer ``request`` at once, start it, let it wait for its turn, let a parked handler go on with it, or refuse
         it. Synchronous."""
         try:
-            result = self._handler.answer_now(request)
+            decision = self._handler.answer_now(request, exchange)
         except Exception as error:  # whatever it is, the reader reads on
-            self._finish_now(request, self._replies.failure(request, error), batch)
+            self._finish_now(request, self.replies.failure(request, error), exchange)
             return
-        if result is not NOT_NOW and type(result) is not Retry:
-            self._finish_now(request, self._replies.result(request, result), batch)
+        if isinstance(decision, Now):
+            self._finish_now(request, self.replies.result(request, decision.result), exchange)
         elif self.refuse_reason is not None:
-            self._refuse(request, "Shutting down: no new requests are taken", batch)
-        elif result is not NOT_NOW:
-            self._resume(request, result)
-        else:
-            scope = RequestScope(self._wiring, request, batch, self._ask, self.parking.park)
-            if not self._in_flight.admit(scope):
-                self._refuse(request, "Too busy: too many requests are in flight or waiting; try again later", batch)
+            self._refuse(request, "Shutting down: no new requests are taken", exchange)
+        elif decision is LATER:
+            ticket = self.admission.admit(request)
+            if ticket is None:
+                self._refuse(request, _BUSY, exchange)
                 return
-            if not (scope.holds_slot or request.method.streams):
+            scope = RequestScope(self, exchange, request, ticket)
+            exchange.hold(request, scope)
+            if ticket.runs:
+                self._start(scope)
+            else:
+                self.admission.wait(ticket, scope)
                 request.pack()
-            if scope.due != math.inf:
-                self.deadlines.add(scope)
-
-    def _resume(self, request: InboundRequest, retry: Retry) -> None:
-        try:
-            scope = self.parking.resume(request, retry)
-        except CodedError as error:
-            self._finish_now(request, self._replies.error(request, error), None)
-            return
-        self.deadlines.forget(scope)
-        if scope.due != math.inf:
-            self.deadlines.add(scope)
-
-    def _refuse(self, request: InboundRequest, reason: str, batch: BatchReplies | None) -> None:
-        self._finish_now(request, self._replies.error(request, CodedError(TOO_BUSY, reason)), batch)
-
-    def _finish_now(self, request: InboundRequest, line: bytes, batch: BatchReplies | None) -> None:
-        self._state.finish(request)
-        self.reply_now(line, batch)
-
-    def reply_now(self, line: bytes, batch: BatchReplies | None) -> None:
-        """Reply to what needs no task, from the reader."""
-        if batch is None:
-            self._outbox.put_now(line, self.at_once)
         else:
-            batch.settle(line)
+            try:
+                self._resume(request, exchange, decision)
+            except CodedError as error:
+                self._finish_now(request, self.replies.error(request, error), exchange)
 
-    def put_batch(self, line: bytes) -> None:
-        """Send the replies to a batch."""
-        self._outbox.put_now(line, self.at_once)
+    def _refuse(self, request: InboundRequest, reason: str, exchange: Exchange) -> None:
+        self._finish_now(request, self.replies.error(request, CodedError(TOO_BUSY, reason)), exchange)
+
+    def _finish_now(self, request: InboundRequest, line: bytes, exchange: Exchange) -> None:
+        exchange.state.finish(request)
+        exchange.reply_at_once(line)
 
     def _start(self, scope: RequestScope) -> None:
-        assert self.nursery is not None
-        if scope.rounds is not None and scope.parked:
+        if scope.has_begun:
             scope.resume()
-        else:
-            if scope.request.packed is not None:
-                scope.request.unpack()
-            self._beginning.append(scope)
-            self.nursery.start_soon(self._answer)
+            return
+        request = scope.request
+        if request.packed is not None:
+            request.unpack()
+        self._beginning.append(scope)
+        self._host.nursery.start_soon(self._answer)
 
     async def _answer(self) -> None:
         """Run the handler of the oldest request that has not begun, and everything it starts, and answer.
@@ -142,139 +146,176 @@ class Inbound:
         failure: BaseException | None = None
         span: HandlerSpan | None = None
         try:
-            if scope.finished:  # cancelled before it first ran: it never runs (DESIGN ruling 4)
+            if not scope.begin():
                 return
-            current_request.set(scope)
             if self._tracer is not None:
                 span = self._tracer.handling(scope)
-            scope.task = trio.lowlevel.current_task()
             try:
-                async with trio.open_nursery() as scope.nursery:
-                    if scope.due != math.inf:  # setting a deadline costs as much as all that is done with a reply
-                        scope.nursery.cancel_scope.deadline = scope.due
+                async with trio.open_nursery() as nursery:
+                    scope.abort.enter(nursery)
                     try:
                         result = await self._handler.answer(scope)
-                        watching, scope.watching = scope.watching, NOT_WATCHED
-                        if watching is not None:
-                            watching.cancel(reason="the handler has ended")
+                        scope.abort.handler_returned()
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
                         raise
                     except BaseException as error:  # even SystemExit ends only this request
                         failure = error
-                        scope.nursery.cancel_scope.cancel(reason="the handler failed")
+                        nursery.cancel_scope.cancel(reason="the handler failed")
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
             scope.leave_nursery()
-            if scope.due != math.inf and scope.due <= trio.current_time():  # this task may wake before `Deadlines`
-                self._expire(scope)
+            if scope.abort.is_overdue:  # this task may wake before the alarm rings
+                scope.expire()
             if scope.rounds is not None:
                 await scope.next_round()  # a result returned while it is parked is kept for the retry
-            line = self._reply_line(scope, result, failure)
+            line = _reply_line(scope, result, failure)
             scope.close()
-            if line is not None and scope.batch is None and self._outbox.is_full(REQUEST_MARKS):
-                with trio.CancelScope() as scope.reply_scope:
-                    await self._outbox.room(REQUEST_MARKS)
+            if line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS):
+                await scope.room_for_reply(REQUEST_MARKS)
         finally:
             del failure  # its traceback refers to this frame: only the garbage collector could free the two
-            if not scope.finished:
-                scope.close()
             scope.let_go()
             if span is not None:
                 span.end(result)
-            answered = self._state.finish(scope.request)
-            if scope.batch is not None:
-                scope.batch.settle(line if answered else None)
-            elif line is not None and answered:
-                self._outbox.put_now(line)
-            self.overruns.forget(scope)
-            if scope.due != math.inf:
-                self.deadlines.forget(scope)
-            self._in_flight.ended(scope)
+            exchange, request = scope.exchange, scope.request
+            exchange.reply(line if exchange.state.finish(request) else None)
+            exchange.release(request)
+            scope.runner.ended(scope)
 
-    def _reply_line(self, scope: RequestScope, result: Any, failure: BaseException | None) -> bytes | None:
-        """Return the reply, or `None`: a cancelled request never gets one, whatever its handler did (ruling 1)."""
-        request = scope.request
-        if scope.finished:
-            if failure is not None:
-                logger.debug("request %.100r failed after its cancel: %r", request.id, failure)
-            return None
-        if scope.instead is not None:
-            return self._replies.result(request, scope.instead)
-        if failure is not None:
-            if self._wiring.ending.is_set() and isinstance(only_member(failure), ConnectionLost):
-                # The handler asked a peer that is gone, which is no defect: no traceback for each peer that hangs up.
-                logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
-                return self._replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
-            return self._replies.failure(request, failure)
-        if scope.cancelled_inside:
-            own = CodedError(INTERNAL_ERROR, "The request was cancelled by its own handler")
-            return self._replies.error(request, own)
-        return self._replies.result(request, result)
+    def ended(self, scope: RequestScope) -> None:
+        """Note that a request is over, and start those whose turn has come by that."""
+        for ready in self.admission.ended(scope.ticket):
+            self._start(ready)
+
+    # Rounds
+
+    def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
+        """Answer the request of ``scope`` with ``questions`` and let its handler wait. Synchronous. Raises
+        `NotSerializable`, and has done nothing, when the questions cannot be written any more.
+
+        A parked request is answered and no longer in flight. Its handler stays where it asked, in its nursery, for up
+        to `Limits.retry_timeout`; of more than `Limits.max_parked` the oldest is cancelled. While it is parked nothing
+        is sent for it.
+        """
+        exchange, request = scope.exchange, scope.request
+        assert self.seal is not None, "who cannot park has no way back"
+        handle = secrets.token_bytes(_HANDLE_BYTES)
+        asked = {question.key: question.request for question in questions}
+        state = self.seal(request, exchange.peer.principal, handle=handle)
+        line = self.replies.line(request, InputRequiredResult(asked, state))
+        scope.park()
+        exchange.state.park(request)
+        exchange.reply(line, scope.lines)
+        exchange.release(request)
+        for ready in self.admission.park(scope.ticket):
+            self._start(ready)
+        self._host.parking.keep(handle, scope, request, exchange.caller)
+
+    def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
+        """Let the parked handler go on with ``request``, once it is its turn.
+
+        Raises `CodedError`, and nothing has changed then: -32602 for a handle that is not good (any more), and
+        "too busy" when the request is one too many.
+        """
+        scope = self._host.parking.find(retry.handle, exchange.caller)
+        if scope is None or scope.abort.is_overdue:
+            raise CodedError(INVALID_PARAMS, _UNKNOWN)
+        if not self.admission.has_room(request.size, scope.ticket if scope.runner is self else None):
+            raise CodedError(TOO_BUSY, _BUSY)
+        scope.runner.unpark(scope)
+        ticket = self.admission.take(request)
+        assert scope.rounds is not None, "what is parked has asked"
+        scope.rounds.bring(retry.responses)
+        scope.bind(self, exchange, request, ticket)
+        exchange.hold(request, scope)
+        if ticket.runs:
+            self._start(scope)
+        else:
+            self.admission.wait(ticket, scope)
+
+    def unpark(self, scope: RequestScope) -> None:
+        """Note that a parked request goes on with another ticket."""
+        self._forget(scope)
+        scope.exchange.state.finish(scope.request)  # its old id names nothing any more
+        self.admission.ended(scope.ticket)
+
+    def _forget(self, scope: RequestScope) -> None:
+        if self._host.parking.forget(scope.request):
+            self.admission.unpark(scope.ticket)
 
     # Cancels
 
-    def cancel_received(self, event: CancelReceived) -> None:
+    def cancel_received(self, event: CancelReceived, exchange: Exchange) -> None:
         """Cancel a request that the peer gave up on, at once, ahead of every queue."""
-        scope = self._in_flight.find(event.request) or self.parking.find(event.request)
-        if scope is not None:
+        held = exchange.find(event.request) or self._host.parking.named(event.request)
+        if held is not None:
             logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)
-            self._cancel(scope, CancelCause.PEER, event.reason)
+            held.end(CancelCause.PEER, event.reason)
 
-    def _expire(self, scope: RequestScope) -> None:
-        self._cancel(scope, CancelCause.DEADLINE, DEADLINE_PASSED)
+    def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
+        """Cancel all requests that wait for the client to come back with answers, and for nobody else than
+        ``exchange``: a principal may come back on another one."""
+        if exchange.caller is exchange:
+            for scope in self._host.parking.of(exchange):
+                self.cancel(scope, cause, reason)
 
-    def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests that have not ended."""
-        for scope in self._in_flight:
-            self._cancel(scope, cause, reason)
-        self.cancel_parked(cause, reason)
-
-    def cancel_parked(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests that wait for the client to come back with answers."""
-        for scope in self.parking:
-            self._cancel(scope, cause, reason)
-
-    def _cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
+    def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
+        """Cancel a request, unless it was cancelled before or is over. This is the one door for every cause."""
         if not scope.cancel(cause, reason):
             return
-        self._wiring.load.cancelled += 1
-        self._state.finish(scope.request)
-        if scope.parked:
-            self.parking.forget(scope)
-            self._in_flight.clean_up(scope)
-        elif self._in_flight.drop_waiting(scope):
-            self.deadlines.forget(scope)
-            if scope.batch is not None:
-                scope.batch.settle(None)
+        self.load.cancelled += 1
+        exchange, request, ticket = scope.exchange, scope.request, scope.ticket
+        exchange.state.finish(request)
+        if scope.has_begun:
+            if not ticket.runs:
+                self._forget(scope)
+                exchange.hold(request, scope)
+                self.admission.clean_up(ticket)
+        elif self.admission.drop_waiting(ticket):
+            scope.let_go()
+            exchange.release(request)
+            exchange.reply(None)
             return
-        self.overruns.watch(scope)
+        due = trio.current_time() + self.limits.cleanup_grace
+        scope.watch_cleanup(self.alarms.set(due, partial(scope.in_context, self._overran, scope)))
 
     def _overran(self, scope: RequestScope) -> None:
-        self._wiring.load.overrun += 1
+        self.load.overrun += 1
         stack = "".join(traceback.StackSummary.extract(scope.stack()).format())
         logger.warning(
             "%s (request %.100r) still runs %g s after its cancel; it no longer counts as in flight. It is at:\n%s",
             scope.request.method.name,
             scope.request.id,
-            self._wiring.limits.cleanup_grace,
+            self.limits.cleanup_grace,
             stack,
         )
-        self._in_flight.release_slot(scope)
+        for ready in self.admission.release_slot(scope.ticket):
+            self._start(ready)
 
     def let_go(self) -> None:
-        """Let go of the parts and of the handler, since the connection is over, and so are all requests."""
-        self.nursery = None
-        for part in (self._in_flight, self.parking, self.deadlines, self.overruns):
-            part.let_go()
+        """Let go of the handler, since the connection is over, and so are all requests that it held."""
         del self._handler
 
-    async def idle(self) -> None:
-        """Wait until no request runs or waits for its turn."""
-        await self._in_flight.idle()
 
-    async def streams_idle(self) -> None:
-        """Wait until no stream is left."""
-        await self._in_flight.streams_idle()
+def _reply_line(scope: RequestScope, result: Any, failure: BaseException | None) -> bytes | None:
+    """Return the reply, or `None`: a cancelled request never gets one, whatever its handler did (ruling 1)."""
+    request, replies = scope.request, scope.runner.replies
+    if scope.abort.from_outside is not None:
+        if failure is not None:
+            logger.debug("request %.100r failed after its cancel: %r", request.id, failure)
+        return None
+    if scope.answered_instead is not None:
+        return replies.result(request, scope.answered_instead)
+    if failure is not None:
+        if scope.exchange.ending.is_set() and isinstance(only_member(failure), ConnectionLost):
+            # The handler asked a peer that is gone, which is no defect: no traceback for each peer that hangs up.
+            logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
+            return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
+        return replies.failure(request, failure)
+    if scope.cancelled_inside:
+        own = CodedError(INTERNAL_ERROR, "The request was cancelled by its own handler")
+        return replies.error(request, own)
+    return replies.result(request, result)
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:

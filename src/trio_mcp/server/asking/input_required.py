@@ -19,7 +19,7 @@ from ...protocol.methods import Method
 from ...protocol.revisions import LATEST_MODERN, Revision
 from ...protocol.types.input_required import InputRequest, InputRequiredResult
 from ...runtime.requests.request_scope import RequestScope
-from ...runtime.requests.rounds import Question, Rounds
+from ...runtime.requests.rounds import Question
 from ...state.requests import Continuation
 from .questions import Asked, needed_for, question
 
@@ -57,17 +57,17 @@ def without_questions(returns: Any) -> Any:
 def replay(scope: RequestScope) -> None:
     """Stop the handler of this request when it asks, in revisions where questions are sent in the answer; it runs again
     with all answers so far. Nothing is kept here between the rounds (``@server.tool(replay=True)``)."""
-    request, seal = scope.request, scope.wiring.seal
+    request, seal = scope.request, scope.runner.seal
     if request.revision.server_requests or seal is None:
         return
     known = (request.continuation or _NOTHING).answers
 
     def send(questions: Sequence[Question]) -> None:
         asked = {question.key: question.request for question in questions}
-        state = seal(request, asked=list(asked), answers=known)
+        state = seal(request, scope.exchange.peer.principal, asked=list(asked), answers=known)
         scope.run_again(InputRequiredResult(asked, state), "the client is asked; the handler runs again then")
 
-    scope.rounds = Rounds(scope, send, known)
+    scope.replay(send, known)
 
 
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
@@ -77,13 +77,13 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
     if not scope.request.revision.server_requests:
         return _asking(value, scope)
     result: Any = value
-    rounds, most = 0, scope.wiring.limits.max_rounds
+    rounds, most = 0, scope.runner.limits.max_rounds
     while isinstance(result, InputRequired):
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
         await trio.lowlevel.checkpoint()  # without questions, a handler that never ends could not be cancelled
-        if scope.wiring.stateless:
+        if scope.runner.stateless:
             raise no_way_back_when_stateless(scope.request.method, scope.request.revision)
         responses = await _ask_all(_possible(result, scope), scope)
         scope.request.continuation = Continuation(responses, result.state)
@@ -92,10 +92,10 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
 
 
 def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
-    requests, seal, state = _possible(value, scope), scope.wiring.seal, None
+    requests, seal, state = _possible(value, scope), scope.runner.seal, None
     answers = (scope.request.continuation or _NOTHING).answers
     if seal is not None and (value.state or answers):
-        state = seal(scope.request, state=value.state, answers=answers)
+        state = seal(scope.request, scope.exchange.peer.principal, state=value.state, answers=answers)
     return InputRequiredResult(requests or None, state)
 
 
@@ -145,5 +145,5 @@ def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
 
 async def _ask_all(requests: Mapping[str, InputRequest], scope: RequestScope) -> dict[str, Any]:
     revision = scope.request.revision
-    calls = [partial(scope.ask, request.method, request.params, revision) for request in requests.values()]
+    calls = [partial(scope.runner.ask, request.method, request.params, revision) for request in requests.values()]
     return dict(zip(requests, await run_together(calls), strict=True))

@@ -15,7 +15,7 @@ from ...protocol.errors import NoWayBack
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.trace_context import TraceContext
-from ...runtime.requests.cancellation import Cancellation
+from ...runtime.cancellation import Cancellation
 from ...runtime.requests.logs import RequestLog
 from ...runtime.requests.request_scope import RequestScope
 from ..context.auth import Auth
@@ -47,7 +47,7 @@ class LiveContext(AskingContext):
 
     @property
     def session_id(self) -> str | None:
-        return self._scope.wiring.peer.session_id
+        return self._scope.exchange.peer.session_id
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -59,7 +59,7 @@ class LiveContext(AskingContext):
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        return self._scope.wiring.peer.headers
+        return self._scope.exchange.peer.headers
 
     @property
     def auth(self) -> Auth | None:
@@ -68,7 +68,7 @@ class LiveContext(AskingContext):
     @property
     def stateless(self) -> bool:
         # 2026-07-28 basic, Statelessness: each request is processed by itself.
-        return self._scope.wiring.stateless or not self._scope.request.revision.handshake
+        return self._scope.runner.stateless or not self._scope.request.revision.handshake
 
     @property
     def lifespan(self) -> Any:
@@ -78,7 +78,7 @@ class LiveContext(AskingContext):
 
     @property
     def nursery(self) -> trio.Nursery:
-        nursery = self._scope.nursery
+        nursery = self._scope.abort.nursery
         assert nursery is not None, "a handler runs inside the nursery"
         return nursery
 
@@ -96,7 +96,7 @@ class LiveContext(AskingContext):
 
     @property
     def cancelled(self) -> threading.Event:
-        return self._scope.event
+        return self._scope.abort.event
 
     # Telling the client
 
@@ -112,8 +112,7 @@ class LiveContext(AskingContext):
         await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
         await scope.outbox.room()
-        if not scope.finished:
-            scope.outbox.put(line, scope)
+        scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
         request, outbox = self._scope.request, self._scope.outbox
@@ -149,14 +148,18 @@ class LiveContext(AskingContext):
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         scope = self._scope
         revision = scope.request.revision
-        ask = scope.ask(method, params, revision) if revision.server_requests else scope.require_input(method, params)
-        return scope.standing_still(ask) if method == "elicitation/create" and scope.limit is not None else ask
+        ask = (
+            scope.runner.ask(method, params, revision)
+            if revision.server_requests
+            else scope.require_input(method, params)
+        )
+        return scope.abort.standing_still(ask) if method == "elicitation/create" and scope.abort.has_time_limit else ask
 
     def _no_way_back(self) -> NoWayBack | None:
         scope = self._scope
         method, revision = scope.request.method, scope.request.revision
         if not revision.server_requests and not method.may_ask:
             return NoWayBack(f"{method.name} cannot ask its client in revision {revision}")
-        if scope.wiring.stateless and scope.rounds is None:
+        if scope.runner.stateless and scope.rounds is None:
             return no_way_back_when_stateless(method, revision)
         return None

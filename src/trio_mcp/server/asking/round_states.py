@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
-from ...runtime.requests.handler import NOT_NOW
+from ...runtime.requests.handler import LATER, Decision
 from ...runtime.requests.retry import Retry
 from ...state.requests import Continuation, InboundRequest
 from .state_cipher import BadRequestState, SealedState, StateCipher, fingerprint
@@ -19,22 +19,22 @@ __all__ = ["RoundStates"]
 class RoundStates:
     """Writes the ``requestState`` of one connection's requests, and reads what their retries bring back.
 
-    ``principal`` is the caller, where the transport knows it. ``lifetime``: seconds for which a state is good.
+    ``lifetime``: seconds for which a state is good. ``principal`` of its methods is the caller, where the transport
+    knows it.
     """
 
     def __init__(
         self,
         cipher: StateCipher,
-        principal: str | None,
         lifetime: float,
     ) -> None:
         self._cipher = cipher
-        self._principal = principal
         self._lifetime = lifetime
 
     def seal(
         self,
         request: InboundRequest,
+        principal: str | None,
         *,
         handle: bytes = b"",
         asked: Sequence[str] = (),
@@ -44,12 +44,12 @@ class RoundStates:
         """Return the ``requestState`` for ``request``. See `Seal`."""
         expires = None if self._lifetime == math.inf else time.time() + self._lifetime
         return self._cipher.seal(
-            SealedState(fingerprint(request), expires, self._principal, handle, list(asked), dict(answers or {}), state)
+            SealedState(fingerprint(request), expires, principal, handle, list(asked), dict(answers or {}), state)
         )
 
-    def read(self, request: InboundRequest) -> Any:
+    def read(self, request: InboundRequest, principal: str | None) -> Decision:
         """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for it, else
-        `NOT_NOW`, with what the retry brings in ``request.continuation``.
+        `LATER`, with what the retry brings in ``request.continuation``.
 
         Raises `CodedError` -32602 for a state that this server did not give to this caller for this very request. Where
         nothing was parked, an expired state is as good as none: the handler runs from the top, and asks anew.
@@ -60,23 +60,23 @@ class RoundStates:
         if text is None:
             if responses:
                 request.continuation = Continuation(responses)
-            return NOT_NOW
-        sealed = self._open(text, request)
+            return LATER
+        sealed = self._open(text, request, principal)
         if sealed.handle:
             # The parked handler itself knows whether its time is up, by a clock that nobody sets.
             return Retry(sealed.handle, responses)
         if sealed.expires is None or time.time() < sealed.expires:
             answered = {key: responses[key] for key in sealed.asked if key in responses}
             request.continuation = Continuation(responses, sealed.state, {**sealed.answers, **answered})
-        return NOT_NOW
+        return LATER
 
-    def _open(self, text: object, request: InboundRequest) -> SealedState:
+    def _open(self, text: object, request: InboundRequest, principal: str | None) -> SealedState:
         try:
             sealed = self._cipher.open(text) if isinstance(text, str) else None
         except BadRequestState:
             sealed = None
         # 2026-07-28 mrtr, Server Requirements 4: MUST reject state that fails verification.
-        if sealed is None or sealed.principal != self._principal:
+        if sealed is None or sealed.principal != principal:
             raise CodedError(INVALID_PARAMS, "Invalid params: invalid requestState: not issued to this caller")
         if sealed.fingerprint != fingerprint(request):
             raise CodedError(INVALID_PARAMS, "Invalid params: this requestState belongs to another request")

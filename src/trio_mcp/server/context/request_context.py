@@ -19,7 +19,7 @@ from ...protocol.revisions import LATEST_MODERN, Revision
 from ...protocol.trace_context import TraceContext
 from ...protocol.types.roots import Root
 from ...protocol.types.sampling import CreateMessageResult, SamplingMessage
-from ...runtime.requests.cancellation import Cancellation
+from ...runtime.cancellation import Cancellation
 from ...runtime.requests.logs import RequestLog
 from ..options import SamplingOptions
 from .auth import Auth

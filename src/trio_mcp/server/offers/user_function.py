@@ -39,4 +39,4 @@ class UserFunction:
             return signature.function(**bound)
         if signature.context_name is not None:
             bound[signature.context_name] = WorkerContext(LiveContext(scope, lifespan))
-        return run_in_worker(partial(signature.function, **bound), scope.workers, scope.wiring.graces)
+        return run_in_worker(partial(signature.function, **bound), scope.runner.workers, scope.runner.graces)

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import trio
 
-from ...jsonrpc.errors import CodedError, ProtocolViolation
+from ..jsonrpc.errors import CodedError, ProtocolViolation
 
 __all__ = ["DEADLINE_PASSED", "CancelCause", "Cancellation", "reason_of"]
 
@@ -43,6 +43,11 @@ class Cancellation:
     cause: CancelCause
     reason: str | None
     at: float
+
+    @property
+    def words(self) -> str:
+        """The reason, or else the cause, as trio's own cancel reason."""
+        return self.reason or self.cause.value
 
 
 def reason_of(cancelled: BaseException) -> str:

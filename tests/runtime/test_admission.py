@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -11,8 +11,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Limits
 from trio_mcp.protocol.methods import METHODS, Method
+from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.load import Load
-from trio_mcp.runtime.requests.admission import InFlight
+from trio_mcp.runtime.outbox import Outbox
+from trio_mcp.runtime.peer import Peer
+from trio_mcp.runtime.requests.admission import Admission, Ticket
+from trio_mcp.state.connection_state import ConnectionState
 
 
 @attrs.define(eq=False)
@@ -23,11 +27,71 @@ class FakeRequest:
 
 @attrs.define(eq=False)
 class FakeScope:
-    """Of a request, only what `InFlight` looks at."""
+    """Of a request, only what admission and exchange look at."""
 
     request: FakeRequest = attrs.field(factory=FakeRequest)
-    holds_slot: bool = False
-    size: int = 0
+    ticket: Ticket | None = None
+
+    def end(self, cause: Any, reason: Any) -> None:
+        raise AssertionError
+
+
+class InFlight:
+    """An `Admission` and the `Exchange` that holds its requests, used together as `RequestRunner` does."""
+
+    def __init__(self, limits: Limits, start: Callable[[FakeScope], None], load: Load, *, alone: bool) -> None:
+        self.admission = Admission[FakeScope](limits, load, alone=alone)
+        self.exchange: Any = Exchange(ConnectionState("server"), Outbox(100), Peer())
+        self.start = start
+
+    def __len__(self) -> int:
+        return len(self.exchange._held)
+
+    def __iter__(self) -> Iterator[FakeScope]:
+        return iter(tuple(self.exchange._held.values()))
+
+    def find(self, request: FakeRequest) -> Any:
+        return self.exchange.find(request)
+
+    def admit(self, scope: FakeScope) -> bool:
+        request: Any = scope.request
+        scope.ticket = self.admission.admit(request)
+        if scope.ticket is None:
+            return False
+        self.exchange.hold(scope.request, scope)
+        if scope.ticket.runs:
+            self.start(scope)
+        else:
+            self.admission.wait(scope.ticket, scope)
+        return True
+
+    def drop_waiting(self, scope: FakeScope) -> bool:
+        assert scope.ticket is not None
+        if not self.admission.drop_waiting(scope.ticket):
+            return False
+        self.exchange.release(scope.request)
+        return True
+
+    def release_slot(self, scope: FakeScope) -> None:
+        assert scope.ticket is not None
+        for ready in self.admission.release_slot(scope.ticket):
+            self.start(ready)
+
+    def ended(self, scope: FakeScope) -> None:
+        assert scope.ticket is not None
+        self.exchange.release(scope.request)
+        for ready in self.admission.ended(scope.ticket):
+            self.start(ready)
+
+    async def idle(self) -> None:
+        await self.exchange.idle()
+
+    async def streams_idle(self) -> None:
+        await self.exchange.streams_idle()
+
+    @property
+    def waiting(self) -> int:
+        return self.admission.waiting
 
 
 class Floor:
@@ -36,8 +100,7 @@ class Floor:
     def __init__(self, load: Load | None = None, *, alone: bool = False, **limits: Any) -> None:
         self.started: list[FakeScope] = []
         self.load = load or Load()
-        start: Any = self.started.append
-        self.in_flight: Any = InFlight(Limits(**limits), start, self.load, alone=alone)
+        self.in_flight: Any = InFlight(Limits(**limits), self.started.append, self.load, alone=alone)
 
     def admit(self, count: int, size: int = 1) -> list[FakeScope]:
         scopes = [FakeScope(FakeRequest(size)) for _ in range(count)]

@@ -1,0 +1,76 @@
+"""RequestHost is where the handlers of a running server, or of a client, live: they outlive no more than that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from ...concurrency.alarms import Alarms
+from ...concurrency.places import Workers
+from ..cancellation import CancelCause
+from ..limits import Limits
+from ..load import Load
+from .parking import Parking
+from .request_scope import RequestScope
+
+__all__ = ["RequestHost"]
+
+
+class RequestHost:
+    """What all connections of a running server share, and what a request needs when its connection is gone.
+
+    A handler runs in the nursery of the host, and belongs to an `Exchange` for the moment. ``limits`` bound each
+    connection and, where they say so, all together; ``load`` counts. ``stateless``: nothing is kept between requests.
+    ``may_log``: handlers' log messages may go out.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        workers: Workers | None = None,
+        load: Load | None = None,
+        stateless: bool = False,
+        may_log: bool = False,
+    ) -> None:
+        self.limits = limits
+        self.load = load or Load()
+        self.workers = workers or Workers(limits)
+        """The worker threads that all connections share."""
+        self.stateless = stateless
+        self.may_log = may_log
+        self.alarms = Alarms()
+        self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the nursery of the handlers open until cancelled. Handlers that are parked then learn why before any of
+        them runs. Connections are to end before."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.alarms.run)
+            self._nursery = nursery
+            task_status.started()
+            try:
+                await self._asleep()
+            finally:
+                self._nursery = None
+
+    async def _asleep(self) -> None:
+        def abort(_: Any) -> trio.lowlevel.Abort:  # which trio calls before it wakes any task
+            for scope in self.parking:
+                scope.end(CancelCause.SHUTDOWN, "the server has ended")
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """The nursery of the handlers. Only while the host runs."""
+        assert self._nursery is not None, "the host runs before its connections do"
+        return self._nursery
+
+
+def _expire(scope: RequestScope, reason: str) -> None:
+    scope.runner.load.expired += 1
+    scope.end(CancelCause.EXPIRED, reason)

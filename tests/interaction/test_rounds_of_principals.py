@@ -1,0 +1,177 @@
+"""A parked handler waits for its principal, and not for the connection on which the principal called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import CancelCause, Limits, RequestContext, Server
+from trio_mcp.runtime.peer import Headers, Peer
+from trio_mcp.server.served import connection_to
+from trio_mcp.transports.memory import memory_channel_pair
+
+from .memory_peer import MODERN, MemoryPeer
+from .rounds import ALL, ask, asked, text
+
+
+class Desk:
+    """A server with a tool that asks twice, and what became of its calls."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.server = Server("desk", limits=limits or Limits())
+        self.steps: list[str] = []
+        self.ended: list[tuple[CancelCause, str | None]] = []
+
+        @self.server.tool
+        async def twice(ctx: RequestContext) -> str:
+            try:
+                for number in (1, 2):
+                    self.steps.append(f"asks {number} of {(ctx.headers or {}).get('via')}")
+                    await ctx.list_roots()
+                ctx.progress(1)
+                await ctx.log.info("nearly done")
+                return "done"
+            except trio.Cancelled:
+                assert ctx.cancellation is not None
+                self.ended.append((ctx.cancellation.cause, ctx.cancellation.reason))
+                raise
+
+        @self.server.tool
+        async def once_and_wait(ctx: RequestContext) -> str:
+            await ctx.list_roots()
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                assert ctx.cancellation is not None
+                self.ended.append((ctx.cancellation.cause, ctx.cancellation.reason))
+                raise
+            return ""
+
+
+class Wires:
+    """Connections to one running server, each of a principal."""
+
+    def __init__(self, running: object, nursery: trio.Nursery) -> None:
+        self._running = running
+        self._nursery = nursery
+
+    async def open(self, principal: str | None, via: str = "") -> MemoryPeer:
+        ours, theirs = memory_channel_pair()
+        peer = Peer(principal=principal, headers=Headers({"via": via}))
+        await self._nursery.start(connection_to(self._running, theirs, peer).run)  # type: ignore[arg-type]
+        wire = MemoryPeer(ours)
+        await wire.open(MODERN, ALL)
+        return wire
+
+
+@asynccontextmanager
+async def wires(server: Server) -> AsyncGenerator[Wires]:
+    async with server.running() as running, trio.open_nursery() as nursery:
+        yield Wires(running, nursery)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_principal_goes_on_over_another_connection(autojump_clock: MockClock) -> None:
+    desk = Desk()
+    async with wires(desk.server) as opened:
+        first, second = await opened.open("ada", "one"), await opened.open("ada", "two")
+        call, result = await ask(first, "twice", log_level="info")
+        retry = second.call_message("twice", token="t", log_level="info")
+        result = asked(await second.retry(retry, result))
+        assert desk.steps == ["asks 1 of one", "asks 2 of two"], "headers are those of the request that goes on"
+        assert text(await first.retry(call, result, meta={"io.modelcontextprotocol/logLevel": "info"})) == "done"
+        assert [message["method"] for message in await first.everything(1)] == ["notifications/message"]
+        assert await second.everything(1) == [], "what is sent goes where the request belongs now"
+    load = desk.server.load
+    assert (load.parked, load.in_flight, load.inbound_bytes) == (0, 0, 0)
+
+
+async def test_a_handler_outlives_the_connection_it_was_asked_on(autojump_clock: MockClock) -> None:
+    desk = Desk()
+    async with wires(desk.server) as opened:
+        first = await opened.open("ada")
+        call, result = await ask(first, "twice")
+        await first.close()
+        await wait_all_tasks_blocked()
+        assert (desk.server.statistics().connections, desk.server.statistics().parked, desk.ended) == (0, 1, [])
+        second = await opened.open("ada")
+        result = asked(await second.retry(call, result))
+        assert text(await second.retry(call, result)) == "done"
+    load = desk.server.load
+    assert (load.parked, load.in_flight, load.inbound_bytes, load.cancelled) == (0, 0, 0, 0)
+
+
+async def test_another_principal_and_one_without_learn_nothing_of_it(autojump_clock: MockClock) -> None:
+    desk = Desk()
+    async with wires(desk.server) as opened:
+        ada, eve, nobody = await opened.open("ada"), await opened.open("eve"), await opened.open(None)
+        call, result = await ask(ada, "twice")
+        refusals = [(await other.retry(call, result))["error"] for other in (eve, nobody)]
+        assert [error["code"] for error in refusals] == [-32602, -32602]
+        asked(await ada.retry(call, result))
+
+
+async def test_the_end_of_the_connection_it_came_from_does_not_stop_what_goes_on_elsewhere(
+    autojump_clock: MockClock,
+) -> None:
+    desk = Desk()
+    async with wires(desk.server) as opened:
+        first, second = await opened.open("ada"), await opened.open("ada")
+        call, result = await ask(first, "once_and_wait")
+        await second.send(second.retry_message(call, result))
+        await wait_all_tasks_blocked()
+        await first.close()
+        await wait_all_tasks_blocked()
+        assert desk.ended == []
+        await second.close()
+        await trio.sleep(60)
+        assert [cause for cause, _ in desk.ended] == [CancelCause.SHUTDOWN], "it ends with the one it belongs to"
+    assert desk.server.load.inbound_bytes == 0
+
+
+async def test_what_is_parked_for_a_principal_ends_with_the_server_and_learns_why(autojump_clock: MockClock) -> None:
+    desk = Desk()
+    async with wires(desk.server) as opened:
+        await ask(await opened.open("ada"), "twice")
+    assert desk.ended == [(CancelCause.SHUTDOWN, "the server has ended")]
+    assert desk.server.statistics().parked == desk.server.statistics().in_flight == 0
+
+
+async def test_what_is_parked_for_a_principal_expires_though_no_connection_is_left(autojump_clock: MockClock) -> None:
+    desk = Desk(Limits(retry_timeout=30))
+    async with wires(desk.server) as opened:
+        first = await opened.open("ada")
+        await ask(first, "twice")
+        await first.close()
+        await trio.sleep(31)
+        assert [cause for cause, _ in desk.ended] == [CancelCause.EXPIRED]
+
+
+async def test_the_bound_on_what_is_parked_is_one_for_all_connections_of_a_principal(
+    autojump_clock: MockClock,
+) -> None:
+    desk = Desk(Limits(max_parked=2))
+    async with wires(desk.server) as opened:
+        other = await opened.open("eve")
+        await ask(other, "twice")
+        for _ in range(3):
+            await ask(await opened.open("ada"), "twice")
+        await wait_all_tasks_blocked()
+        assert (desk.server.statistics().parked, len(desk.ended)) == (3, 1)
+
+
+@pytest.mark.parametrize("principal", [None, "ada"])
+async def test_a_cancel_between_two_rounds_reaches_the_handler(
+    principal: str | None, autojump_clock: MockClock
+) -> None:
+    desk = Desk()
+    async with wires(desk.server) as opened:
+        wire = await opened.open(principal)
+        call, _ = await ask(wire, "twice")
+        await wire.notify("notifications/cancelled", {"requestId": call["id"], "reason": "enough"})
+        await wait_all_tasks_blocked()
+        assert desk.ended == [(CancelCause.PEER, "enough")]

@@ -1,0 +1,160 @@
+"""What a request belongs to for the moment: a connection, or a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import CancelCause
+from trio_mcp.protocol.methods import METHODS, Method
+from trio_mcp.runtime.exchange import BatchExchange, Exchange
+from trio_mcp.runtime.outbox import Outbox, Owner
+from trio_mcp.runtime.peer import Peer
+from trio_mcp.state.connection_state import ConnectionState
+
+
+@attrs.define(eq=False)
+class FakeRequest:
+    method: Method = METHODS["tools/call"]
+
+
+@attrs.define(eq=False)
+class FakeScope:
+    name: str
+    ended: list[tuple[str, CancelCause, str | None]]
+
+    def end(self, cause: CancelCause, reason: str | None) -> None:
+        self.ended.append((self.name, cause, reason))
+
+
+def exchange(principal: str | None = None) -> Any:
+    return Exchange(ConnectionState("server"), Outbox(16384), Peer(principal=principal))
+
+
+def sent(one: Any) -> bytes:
+    return bytes(one.outbox._take_nowait())
+
+
+def test_it_cancels_all_that_it_holds_oldest_first_and_nothing_that_it_let_go() -> None:
+    one, ended = exchange(), list[tuple[str, CancelCause, str | None]]()
+    requests = [FakeRequest() for _ in range(3)]
+    for name, request in zip("abc", requests, strict=True):
+        one.hold(request, FakeScope(name, ended))
+    one.release(requests[1])
+    one.release(requests[1])
+    one.cancel_all(CancelCause.SHUTDOWN, "over")
+    assert ended == [("a", CancelCause.SHUTDOWN, "over"), ("c", CancelCause.SHUTDOWN, "over")]
+
+
+def test_a_request_may_end_while_all_are_cancelled() -> None:
+    one, ended = exchange(), list[str]()
+    requests = [FakeRequest() for _ in range(3)]
+
+    class Ending:
+        def __init__(self, request: FakeRequest) -> None:
+            self.request = request
+
+        def end(self, cause: CancelCause, reason: str | None) -> None:
+            ended.append("one")
+            one.release(self.request)
+
+    for request in requests:
+        one.hold(request, Ending(request))
+    one.cancel_all(CancelCause.PEER, None)
+    assert ended == ["one"] * 3
+    assert one.find(requests[0]) is None
+
+
+def test_a_request_is_found_while_it_is_held() -> None:
+    one, request = exchange(), FakeRequest()
+    scope = FakeScope("a", [])
+    assert one.find(request) is None
+    one.hold(request, scope)
+    assert one.find(request) is scope
+    one.release(request)
+    assert one.find(request) is None
+
+
+def test_the_caller_is_the_principal_or_the_exchange_itself() -> None:
+    nobody, ada = exchange(), exchange("ada")
+    assert nobody.caller is nobody
+    assert ada.caller == exchange("ada").caller == "ada"
+    assert BatchExchange(nobody, 2).caller is nobody
+
+
+async def test_idle_waits_for_the_last_and_streams_idle_for_the_last_stream() -> None:
+    one, seen = exchange(), list[str]()
+    call, stream = FakeRequest(), FakeRequest(METHODS["subscriptions/listen"])
+    for request in (call, stream):
+        one.hold(request, FakeScope("", []))
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            await one.streams_idle()
+            seen.append("streams")
+            await one.idle()
+            seen.append("all")
+
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert seen == []
+        one.release(stream)
+        await wait_all_tasks_blocked()
+        assert seen == ["streams"]
+        one.release(call)
+    assert seen == ["streams", "all"]
+
+
+def test_a_reply_goes_into_the_outbox_and_no_reply_does_not() -> None:
+    one, owner = exchange(), Owner()
+    one.reply(b"1\n")
+    one.reply(None)
+    one.reply(b"2\n", owner)
+    one.reply_at_once(b"3\n")
+    one.reply_at_once(None)
+    one.outbox.withdraw(owner)
+    assert sent(one) == b"1\n3\n"
+
+
+def test_the_replies_to_a_batch_go_out_together_when_the_last_member_is_done() -> None:
+    one = exchange()
+    batch = BatchExchange(one, 3)
+    batch.reply(b'{"id":1}\n')
+    batch.reply_at_once(b'{"id":2}\n')
+    assert sent(one) == b""
+    batch.reply(b'{"id":3}\n')
+    assert sent(one) == b'[{"id":1},{"id":2},{"id":3}]\n'
+
+
+@pytest.mark.parametrize("silent", [0, 1, 2])
+def test_a_member_without_a_reply_is_waited_for_and_leaves_no_gap(silent: int) -> None:
+    one = exchange()
+    batch = BatchExchange(one, 3)
+    for number in range(3):
+        assert sent(one) == b""
+        batch.reply(None if number == silent else b"{}\n")
+    assert sent(one) == b"[{},{}]\n"
+
+
+def test_a_batch_in_which_nobody_replies_is_not_replied_to() -> None:
+    one = exchange()
+    batch = BatchExchange(one, 2)
+    batch.reply(None)
+    batch.reply(None)
+    assert sent(one) == b""
+
+
+def test_what_comes_in_a_batch_is_held_by_its_connection_and_ends_with_it() -> None:
+    one, ended, request = exchange(), list[tuple[str, CancelCause, str | None]](), FakeRequest()
+    batch: Any = BatchExchange(one, 1)
+    batch.hold(request, FakeScope("a", ended))
+    assert one.find(request) is batch.find(request) is not None
+    assert batch.ending is one.ending
+    one.cancel_all(CancelCause.DISCONNECT, "gone")
+    assert ended == [("a", CancelCause.DISCONNECT, "gone")]
+    batch.release(request)
+    assert one.find(request) is None

@@ -1,0 +1,92 @@
+"""What waits for its caller to come back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from trio_mcp.concurrency.alarms import Alarms
+from trio_mcp.runtime.requests.parking import Parking
+
+
+class Lot:
+    """A `Parking` of names; what expires is forgotten, as by `RequestRunner.cancel`."""
+
+    def __init__(self, alarms: Alarms, timeout: float, most: int) -> None:
+        self.expired: list[tuple[str, str]] = []
+        self.parking: Any = Parking[str](alarms, timeout, most, self._expire)
+
+    def _expire(self, name: str, reason: str) -> None:
+        self.expired.append((name, reason))
+        self.parking.forget(f"request of {name}")
+
+    def keep(self, name: str, caller: object = "ada") -> None:
+        self.parking.keep(name.encode(), name, f"request of {name}", caller)
+
+
+@asynccontextmanager
+async def lot(timeout: float = 30, most: int = 100) -> AsyncGenerator[Lot]:
+    async with trio.open_nursery() as nursery:
+        alarms = Alarms()
+        nursery.start_soon(alarms.run)
+        yield Lot(alarms, timeout, most)
+        nursery.cancel_scope.cancel()
+
+
+async def test_only_its_caller_finds_what_is_parked(autojump_clock: MockClock) -> None:
+    async with lot() as one:
+        one.keep("a", "ada")
+        assert one.parking.find(b"a", "ada") == "a"
+        assert one.parking.find(b"a", "eve") is None
+        assert one.parking.find(b"a", None) is None
+        assert one.parking.find(b"b", "ada") is None
+
+
+async def test_what_is_forgotten_is_found_no_more_and_does_not_expire(autojump_clock: MockClock) -> None:
+    async with lot() as one:
+        one.keep("a")
+        one.keep("b")
+        assert one.parking.forget("request of a")
+        assert not one.parking.forget("request of a")
+        assert one.parking.find(b"a", "ada") is None
+        assert one.parking.named("request of a") is None
+        assert one.parking.named("request of b") == "b"
+        assert (len(one.parking), list(one.parking), one.parking.of("ada")) == (1, ["b"], ["b"])
+        await trio.sleep(31)
+        assert one.expired == [("b", "no answers came within 30 seconds")]
+        assert (len(one.parking), one.parking.of("ada"), one.parking._callers) == (0, [], {})
+
+
+async def test_each_has_its_own_time(autojump_clock: MockClock) -> None:
+    async with lot() as one:
+        one.keep("a")
+        await trio.sleep(20)
+        one.keep("b")
+        await trio.sleep(10.5)
+        assert [name for name, _ in one.expired] == ["a"]
+        await trio.sleep(19)
+        assert [name for name, _ in one.expired] == ["a"]
+        await trio.sleep(1)
+        assert [name for name, _ in one.expired] == ["a", "b"]
+
+
+async def test_without_a_time_limit_nothing_expires(autojump_clock: MockClock) -> None:
+    async with lot(math.inf) as one:
+        one.keep("a")
+        await trio.sleep(10**9)
+        assert one.parking.find(b"a", "ada") == "a"
+
+
+async def test_of_too_many_the_oldest_of_the_same_caller_goes(autojump_clock: MockClock) -> None:
+    async with lot(most=2) as one:
+        one.keep("e", "eve")
+        for name in "abc":
+            one.keep(name)
+        assert one.expired == [("a", "too many handlers wait for answers")]
+        assert (one.parking.of("ada"), one.parking.of("eve"), one.parking.of("nobody")) == (["b", "c"], ["e"], [])
+        assert list(one.parking) == ["e", "b", "c"]

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_mcp.state import request_life
+from trio_mcp.state.request_life import IllegalStep, Phase, RequestLife, Step
+
+LEGAL = {
+    (Phase.WAITING, Step.START): Phase.RUNNING,
+    (Phase.WAITING, Step.MUTE): Phase.MUTED,
+    (Phase.RUNNING, Step.PARK): Phase.PARKED,
+    (Phase.RUNNING, Step.MUTE): Phase.MUTED,
+    (Phase.PARKED, Step.COME_BACK): Phase.WAITING,
+    (Phase.PARKED, Step.MUTE): Phase.MUTED,
+    (Phase.MUTED, Step.MUTE): Phase.MUTED,
+    (Phase.MUTED, Step.END): Phase.OVER,
+}
+WAY_TO = {
+    Phase.WAITING: [],
+    Phase.RUNNING: [Step.START],
+    Phase.PARKED: [Step.START, Step.PARK],
+    Phase.MUTED: [Step.MUTE],
+    Phase.OVER: [Step.MUTE, Step.END],
+}
+
+
+def life_in(phase: Phase) -> RequestLife:
+    life = RequestLife()
+    for step in WAY_TO[phase]:
+        life.take(step)
+    assert life.phase is phase
+    return life
+
+
+@pytest.mark.parametrize(("phase", "step"), list(product(Phase, Step)))
+def test_each_step_leads_where_the_table_says_or_changes_nothing(phase: Phase, step: Step) -> None:
+    life, after = life_in(phase), LEGAL.get((phase, step))
+    if after is None:
+        with pytest.raises(IllegalStep, match=f"{step.name} is no step of a request that is {phase.name}"):
+            life.take(step)
+        assert life.phase is phase
+    else:
+        life.take(step)
+        assert life.phase is after
+
+
+def test_the_table_in_the_docstring_is_the_one_that_holds() -> None:
+    assert request_life.__doc__ is not None
+    rule, head, _, *rows = [
+        line for line in request_life.__doc__.splitlines() if line.startswith(("=", *Phase._member_names_, "phase"))
+    ]
+    starts = [place for place, sign in enumerate(rule) if sign == "=" and rule[place - 1 : place] != "="]
+    cells = [[row[start : start + 10].strip() for start in starts] for row in rows if not row.startswith("=")]
+    steps = head.split()[1:]
+    written = {
+        (Phase[row[0]], Step[step]): Phase[cell]
+        for row in cells
+        for step, cell in zip(steps, row[1:], strict=True)
+        if cell
+    }
+    assert written == LEGAL
+
+
+@given(st.lists(st.sampled_from(Step)))
+def test_whatever_comes_a_request_that_is_over_stays_so_and_a_muted_one_never_runs_again(steps: list[Step]) -> None:
+    life, phases = RequestLife(), [Phase.WAITING]
+    for step in steps:
+        try:
+            life.take(step)
+        except IllegalStep:
+            continue
+        phases.append(life.phase)
+    if Phase.MUTED in phases:
+        assert set(phases[phases.index(Phase.MUTED) :]) <= {Phase.MUTED, Phase.OVER}
+    if Phase.OVER in phases:
+        assert phases[phases.index(Phase.OVER) :] == [Phase.OVER]
