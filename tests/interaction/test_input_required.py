@@ -105,6 +105,7 @@ async def test_mr_05_a_state_that_was_tampered_with_never_reaches_the_handler(au
         first, result = await ask(peer, "order")
         reply = await peer.retry(first, {**result, "requestState": "price: 1"})
         assert reply["error"]["code"] == -32602
+        assert "invalid requestState: not issued to this caller" in reply["error"]["message"]
     assert seen == []
 
 
