@@ -388,6 +388,18 @@ async def test_an_outbox_that_is_over_writes_nothing_at_once() -> None:
         assert wire.bytes == b""
 
 
+async def test_what_waits_when_an_outbox_is_over_is_dropped_and_is_nobodys() -> None:
+    box, owner = outbox(), Owner()
+    box.put(b"dropped\n", owner)
+    box.let_go()
+    assert box.over
+    assert not box.withdraw(owner)
+    await box.flushed()
+    with trio.move_on_after(0) as scope:
+        await box.take()
+    assert scope.cancelled_caught
+
+
 async def test_what_does_not_go_at_once_is_put_in_the_outbox() -> None:
     wire, owner = Wire(room=0), Owner()
     async with writing(wire) as box:
