@@ -86,8 +86,7 @@ Target: TypeAlias = Command | Address | InMemory
 
 
 def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) -> Target:
-    """Return the target for ``what``: itself, or the target made of a server of this process, a URL, or the words of a
-    command."""
+    """Return the target for ``what``: itself, a server of this process, a URL, or the words of a command."""
     if isinstance(what, (Command, Address, InMemory)):
         return what
     if isinstance(what, Server):

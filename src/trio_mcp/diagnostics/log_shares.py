@@ -1,5 +1,4 @@
-"""Shares: the number of log records that one peer may cause, so that no peer fills the log or hides the records of
-others."""
+"""Shares: the number of log records per peer, so that no peer fills the log or hides the records of others."""
 
 from __future__ import annotations
 

@@ -47,8 +47,7 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 
 @lru_cache(maxsize=256)
 def _said_as(revision: Revision, path: str) -> str | None:
-    """Return the path that a client of ``revision`` declares to support ``path``; `None` if the revision has no such
-    path."""
+    """Return the path that a client of ``revision`` declares to support ``path``; `None` if there is no such path."""
     if not has_capability(revision, path):
         return None
     return path if revision.sub_capabilities or path not in _ALWAYS else path.partition(".")[0]

@@ -1,5 +1,4 @@
-"""errand_options: the options of the commands that make one request to a server, and the code that runs these
-commands."""
+"""errand_options: the options of the commands that make one request to a server, and the way these run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""SchemaReader: describe JSON Schemas in a few words. The schemas come from a peer, so reading ends, whatever the
-references."""
+"""SchemaReader: describe JSON Schemas of a peer in a few words. Reading always ends, whatever the references."""
 
 from __future__ import annotations
 

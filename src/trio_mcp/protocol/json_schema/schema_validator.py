@@ -19,8 +19,7 @@ __all__ = ["SchemaValidator"]
 
 
 class SchemaValidator:
-    """A schema, ready to validate. Raises `ValueError` for an invalid schema, and for a schema that needs another
-    document."""
+    """A schema, ready to validate. Raises `ValueError` for an invalid schema or one that needs another document."""
 
     def __init__(self, schema: JSONObject) -> None:
         import jsonschema_rs  # most servers never need it, and it takes its time to load
