@@ -1,0 +1,372 @@
+"""Whether and why a request was cancelled, as the handler, its threads and others learn of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp.concurrency.alarms import Alarms
+from trio_mcp.runtime.cancellation import DEADLINE_PASSED, CancelCause, Cancellation
+from trio_mcp.runtime.requests.abort_signal import AbortSignal
+
+THEIRS = Cancellation(CancelCause.PEER, "enough", 3)
+LATER = Cancellation(CancelCause.SHUTDOWN, None, 4)
+OWN = Cancellation(CancelCause.REPLAY, "again", 5)
+
+
+async def run(abort: AbortSignal, handler: Callable[[], Awaitable[None]]) -> bool:
+    """Run ``handler`` as a request is run, and return whether the signal ended it."""
+    async with trio.open_nursery() as nursery:
+        abort.enter(nursery)
+        await handler()
+        abort.handler_returned()
+    return abort.leave()
+
+
+async def test_a_new_request_is_not_cancelled_and_has_no_deadline() -> None:
+    abort = AbortSignal()
+    assert (abort.is_cancelled, abort.cancellation, abort.from_outside, abort.nursery) == (False, None, None, None)
+    assert (abort.due, abort.is_overdue, abort.has_time_limit) == (math.inf, False, False)
+    assert not abort.event.is_set()
+
+
+async def test_a_handler_that_is_not_cancelled_leaves_no_trace() -> None:
+    abort, nurseries = AbortSignal(), list[trio.Nursery | None]()
+
+    async def handler() -> None:
+        nurseries.append(abort.nursery)
+
+    assert not await run(abort, handler)
+    assert nurseries[0] is not None
+    assert (abort.nursery, abort.is_cancelled) == (None, False)
+    assert not abort.leave(), "there is nothing to leave"
+
+
+async def test_a_cancel_from_outside_stops_the_handler_and_all_that_it_started_and_the_first_one_counts() -> None:
+    abort, ended = AbortSignal(), list[str | None]()
+
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            ended.append(cancelled.reason)
+            raise
+
+    async def handler() -> None:
+        assert abort.nursery is not None
+        abort.nursery.start_soon(wait)
+        await wait()
+
+    async with trio.open_nursery() as outer:
+        results = list[bool]()
+
+        async def both() -> None:
+            results.append(await run(abort, handler))
+
+        outer.start_soon(both)
+        await wait_all_tasks_blocked()
+        assert abort.cancel(THEIRS)
+        assert not abort.cancel(LATER)
+    assert (ended, results) == (["enough", "enough"], [True])
+    assert abort.cancellation is abort.from_outside is THEIRS
+    assert abort.is_cancelled
+
+
+async def test_the_reason_that_trio_is_given_is_never_empty() -> None:
+    abort, reasons = AbortSignal(), list[str | None]()
+
+    async def handler() -> None:
+        abort.cancel(LATER)
+        try:
+            await trio.lowlevel.checkpoint()
+        except trio.Cancelled as cancelled:
+            reasons.append(cancelled.reason)
+            raise
+
+    assert await run(abort, handler)
+    assert reasons == ["shutdown"]
+
+
+async def test_a_cancel_before_the_handler_runs_is_known() -> None:
+    abort = AbortSignal()
+    assert abort.cancel(THEIRS)
+    assert abort.cancellation is THEIRS
+
+
+async def test_a_cancel_of_the_handler_alone_is_none_of_the_request() -> None:
+    abort = AbortSignal()
+
+    async def handler() -> None:
+        abort.cancel_inside(OWN)
+        await trio.lowlevel.checkpoint()
+
+    assert await run(abort, handler)
+    assert (abort.cancellation, abort.from_outside) == (OWN, None)
+    assert abort.cancel(THEIRS), "the request may still be cancelled"
+    assert abort.cancellation is THEIRS
+
+
+# The deadline of the caller
+
+
+async def test_a_deadline_stops_what_the_handler_calls_when_it_has_come(autojump_clock: MockClock) -> None:
+    abort, alarms = AbortSignal(), Alarms()
+
+    async def handler() -> None:
+        assert not abort.is_overdue
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alarms.run)
+        abort.set_deadline(alarms.set(5, lambda: None))
+        assert abort.due == 5
+        await trio.sleep(4)
+        assert not abort.is_overdue
+        assert await run(abort, handler)
+        assert (trio.current_time(), abort.is_overdue) == (5, True)
+        assert abort.cancellation == Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, 5)
+        assert abort.from_outside is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_deadline_that_is_set_later_takes_the_place_of_the_one_before(autojump_clock: MockClock) -> None:
+    abort, alarms, rung = AbortSignal(), Alarms(), list[float]()
+
+    def ring() -> None:
+        rung.append(trio.current_time())
+
+    async def handler() -> None:
+        abort.set_deadline(alarms.set(9, ring))
+        assert abort.due == 9
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alarms.run)
+        abort.set_deadline(alarms.set(5, ring))
+        assert await run(abort, handler)
+        assert trio.current_time() == 9
+        abort.set_deadline(alarms.set(20, ring))
+        abort.set_deadline(None)
+        assert (abort.due, abort.is_overdue) == (math.inf, False)
+        await trio.sleep(50)
+        assert rung == [9]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_deadline_that_is_taken_away_stops_nothing(autojump_clock: MockClock) -> None:
+    abort, alarms = AbortSignal(), Alarms()
+
+    async def handler() -> None:
+        abort.set_deadline(None)
+        await trio.sleep(100)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alarms.run)
+        abort.set_deadline(alarms.set(5, lambda: None))
+        assert not await run(abort, handler)
+        nursery.cancel_scope.cancel()
+
+
+# The handler's own scope
+
+
+async def test_a_handler_that_cancels_its_own_scope_was_cancelled_by_the_application(
+    autojump_clock: MockClock,
+) -> None:
+    for reason in ("enough", None):
+        abort = AbortSignal()
+        await trio.sleep(7)
+
+        async def handler(abort: AbortSignal = abort, reason: str | None = reason) -> None:
+            assert abort.nursery is not None
+            abort.nursery.cancel_scope.cancel(reason=reason)
+            assert abort.cancellation == Cancellation(CancelCause.PARENT, reason, trio.current_time())
+            await trio.lowlevel.checkpoint()
+
+        assert await run(abort, handler)
+        assert abort.cancellation == Cancellation(CancelCause.PARENT, reason, trio.current_time())
+        await trio.sleep(5)
+        assert abort.cancellation.at == trio.current_time() - 5, "it is noted once"
+
+
+async def test_the_reasons_of_trio_itself_are_no_words_of_the_application(autojump_clock: MockClock) -> None:
+    abort, told = AbortSignal(), list[Cancellation | None]()
+
+    async def handler() -> None:
+        assert abort.nursery is not None
+        abort.nursery.cancel_scope.deadline = 5
+        try:
+            await trio.sleep_forever()
+        finally:
+            told.append(abort.cancellation)
+
+    assert await run(abort, handler)
+    assert told == [Cancellation(CancelCause.PARENT, None, 5)]
+
+
+# The event
+
+
+async def test_the_event_is_set_by_any_cancel_and_at_once_when_there_was_one() -> None:
+    for cancel in (lambda abort: abort.cancel(THEIRS), lambda abort: abort.cancel_inside(OWN)):
+        early, late = AbortSignal(), AbortSignal()
+        event = early.event
+        assert not event.is_set()
+        cancel(early)
+        cancel(late)
+        assert event.is_set()
+        assert early.event is event
+        assert late.event.is_set()
+
+
+async def test_the_event_is_set_by_the_handlers_own_scope_and_by_one_around_it() -> None:
+    for inside in (True, False):
+        abort, seen = AbortSignal(), list[bool]()
+
+        async def handler(abort: AbortSignal = abort, seen: list[bool] = seen) -> None:
+            event = abort.event
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await wait_all_tasks_blocked()
+                seen.append(event.is_set())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, abort, handler)
+            await wait_all_tasks_blocked()
+            assert abort.nursery is not None
+            (abort.nursery if inside else nursery).cancel_scope.cancel()
+        assert seen == [inside]
+
+
+async def test_asking_for_the_event_keeps_no_handler_open_and_sets_it_not() -> None:
+    abort = AbortSignal()
+
+    async def handler() -> None:
+        assert abort.event is abort.event
+        assert abort.nursery is not None
+        assert len(abort.nursery.child_tasks) == 1
+        await wait_all_tasks_blocked()
+
+    assert not await run(abort, handler)
+    assert not abort.event.is_set()
+    assert not abort.is_cancelled
+
+
+async def test_what_the_handler_left_behind_may_ask_for_the_event_and_is_not_watched() -> None:
+    abort = AbortSignal()
+
+    async def child() -> None:
+        await wait_all_tasks_blocked()
+        assert not abort.event.is_set()
+        assert abort.nursery is not None
+        assert len(abort.nursery.child_tasks) == 1
+
+    async def handler() -> None:
+        assert abort.nursery is not None
+        abort.nursery.start_soon(child)
+
+    assert not await run(abort, handler)
+
+
+async def test_a_thread_may_ask_and_is_told_what_is_known() -> None:
+    abort = AbortSignal()
+
+    async def handler() -> None:
+        assert await trio.to_thread.run_sync(lambda: (abort.is_cancelled, abort.event.is_set())) == (False, False)
+        abort.cancel_inside(OWN)
+        with trio.CancelScope(shield=True):
+            told = await trio.to_thread.run_sync(lambda: (abort.is_cancelled, abort.cancellation))
+        assert told == (True, OWN)
+        assert abort.event.is_set()
+
+    await run(abort, handler)
+
+
+# The time limit of a tool
+
+
+async def test_the_time_limit_ends_the_block_and_is_told_as_a_deadline(autojump_clock: MockClock) -> None:
+    abort, told = AbortSignal(), list[Cancellation | None]()
+
+    async def handler() -> None:
+        event = abort.event
+        with abort.move_on_after(5):
+            assert abort.has_time_limit
+            try:
+                await trio.sleep_forever()
+            finally:
+                told.append(abort.cancellation)
+        assert not abort.has_time_limit
+        assert event.is_set()
+
+    assert not await run(abort, handler), "the nursery was not cancelled"
+    expected = Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", 5)
+    assert told == [expected]
+    assert (abort.cancellation, abort.from_outside, trio.current_time()) == (expected, None, 5)
+
+
+async def test_a_time_limit_that_is_not_passed_leaves_no_trace(autojump_clock: MockClock) -> None:
+    abort = AbortSignal()
+
+    async def handler() -> None:
+        with abort.move_on_after(5):
+            await trio.sleep(4)
+        await trio.sleep(4)
+
+    assert not await run(abort, handler)
+    assert (abort.cancellation, abort.has_time_limit, trio.current_time()) == (None, False, 8)
+
+
+async def test_a_thread_learns_that_the_time_limit_is_over(autojump_clock: MockClock) -> None:
+    abort, seen = AbortSignal(), list[bool]()
+
+    async def handler() -> None:
+        with abort.move_on_after(5), trio.CancelScope(shield=True):
+            await trio.sleep(6)
+            autojump_clock.autojump_threshold = math.inf
+            seen.append(await trio.to_thread.run_sync(lambda: abort.is_cancelled))
+
+    await run(abort, handler)
+    assert seen == [True]
+
+
+async def test_the_time_limit_stands_still_while_the_user_is_asked(autojump_clock: MockClock) -> None:
+    abort = AbortSignal()
+
+    async def asked() -> str:
+        await trio.sleep(100)
+        return "yes"
+
+    async def handler() -> None:
+        with abort.move_on_after(5):
+            await trio.sleep(3)
+            assert await abort.standing_still(asked()) == "yes"
+            await trio.sleep_forever()
+
+    await run(abort, handler)
+    assert trio.current_time() == 105
+    assert abort.cancellation is not None
+    assert abort.cancellation.at == 105
+
+
+async def test_a_cancel_from_outside_goes_before_a_time_limit_that_is_over(autojump_clock: MockClock) -> None:
+    abort = AbortSignal()
+
+    async def handler() -> None:
+        with abort.move_on_after(5):
+            await trio.sleep_forever()
+        abort.cancel(THEIRS)
+        assert abort.cancellation is THEIRS
+
+    await run(abort, handler)
+
+
+async def test_a_time_limit_is_for_a_handler_that_runs() -> None:
+    with pytest.raises(AssertionError, match="inside the nursery"), AbortSignal().move_on_after(5):
+        pytest.fail("entered")

@@ -1,0 +1,47 @@
+"""Where the handlers of a running server live, and what its connections share."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp.concurrency.places import PlaceState, Workers
+from trio_mcp.runtime.limits import Limits
+from trio_mcp.runtime.load import Load
+from trio_mcp.runtime.requests.host import RequestHost
+
+
+async def test_a_host_shares_what_it_was_given_or_has_its_own() -> None:
+    limits, workers, load = Limits(worker_threads=3), Workers(Limits()), Load()
+    given = RequestHost(limits, workers=workers, load=load, stateless=True, may_log=True)
+    assert (given.limits, given.workers, given.load) == (limits, workers, load)
+    assert (given.stateless, given.may_log) == (True, True)
+    own = RequestHost(limits)
+    assert (own.stateless, own.may_log) == (False, False)
+    assert own.load is not load
+    assert own.workers.free(PlaceState.RUNNING) == 3
+    assert len(own.parking) == 0
+
+
+async def test_there_is_a_nursery_while_the_host_runs_and_no_longer() -> None:
+    host = RequestHost(Limits())
+    with pytest.raises(AssertionError, match="the host runs before its connections do"):
+        assert host.nursery
+    async with trio.open_nursery() as nursery:
+        await nursery.start(host.run)
+        host.nursery.start_soon(trio.sleep_forever)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    with pytest.raises(AssertionError, match="the host runs before its connections do"):
+        assert host.nursery
+
+
+async def test_alarms_ring_while_the_host_runs(autojump_clock: object) -> None:
+    host, rung = RequestHost(Limits()), list[float]()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(host.run)
+        host.alarms.set(5, lambda: rung.append(trio.current_time()))
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert rung == [5]

@@ -1,0 +1,502 @@
+"""One inbound request: its phases, its deadline, what it tells its client, and what is left of it at its end."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+import trio
+from tests.state.peers import accepted, meta_of, server_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp.concurrency.alarms import Alarms
+from trio_mcp.jsonrpc.messages import Request
+from trio_mcp.protocol.errors import NoWayBack
+from trio_mcp.protocol.log_levels import log_level_rank
+from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, LOG_LEVEL, TRACEPARENT
+from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
+from trio_mcp.protocol.trace_context import TraceContext
+from trio_mcp.runtime.cancellation import DEADLINE_PASSED, CancelCause, Cancellation
+from trio_mcp.runtime.exchange import Exchange
+from trio_mcp.runtime.limits import Limits
+from trio_mcp.runtime.outbox import Outbox
+from trio_mcp.runtime.peer import NOBODY_KNOWN
+from trio_mcp.runtime.remaining_time import REMAINING_MS
+from trio_mcp.runtime.requests.admission import Ticket
+from trio_mcp.runtime.requests.request_scope import NEVER_LOGGED, RequestScope, current_request
+from trio_mcp.runtime.requests.rounds import Question
+from trio_mcp.state.request_life import IllegalStep, Phase
+
+PARENT = f"00-{'1' * 32}-{'2' * 16}-01"
+
+
+class FakeRunner:
+    """Of what runs requests, only what a request looks at; cancels are carried out and noted."""
+
+    def __init__(self, *, may_log: bool = True) -> None:
+        self.limits = Limits(deadline_grace=1, progress_interval=1)
+        self.alarms = Alarms()
+        self.may_log = may_log
+        self.ends: list[tuple[CancelCause, str | None]] = []
+        self.parked: list[list[str]] = []
+
+    def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
+        if scope.cancel(cause, reason):
+            self.ends.append((cause, reason))
+
+    def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
+        self.parked.append([question.key for question in questions])
+        scope.park()
+
+
+class Floor:
+    """Requests, and where their lines go."""
+
+    def __init__(self, runner: FakeRunner, nursery: trio.Nursery) -> None:
+        self.runner: Any = runner
+        self.nursery = nursery
+        self.exchange = Exchange(server_of(LATEST_LEGACY), Outbox(1000), NOBODY_KNOWN)
+
+    def scope(self, revision: Revision = LATEST_LEGACY, **meta: Any) -> RequestScope:
+        if not revision.handshake:
+            meta = meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}, **meta})
+        message = Request(1, "tools/call", {"name": "x", "_meta": meta})
+        request = accepted(server_of(revision).receive(message))
+        return RequestScope(self.runner, self.exchange, request, Ticket(1, streams=False))
+
+    def running(self, revision: Revision = LATEST_LEGACY, **meta: Any) -> RequestScope:
+        scope = self.scope(revision, **meta)
+        assert scope.begin()
+        scope.abort.enter(self.nursery)
+        return scope
+
+    def sent(self) -> list[Any]:
+        return [json.loads(line) for line in bytes(self.exchange.outbox._take_nowait()).splitlines()]
+
+    def progress(self) -> list[Any]:
+        return [each["params"]["progress"] for each in self.sent()]
+
+
+@asynccontextmanager
+async def floor(**runner: Any) -> AsyncGenerator[Floor]:
+    async with trio.open_nursery() as outer:
+        this = FakeRunner(**runner)
+        outer.start_soon(this.alarms.run)
+        async with trio.open_nursery() as nursery:
+            yield Floor(this, nursery)
+            nursery.cancel_scope.cancel()
+        outer.cancel_scope.cancel()
+
+
+# Phases
+
+
+async def test_a_request_waits_runs_and_is_over() -> None:
+    async with floor() as this:
+        scope = this.scope()
+        assert (scope.phase, scope.sends, scope.has_begun, scope.is_cancelled) == (Phase.WAITING, False, False, False)
+        assert scope.begin()
+        assert (scope.phase, scope.sends, scope.has_begun) == (Phase.RUNNING, True, True)
+        assert current_request.get() is scope
+        scope.close()
+        assert (scope.phase, scope.sends) == (Phase.MUTED, False)
+        scope.let_go()
+        assert scope.phase is Phase.OVER
+        with pytest.raises(IllegalStep):
+            scope.let_go()
+
+
+async def test_a_request_that_was_cancelled_before_never_begins() -> None:
+    async with floor() as this:
+        scope = this.scope()
+        assert scope.cancel(CancelCause.PEER, None)
+        assert not scope.begin()
+        assert (scope.phase, scope.has_begun) == (Phase.MUTED, False)
+
+
+async def test_a_request_whose_handler_was_interrupted_is_closed_with_its_end() -> None:
+    async with floor() as this:
+        scope = this.running()
+        scope.let_go()
+        assert scope.phase is Phase.OVER
+
+
+async def test_whether_its_own_scope_ended_the_handler_is_known_once_it_has_left() -> None:
+    for cancels in (True, False):
+        async with floor() as this:
+            scope = this.scope()
+            scope.begin()
+            async with trio.open_nursery() as nursery:
+                scope.abort.enter(nursery)
+                if cancels:
+                    nursery.cancel_scope.cancel()
+                await trio.lowlevel.checkpoint()
+            scope.leave_nursery()
+            assert scope.cancelled_inside is cancels
+
+
+async def test_nothing_is_said_before_the_turn_and_nothing_after_the_end() -> None:
+    async with floor() as this:
+        scope = this.scope(progressToken=0)
+        assert not scope.put(b"{}\n")
+        assert not scope.progress(1)
+        scope.begin()
+        assert scope.put(b"{}\n")
+        assert scope.progress(2)
+        scope.close()
+        assert not scope.put(b"{}\n")
+        assert not scope.progress(3)
+        assert len(this.sent()) == 2
+
+
+# Cancels
+
+
+async def test_a_cancel_withdraws_what_waits_and_the_first_one_counts(autojump_clock: MockClock) -> None:
+    async with floor() as this:
+        scope = this.running(progressToken="p")
+        await trio.sleep(7)
+        scope.put(b'{"method":"x"}\n')
+        scope.progress(1)
+        scope.progress(2)
+        assert scope.cancel(CancelCause.PEER, "enough")
+        assert not scope.cancel(CancelCause.SHUTDOWN, "over")
+        assert scope.cancellation == Cancellation(CancelCause.PEER, "enough", 7)
+        assert (scope.is_cancelled, scope.phase) == (True, Phase.MUTED)
+        await trio.sleep(10)
+        assert this.sent() == [], "neither lines nor the progress that was kept"
+
+
+async def test_of_a_request_that_expires_the_questions_stay() -> None:
+    async with floor() as this:
+        scope = this.running()
+        scope.put(b'{"method":"x"}\n')
+        scope.cancel(CancelCause.EXPIRED, None)
+        assert len(this.sent()) == 1
+
+
+async def test_a_request_that_is_over_is_not_cancelled() -> None:
+    async with floor() as this:
+        scope = this.running()
+        scope.close()
+        assert scope.cancel(CancelCause.PEER, None), "its reply may still wait for room"
+        other = this.running()
+        other.let_go()
+        assert not other.cancel(CancelCause.PEER, None)
+        assert other.abort.from_outside is None
+
+
+async def test_a_cancel_ends_the_wait_for_room_and_the_wait_for_the_next_round(autojump_clock: MockClock) -> None:
+    async with floor() as this:
+        this.exchange.outbox.put(b"x" * 4000)
+        for wait in ("room", "round"):
+            scope = this.running(LATEST_MODERN)
+            done = list[str]()
+            if wait == "round":
+                this.exchange.outbox._take_nowait()
+                this.nursery.start_soon(ask, scope, done)
+                await wait_all_tasks_blocked()
+
+            async def waiting(scope: RequestScope = scope, wait: str = wait, done: list[str] = done) -> None:
+                await (scope.room_for_reply(4) if wait == "room" else scope.next_round())
+                done.append("waited")
+
+            this.nursery.start_soon(waiting)
+            await wait_all_tasks_blocked()
+            assert done == []
+            scope.cancel(CancelCause.PEER, "enough")
+            await wait_all_tasks_blocked()
+            assert "waited" in done
+
+
+async def ask(scope: RequestScope, answers: list[Any]) -> None:
+    try:
+        answers.append(await scope.require_input("roots/list", None))
+    except NoWayBack:
+        answers.append("no way back")
+
+
+async def test_it_ends_by_what_runs_it() -> None:
+    async with floor() as this:
+        scope = this.running()
+        scope.end(CancelCause.DISCONNECT, "gone")
+        scope.end(CancelCause.SHUTDOWN, "over")
+        assert this.runner.ends == [(CancelCause.DISCONNECT, "gone")]
+
+
+# The deadline of the caller
+
+
+async def test_a_request_expires_when_its_caller_and_a_grace_are_over(autojump_clock: MockClock) -> None:
+    async with floor() as this:
+        await trio.sleep(10)
+        scope = this.running(**{REMAINING_MS: 3000})
+        assert scope.abort.due == 14
+        await trio.sleep(3.9)
+        assert this.runner.ends == []
+        await trio.sleep(0.2)
+        assert this.runner.ends == [(CancelCause.DEADLINE, DEADLINE_PASSED)]
+
+
+async def test_a_request_without_a_deadline_has_none(autojump_clock: MockClock) -> None:
+    async with floor() as this:
+        for scope in (this.scope(), this.scope(progressToken=1)):
+            assert scope.abort.due == float("inf")
+        assert len(this.runner.alarms) == 0
+
+
+async def test_a_request_that_is_over_does_not_expire(autojump_clock: MockClock) -> None:
+    async with floor() as this:
+        scope = this.running(**{REMAINING_MS: 3000})
+        scope.let_go()
+        await trio.sleep(100)
+        assert this.runner.ends == []
+
+
+async def test_the_alarm_of_its_cleanup_is_stopped_with_its_end(autojump_clock: MockClock) -> None:
+    async with floor() as this:
+        rung = list[str]()
+        for name in ("ends", "stays"):
+            scope = this.running()
+            scope.cancel(CancelCause.PEER, None)
+            scope.watch_cleanup(this.runner.alarms.set(5, lambda name=name: rung.append(name)))
+            if name == "ends":
+                scope.let_go()
+        await trio.sleep(10)
+        assert rung == ["stays"]
+
+
+# What it tells its client
+
+
+async def test_progress_that_is_kept_goes_out_when_its_time_has_come_and_before_the_end(
+    autojump_clock: MockClock,
+) -> None:
+    async with floor() as this:
+        scope = this.running(progressToken=0)
+        assert scope.progress(1, 10, "m")
+        assert this.sent()[0]["params"] == {"progressToken": 0, "progress": 1, "total": 10, "message": "m"}
+        assert not scope.progress(2)
+        await trio.sleep(0.9)
+        assert this.sent() == []
+        await trio.sleep(0.2)
+        assert this.progress() == [2]
+        assert not scope.progress(3)
+        scope.close()
+        assert this.progress() == [3]
+        await trio.sleep(10)
+        assert this.sent() == []
+
+
+async def test_a_revision_without_words_of_progress_gets_none() -> None:
+    async with floor() as this:
+        scope = this.running(REVISIONS["2024-11-05"], progressToken=0)
+        scope.progress(1, None, "m")
+        assert this.sent()[0]["params"] == {"progressToken": 0, "progress": 1}
+
+
+async def test_without_a_token_no_progress_goes_out() -> None:
+    async with floor() as this:
+        assert not this.running().progress(1)
+        assert this.sent() == []
+
+
+async def test_a_legacy_request_logs_from_the_level_of_its_connection_on() -> None:
+    async with floor() as this:
+        scope = this.running()
+        assert scope.minimum_log_rank == log_level_rank("info")
+        this.exchange.state.set_log_level("error")
+        assert scope.minimum_log_rank == log_level_rank("error")
+        assert [scope.admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
+
+
+async def test_a_modern_request_logs_from_its_own_level_on_and_not_at_all_without_one() -> None:
+    async with floor() as this:
+        scope, silent = this.running(LATEST_MODERN, **{LOG_LEVEL: "error"}), this.running(LATEST_MODERN)
+        assert (scope.minimum_log_rank, silent.minimum_log_rank) == (log_level_rank("error"), NEVER_LOGGED)
+        assert [scope.admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
+        assert [silent.admits(level) for level in ("emergency", "odd")] == [False, False]
+
+
+async def test_nothing_is_logged_where_there_is_no_logging_nor_before_nor_after() -> None:
+    async with floor(may_log=False) as this:
+        assert this.running().minimum_log_rank == NEVER_LOGGED
+        assert not this.running().admits("odd")
+    async with floor() as this:
+        waiting, closed = this.scope(), this.running()
+        closed.close()
+        assert not waiting.admits("error")
+        assert not closed.admits("error")
+
+
+async def test_its_log_is_made_once() -> None:
+    async with floor() as this:
+        scope = this.running()
+        assert scope.log is scope.log
+        await scope.log.error("x")
+        assert this.sent()[0]["params"]["data"] == "x"
+        assert scope.outbox is this.exchange.outbox
+
+
+async def test_the_trace_is_the_one_in_its_meta() -> None:
+    async with floor() as this:
+        assert this.scope(**{TRACEPARENT: PARENT}).trace == TraceContext(PARENT)
+        assert this.scope().trace is None
+
+
+async def test_others_speak_in_the_context_of_its_task_and_see_where_it_is() -> None:
+    variable, seen = ContextVar[str]("variable", default="none"), list[str]()
+
+    def speak(word: str) -> None:
+        seen.append(f"{word} {variable.get()}")
+
+    async with floor() as this:
+        scope, before = this.scope(), this.scope()
+        before.in_context(speak, "before")
+        assert list(before.stack()) == []
+
+        async def handler() -> None:
+            variable.set("handler")
+            scope.begin()
+            await trio.sleep_forever()
+
+        this.nursery.start_soon(handler)
+        await wait_all_tasks_blocked()
+        scope.in_context(speak, "running")
+        assert next(frame.f_code.co_name for frame, _ in scope.stack()) == "handler"
+    assert seen == ["before none", "running handler"]
+
+
+# Rounds
+
+
+async def test_a_request_asks_is_parked_and_goes_on_where_its_client_comes_back(autojump_clock: MockClock) -> None:
+    async with floor() as this:
+        scope, answers = this.running(LATEST_MODERN, progressToken="p", **{REMAINING_MS: 3000}), list[Any]()
+        scope.progress(1)
+        scope.progress(2)
+        this.nursery.start_soon(ask, scope, answers)
+        await wait_all_tasks_blocked()
+        [[key]] = this.runner.parked
+        assert (scope.phase, scope.sends) == (Phase.PARKED, False)
+        assert this.progress() == [2], "the latest goes out before the questions"
+        assert not scope.put(b"{}\n")
+        assert not scope.progress(5)
+
+        retry = this.scope(LATEST_MODERN, progressToken="q", **{REMAINING_MS: 9000})
+        elsewhere = Floor(FakeRunner(), this.nursery)
+        elsewhere.runner.alarms = this.runner.alarms
+        ticket, first = Ticket(1, streams=False), scope.request
+        await trio.sleep(2)
+        scope.bind(elsewhere.runner, elsewhere.exchange, retry.request, ticket)
+        retry.cancel(CancelCause.PEER, None)
+        assert (scope.phase, scope.request, scope.ticket) == (Phase.WAITING, retry.request, ticket)
+        assert (scope.runner, scope.exchange) == (elsewhere.runner, elsewhere.exchange)
+        assert scope.request.continuation is first.continuation
+        assert scope.abort.due == 12, "it has a deadline of its own"
+        assert scope.rounds is not None
+        scope.rounds.bring({key: {"roots": []}})
+        await wait_all_tasks_blocked()
+        assert answers == []
+        scope.resume()
+        await wait_all_tasks_blocked()
+        assert answers == [{"roots": []}]
+        assert scope.progress(3)
+        assert scope.put(b'{"method":"x"}\n')
+        assert [each.get("params", {}).get("progressToken") for each in elsewhere.sent()] == ["q", None]
+        assert this.sent() == []
+
+
+async def test_a_retry_without_a_token_gets_no_progress() -> None:
+    async with floor() as this:
+        scope, answers = this.running(LATEST_MODERN, progressToken="p"), list[Any]()
+        this.nursery.start_soon(ask, scope, answers)
+        await wait_all_tasks_blocked()
+        retry = this.scope(LATEST_MODERN)
+        scope.bind(this.runner, this.exchange, retry.request, Ticket(1, streams=False))
+        scope.resume()
+        assert not scope.progress(1)
+
+
+async def test_who_asks_after_a_cancel_or_without_a_nursery_has_no_way_back() -> None:
+    async with floor() as this:
+        cancelled, left = this.running(LATEST_MODERN), this.running(LATEST_MODERN)
+        cancelled.cancel(CancelCause.PEER, None)
+        left.abort.leave()
+        for scope in (cancelled, left):
+            with pytest.raises(NoWayBack), trio.CancelScope(shield=True):
+                await scope.require_input("roots/list", None)
+
+
+async def test_what_waits_for_an_answer_when_the_request_ends_has_no_way_back() -> None:
+    for end in ("cancel", "leave", "let_go", "run_again"):
+        async with floor() as this, trio.open_nursery() as elsewhere:
+            scope, answers = this.running(LATEST_MODERN), list[Any]()
+            elsewhere.start_soon(ask, scope, answers)
+            await wait_all_tasks_blocked()
+            match end:
+                case "cancel":
+                    scope.cancel(CancelCause.PEER, None)
+                case "leave":
+                    scope.leave_nursery()
+                case "let_go":
+                    scope.let_go()
+                case _:
+                    scope.run_again({}, "again")
+            await wait_all_tasks_blocked()
+            assert answers == ["no way back"], end
+
+
+async def test_a_handler_that_runs_again_is_stopped_and_something_else_is_answered(autojump_clock: MockClock) -> None:
+    async with floor() as this:
+        scope = this.running()
+        assert scope.answered_instead is None
+        scope.run_again({"a": 1}, "it will run again")
+        assert scope.answered_instead == {"a": 1}
+        assert scope.cancellation == Cancellation(CancelCause.REPLAY, "it will run again", 0)
+        assert scope.abort.from_outside is None
+        assert this.nursery.cancel_scope.cancel_called
+
+
+async def test_a_handler_that_replays_asks_elsewhere_and_knows_what_was_answered() -> None:
+    async with floor() as this:
+        sent, answers = list[list[str]](), list[Any]()
+        scope = this.running(LATEST_MODERN)
+        scope.replay(lambda questions: sent.append([each.key for each in questions]), {})
+        this.nursery.start_soon(ask, scope, answers)
+        await wait_all_tasks_blocked()
+        [[key]] = sent
+        assert (this.runner.parked, answers) == ([], [])
+        again = this.running(LATEST_MODERN)
+        again.replay(lambda _: pytest.fail("asked"), {key: {"roots": [1]}})
+        await ask(again, answers)
+        assert answers == [{"roots": [1]}]
+
+
+# The end
+
+
+async def test_a_request_that_is_over_keeps_nothing_alive(autojump_clock: MockClock) -> None:
+    class Kept:
+        pass
+
+    async with floor() as this:
+        kept = Kept()
+        watched = weakref.ref(kept)
+        scope = this.running(LATEST_MODERN, progressToken="p", **{REMAINING_MS: 3000, LOG_LEVEL: "info"})
+        scope.run_again(kept, "again")
+        del kept
+        gc.collect()
+        gc.disable()
+        try:
+            scope.let_go()
+            assert watched() is None
+            assert (scope.rounds, scope.answered_instead, list(scope.stack())) == (None, None, [])
+        finally:
+            gc.enable()

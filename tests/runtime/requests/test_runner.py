@@ -1,0 +1,863 @@
+"""How the requests of one connection are run, answered, parked, resumed and cancelled."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from tests.state.peers import accepted, cancel, meta_of, server_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp.concurrency.graces import Graces
+from trio_mcp.jsonrpc.errors import CodedError
+from trio_mcp.jsonrpc.messages import Request
+from trio_mcp.protocol.meta import CLIENT_CAPABILITIES
+from trio_mcp.protocol.revisions import LATEST_LEGACY
+from trio_mcp.protocol.types.tools import ToolError
+from trio_mcp.runtime.cancellation import CancelCause
+from trio_mcp.runtime.channel import ConnectionLost
+from trio_mcp.runtime.exchange import Exchange
+from trio_mcp.runtime.limits import Limits
+from trio_mcp.runtime.outbox import Outbox
+from trio_mcp.runtime.peer import NOBODY_KNOWN, Peer
+from trio_mcp.runtime.remaining_time import REMAINING_MS
+from trio_mcp.runtime.replies import Replies
+from trio_mcp.runtime.requests.handler import LATER, Now
+from trio_mcp.runtime.requests.host import RequestHost
+from trio_mcp.runtime.requests.request_scope import RequestScope, current_request
+from trio_mcp.runtime.requests.retry import Retry
+from trio_mcp.runtime.requests.runner import RequestRunner
+from trio_mcp.state.events import CancelReceived
+
+Handle = Callable[[RequestScope], Awaitable[Any]]
+
+
+class FakeHandler:
+    """Decides by the name of the tool, and runs what it is told to."""
+
+    def __init__(self) -> None:
+        self.handle: Handle = self.echo
+        self.begun: list[Any] = []
+        self.sealed: list[bytes] = []
+
+    def seal(self, request: Any, principal: str | None, *, handle: bytes = b"", **_: Any) -> str:
+        self.sealed.append(handle)
+        return handle.hex()
+
+    def answer_now(self, request: Any, exchange: Exchange) -> Any:
+        match request.params:
+            case {"name": "now"}:
+                return Now({"content": []})
+            case {"name": "refused"}:
+                raise CodedError(3, "no")
+            case {"name": "broken"}:
+                raise LookupError("secret")
+            case {"requestState": state, "inputResponses": responses}:
+                return Retry(bytes.fromhex(state), responses)
+            case _:
+                return LATER
+
+    async def answer(self, scope: RequestScope) -> Any:
+        self.begun.append(scope.request.id)
+        return await self.handle(scope)
+
+    async def echo(self, scope: RequestScope) -> Any:
+        await trio.lowlevel.checkpoint()
+        return {"content": [], "n": scope.request.id}
+
+    def wants(self, event: Any) -> bool:
+        raise AssertionError
+
+    async def notified(self, event: Any) -> None:
+        raise AssertionError
+
+
+class Tracer:
+    """Notes which handlers ran, and how each ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[Any, Any]] = []
+
+    def handling(self, scope: RequestScope) -> Any:
+        this, number = self, scope.request.id
+
+        class Span:
+            def end(self, result: Any) -> None:
+                this.ends.append((number, result))
+
+        return Span()
+
+    def calling(self, request: Any, params: Any) -> None:
+        raise AssertionError
+
+
+async def nobody(*_: Any) -> Any:
+    raise AssertionError
+
+
+class Connection:
+    """The requests of one connection to ``host``."""
+
+    def __init__(self, host: RequestHost, handler: FakeHandler, peer: Peer, tracer: Any = None) -> None:
+        self.host = host
+        self.handler = handler
+        self.legacy = server_of(LATEST_LEGACY)
+        self.outbox = Outbox(host.limits.high_water)
+        self.exchange = Exchange(self.legacy, self.outbox, peer)
+        self.runner = RequestRunner(
+            host, handler, Graces(host.limits.cleanup_grace), Replies({}), nobody, tracer, alone=peer.alone
+        )
+
+    def call(self, number: int, name: str = "x", *, modern: bool = False, size: int = 1, **params: Any) -> Any:
+        """Let a request arrive."""
+        if modern:
+            meta = meta_of(**{CLIENT_CAPABILITIES: {"roots": {}, "sampling": {}}, **params.pop("_meta", {})})
+            params["_meta"] = meta
+        message = Request(number, "tools/call", {"name": name, **params}, size)
+        request = accepted(self.legacy.receive(message))
+        self.runner.accept(request, self.exchange)
+        return request
+
+    def cancel(self, number: int, reason: str | None = None) -> None:
+        """Let a cancel arrive."""
+        event = self.legacy.receive(cancel(number, reason))
+        assert isinstance(event, CancelReceived), event
+        self.runner.cancel_received(event, self.exchange)
+
+    async def sent(self) -> list[Any]:
+        """What was sent since this was asked last, once nothing goes on any more."""
+        await wait_all_tasks_blocked()
+        lines = bytes(self.outbox._take_nowait()).splitlines()
+        return [json.loads(line) for line in lines]
+
+    async def answers(self) -> dict[Any, Any]:
+        """The results and errors that were sent since, by id."""
+        return {each["id"]: each.get("result", each.get("error")) for each in await self.sent()}
+
+
+@asynccontextmanager
+async def serving(
+    limits: Limits | None = None, peer: Peer = NOBODY_KNOWN, tracer: Any = None, **host: Any
+) -> AsyncGenerator[Connection]:
+    handler = FakeHandler()
+    async with trio.open_nursery() as nursery:
+        running = RequestHost(limits or Limits(), **host)
+        await nursery.start(running.run)
+        yield Connection(running, handler, peer, tracer)
+        nursery.cancel_scope.cancel()
+
+
+def code_of(error: Any) -> tuple[int, str]:
+    return error["code"], error["message"]
+
+
+# Answers
+
+
+async def test_a_request_is_run_and_its_result_sent_under_its_id() -> None:
+    async with serving() as this:
+        request = this.call(7)
+        assert (this.handler.begun, this.exchange.find(request) is not None) == ([], True)
+        assert await this.answers() == {7: {"content": [], "n": 7}}
+        assert (this.exchange.find(request), this.legacy.inbound) == (None, ())
+        assert (this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0)
+
+
+async def test_a_request_that_needs_no_task_is_answered_in_the_reader() -> None:
+    async with serving() as this:
+        for name, answer in (
+            ("now", {"content": []}),
+            ("refused", {"code": 3, "message": "no"}),
+            ("broken", {"content": [{"type": "text", "text": "internal error in tool broken"}], "isError": True}),
+        ):
+            this.call(1, name)
+            assert this.legacy.inbound == ()
+            assert this.outbox.size > 0, "at once"
+            assert await this.answers() == {1: answer}
+        assert this.handler.begun == []
+
+
+async def test_handlers_begin_in_the_order_in_which_their_requests_came() -> None:
+    async with serving() as this:
+        for number in range(20):
+            this.call(number)
+        await this.sent()
+        assert this.handler.begun == list(range(20))
+
+
+async def test_a_handler_knows_its_request_and_so_do_the_tasks_it_starts() -> None:
+    seen = list[bool]()
+
+    async def handle(scope: RequestScope) -> Any:
+        async def child() -> None:
+            seen.append(current_request.get() is scope)
+
+        assert scope.abort.nursery is not None
+        scope.abort.nursery.start_soon(child)
+        seen.append(current_request.get() is scope)
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1)
+        await this.sent()
+        assert seen == [True, True]
+
+
+async def test_the_reply_waits_for_all_that_the_handler_started() -> None:
+    release = trio.Event()
+
+    async def handle(scope: RequestScope) -> Any:
+        assert scope.abort.nursery is not None
+        scope.abort.nursery.start_soon(release.wait)
+        return {"content": []}
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1)
+        assert await this.sent() == []
+        assert this.host.load.in_flight == 1
+        release.set()
+        assert await this.answers() == {1: {"content": []}}
+
+
+@pytest.mark.parametrize(
+    ("failure", "answer"),
+    [
+        (CodedError(3, "no"), {"code": 3, "message": "no"}),
+        (ToolError("no"), {"content": [{"type": "text", "text": "no"}], "isError": True}),
+        (SystemExit(3), {"content": [{"type": "text", "text": "internal error in tool x"}], "isError": True}),
+    ],
+)
+async def test_what_a_handler_raises_is_answered_and_ends_what_it_started(failure: BaseException, answer: Any) -> None:
+    ended, begun = list[str | None](), trio.Event()
+
+    async def child() -> None:
+        try:
+            begun.set()
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            ended.append(cancelled.reason)
+            raise
+
+    async def handle(scope: RequestScope) -> Any:
+        assert scope.abort.nursery is not None
+        scope.abort.nursery.start_soon(child)
+        await begun.wait()
+        raise failure
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1)
+        assert await this.answers() == {1: answer}
+        assert ended == ["the handler failed"]
+        assert this.host.load.in_flight == 0
+
+
+async def test_what_a_task_of_a_handler_raises_is_the_failure_of_the_handler() -> None:
+    async def fail() -> None:
+        raise CodedError(3, "no")
+
+    async def handle(scope: RequestScope) -> Any:
+        assert scope.abort.nursery is not None
+        scope.abort.nursery.start_soon(fail)
+        await trio.sleep_forever()
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1)
+        assert await this.answers() == {1: {"code": 3, "message": "no"}}
+
+
+async def test_a_handler_that_cancels_its_own_scope_is_answered_with_that() -> None:
+    async def handle(scope: RequestScope) -> Any:
+        assert scope.abort.nursery is not None
+        scope.abort.nursery.cancel_scope.cancel()
+        await trio.sleep_forever()
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1)
+        [error] = (await this.answers()).values()
+        assert code_of(error) == (-32603, "The request was cancelled by its own handler")
+
+
+async def test_a_result_is_sent_though_the_handlers_scope_was_cancelled_when_it_ended() -> None:
+    async def handle(scope: RequestScope) -> Any:
+        assert scope.abort.nursery is not None
+        scope.abort.nursery.cancel_scope.cancel()
+        return {"content": []}
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1)
+        assert await this.answers() == {1: {"content": []}}
+
+
+async def test_progress_goes_out_before_the_reply_and_nothing_after_it() -> None:
+    async def handle(scope: RequestScope) -> Any:
+        for value in range(3):
+            scope.progress(value)
+        scopes.append(scope)
+        return {"content": []}
+
+    scopes = list[RequestScope]()
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1, _meta={"progressToken": "p"})
+        assert [each.get("params", {}).get("progress") for each in await this.sent()] == [2, None]
+        assert not scopes[0].progress(9)
+        assert not scopes[0].put(b"{}\n")
+        assert await this.sent() == []
+
+
+async def test_a_reply_waits_for_room_and_its_request_counts_until_then() -> None:
+    async with serving(Limits(high_water=10)) as this:
+        this.outbox.put(b"x" * 40)
+        this.call(1)
+        await wait_all_tasks_blocked()
+        assert (this.outbox.size, this.host.load.in_flight) == (40, 1)
+        await this.outbox.take()
+        assert list(await this.answers()) == [1]
+
+
+async def test_a_failure_of_a_handler_whose_peer_is_gone_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "trio_mcp")
+
+    async def handle(scope: RequestScope) -> Any:
+        raise ConnectionLost("gone")
+
+    for ending in (True, False):
+        caplog.clear()
+        async with serving() as this:
+            this.handler.handle = handle
+            if ending:
+                this.exchange.ending.set()
+            this.call(1)
+            [answer] = (await this.answers()).values()
+        [record] = caplog.records
+        if ending:
+            assert code_of(answer) == (-32603, "Internal error")
+            assert record.getMessage() == "tools/call (request 1) lost its peer: gone"
+            assert (record.levelno, record.exc_info) == (logging.INFO, None)
+        else:
+            assert answer["isError"]
+            assert (record.levelno, record.getMessage()) == (logging.ERROR, "tools/call (request 1) failed")
+
+
+async def test_a_span_is_ended_with_the_result_of_its_handler() -> None:
+    tracer = Tracer()
+    async with serving(tracer=tracer) as this:
+        this.call(1)
+        await this.sent()
+        assert tracer.ends == [(1, {"content": [], "n": 1})]
+        this.handler.handle = nobody_answers
+        this.call(2)
+        await wait_all_tasks_blocked()
+        this.cancel(2)
+        await this.sent()
+        assert tracer.ends[1:] == [(2, None)]
+
+
+async def nobody_answers(_: RequestScope) -> Any:
+    await trio.sleep_forever()
+
+
+# Bounds
+
+
+async def test_requests_wait_for_their_turn_and_those_beyond_are_refused_unexecuted() -> None:
+    release = trio.Event()
+
+    async def handle(scope: RequestScope) -> Any:
+        await release.wait()
+        return {"content": []}
+
+    async with serving(Limits(max_in_flight=1, max_queued=2)) as this:
+        this.handler.handle = handle
+        for number in range(4):
+            this.call(number, size=1000)
+        [(number, error)] = (await this.answers()).items()
+        assert number == 3
+        assert code_of(error) == (-31000, "Too busy: too many requests are in flight or waiting; try again later")
+        assert (this.handler.begun, this.runner.admission.waiting, this.host.load.queued) == ([0], 2, 2)
+        packed = [each.packed is not None for each in this.legacy.inbound]
+        assert packed == [False, True, True], "those that wait take less"
+        release.set()
+        assert list(await this.answers()) == [0, 1, 2]
+        assert this.handler.begun == [0, 1, 2]
+        assert (this.host.load.queued, this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0, 0)
+
+
+async def test_a_request_that_waited_is_run_with_all_its_parameters() -> None:
+    seen = list[Any]()
+
+    async def handle(scope: RequestScope) -> Any:
+        seen.append((scope.request.params, scope.request.meta))
+        return {"content": []}
+
+    async with serving(Limits(max_in_flight=1)) as this:
+        this.handler.handle = handle
+        this.call(1)
+        this.call(2, size=1000, arguments={"a": [1]}, _meta={"b": 2})
+        await this.sent()
+        assert seen[1] == ({"name": "x", "arguments": {"a": [1]}, "_meta": {"b": 2}}, {"b": 2})
+
+
+async def test_no_new_request_is_taken_while_the_connection_ends_and_the_first_reason_stays() -> None:
+    async with serving() as this:
+        this.runner.refuse_new("over")
+        this.runner.refuse_new("another")
+        assert this.runner.refuse_reason == "over"
+        this.call(1)
+        this.call(2, "now")
+        answers = await this.answers()
+        assert code_of(answers[1]) == (-31000, "Shutting down: no new requests are taken")
+        assert answers[2] == {"content": []}, "what needs no task is answered all the same"
+        assert this.handler.begun == []
+
+
+# Cancels
+
+
+async def test_a_cancelled_request_is_never_answered_whatever_its_handler_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "trio_mcp")
+
+    async def handle(scope: RequestScope) -> Any:
+        try:
+            await trio.sleep_forever()
+        finally:
+            scopes.append(scope)
+            if scope.request.id == 1:
+                return {"content": []}  # noqa: B012 - it swallows the cancel
+            raise LookupError("why")
+
+    scopes = list[RequestScope]()
+    async with serving() as this:
+        this.handler.handle = handle
+        for number in (1, 2):
+            this.call(number)
+        await wait_all_tasks_blocked()
+        this.cancel(1, "enough")
+        this.cancel(2)
+        assert this.legacy.inbound == ()
+        assert await this.sent() == []
+        assert [scope.cancellation.cause for scope in scopes if scope.cancellation] == [CancelCause.PEER] * 2
+        assert {scope.cancellation.reason for scope in scopes if scope.cancellation} == {"enough", None}
+        assert (this.host.load.cancelled, this.host.load.in_flight) == (2, 0)
+        told = [record.getMessage() for record in caplog.records]
+        assert "request 1 cancelled by the peer: 'enough'" in told
+        assert "request 2 failed after its cancel: LookupError('why')" in told
+
+
+async def test_a_request_that_was_cancelled_before_its_handler_ran_never_runs() -> None:
+    async with serving(Limits(max_in_flight=1)) as this:
+        this.call(1)
+        this.call(2)
+        this.cancel(1)
+        this.cancel(2)
+        assert this.host.load.queued == 0
+        assert await this.sent() == []
+        assert this.handler.begun == []
+        assert (this.host.load.in_flight, this.host.load.inbound_bytes, this.host.load.cancelled) == (0, 0, 2)
+        this.call(1)
+        assert list(await this.answers()) == [1]
+
+
+async def test_what_a_cancelled_request_has_in_the_outbox_is_withdrawn() -> None:
+    async def handle(scope: RequestScope) -> Any:
+        assert scope.put(b'{"id":null}\n')
+        await trio.sleep_forever()
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1)
+        await wait_all_tasks_blocked()
+        assert this.outbox.size > 0
+        this.cancel(1)
+        assert await this.sent() == []
+
+
+async def test_a_cancel_ends_the_wait_of_a_reply_for_room() -> None:
+    async with serving(Limits(high_water=10)) as this:
+        this.outbox.put(b"x" * 40)
+        this.call(1)
+        await wait_all_tasks_blocked()
+        this.cancel(1)
+        await wait_all_tasks_blocked()
+        assert this.host.load.in_flight == 0
+        assert this.outbox.size == 40
+
+
+async def test_a_request_is_cancelled_once_and_not_when_it_is_over() -> None:
+    async with serving() as this:
+        scopes = list[RequestScope]()
+
+        async def handle(scope: RequestScope) -> Any:
+            scopes.append(scope)
+            await trio.sleep_forever()
+
+        this.handler.handle = handle
+        this.call(1)
+        await wait_all_tasks_blocked()
+        for cause in (CancelCause.SHUTDOWN, CancelCause.DISCONNECT):
+            this.exchange.cancel_all(cause, "over")
+        await wait_all_tasks_blocked()
+        this.runner.cancel(scopes[0], CancelCause.PEER, None)
+        assert this.host.load.cancelled == 1
+        assert scopes[0].cancellation is not None
+        assert scopes[0].cancellation.cause is CancelCause.SHUTDOWN
+
+
+async def test_a_cleanup_that_takes_longer_than_its_grace_is_told_and_gives_its_turn_to_the_next(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(scope: RequestScope) -> Any:
+        if scope.request.id == 2:
+            return {"content": []}
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(60)
+
+    async with serving(Limits(max_in_flight=1, cleanup_grace=5)) as this:
+        this.handler.handle = handle
+        this.call(1)
+        this.call(2)
+        await wait_all_tasks_blocked()
+        this.cancel(1)
+        await trio.sleep(4.9)
+        assert (this.handler.begun, caplog.records) == ([1], [])
+        await trio.sleep(0.2)
+        assert list(await this.answers()) == [2]
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        begin = "tools/call (request 1) still runs 5 s after its cancel; it no longer counts as in flight. It is at:\n"
+        assert record.getMessage().startswith(begin)
+        assert "in handle" in record.getMessage()
+        assert (this.host.load.overrun, this.host.load.in_flight) == (1, 0)
+        await trio.sleep(100)
+        assert (this.host.load.in_flight, this.host.load.overrun, len(caplog.records)) == (0, 1, 1)
+
+
+async def test_a_cleanup_within_its_grace_is_not_told(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(scope: RequestScope) -> Any:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(4)
+
+    async with serving(Limits(cleanup_grace=5)) as this:
+        this.handler.handle = handle
+        this.call(1)
+        await wait_all_tasks_blocked()
+        this.cancel(1)
+        await trio.sleep(100)
+        assert (this.host.load.overrun, caplog.records) == (0, [])
+
+
+async def test_a_request_is_cancelled_when_the_time_of_its_caller_and_a_grace_are_over(
+    autojump_clock: MockClock,
+) -> None:
+    seen = list[tuple[float, Any]]()
+
+    async def handle(scope: RequestScope) -> Any:
+        try:
+            await trio.sleep_forever()
+        finally:
+            assert scope.cancellation is not None
+            seen.append((trio.current_time(), scope.cancellation.cause))
+
+    async with serving(Limits(deadline_grace=1)) as this:
+        this.handler.handle = handle
+        this.call(1, _meta={REMAINING_MS: 3000})
+        await trio.sleep(100)
+        assert seen == [(4, CancelCause.DEADLINE)]
+        assert await this.sent() == []
+        assert (this.host.load.cancelled, this.host.load.in_flight) == (1, 0)
+
+
+# Rounds
+
+ROOTS: dict[str, Any] = {"roots": []}
+
+
+async def ask_once(scope: RequestScope) -> Any:
+    answer = await scope.require_input("roots/list", None)
+    return {"content": [], "answer": answer}
+
+
+def questions_of(answer: Any) -> tuple[str, Sequence[str]]:
+    """The state and the keys of an answer with questions."""
+    assert answer["resultType"] == "input_required"
+    return answer["requestState"], list(answer["inputRequests"])
+
+
+def retry(this: Connection, number: int, state: str, *keys: str, **more: Any) -> None:
+    this.call(number, modern=True, requestState=state, inputResponses=dict.fromkeys(keys, ROOTS), **more)
+
+
+async def test_a_handler_asks_is_parked_and_goes_on_under_the_id_of_the_retry() -> None:
+    async with serving() as this:
+        this.handler.handle = ask_once
+        request = this.call(1, modern=True)
+        state, keys = questions_of((await this.answers())[1])
+        load = this.host.load
+        assert (load.in_flight, load.parked, this.exchange.find(request)) == (0, 1, None)
+        assert this.host.parking.named(request) is not None
+        retry(this, 2, state, *keys)
+        assert (load.in_flight, load.parked) == (1, 0)
+        assert (await this.answers())[2]["answer"] == ROOTS
+        assert (load.in_flight, load.parked, load.inbound_bytes, len(this.host.parking)) == (0, 0, 0, 0)
+        assert this.handler.begun == [1], "it never ran again"
+
+
+async def test_a_handle_is_good_once_and_for_its_caller_only() -> None:
+    async with serving() as this:
+        this.handler.handle = ask_once
+        other = Connection(this.host, this.handler, NOBODY_KNOWN)
+        this.call(1, modern=True)
+        state, keys = questions_of((await this.answers())[1])
+        retry(other, 2, state, *keys)
+        [error] = (await other.answers()).values()
+        assert (error["code"], error["message"].startswith("Invalid params: this requestState")) == (-32602, True)
+        retry(this, 2, state, *keys)
+        retry(this, 3, state, *keys)
+        answers = await this.answers()
+        assert answers[2]["answer"] == ROOTS
+        assert answers[3]["code"] == -32602
+
+
+async def test_a_principal_may_come_back_on_another_connection() -> None:
+    async with serving(peer=Peer(principal="ann")) as this:
+        this.handler.handle = ask_once
+        other = Connection(this.host, this.handler, Peer(principal="ann"))
+        this.call(1, modern=True)
+        state, keys = questions_of((await this.answers())[1])
+        this.runner.cancel_parked(this.exchange, CancelCause.DISCONNECT, "gone")
+        retry(other, 1, state, *keys)
+        assert (await other.answers())[1]["answer"] == ROOTS
+        assert await this.sent() == []
+
+
+async def test_a_retry_that_is_one_too_many_is_refused_and_the_handler_stays_parked() -> None:
+    async with serving(Limits(max_in_flight=1, max_queued=0)) as this:
+        this.handler.handle = ask_once
+        this.call(1, modern=True)
+        state, keys = questions_of((await this.answers())[1])
+        this.handler.handle = nobody_answers
+        this.call(2)
+        await wait_all_tasks_blocked()
+        retry(this, 3, state, *keys)
+        assert code_of((await this.answers())[3])[0] == -31000
+        assert this.host.load.parked == 1
+        this.cancel(2)
+        await wait_all_tasks_blocked()
+        retry(this, 4, state, *keys)
+        assert (await this.answers())[4]["answer"] == ROOTS
+
+
+async def test_a_retry_waits_for_its_turn() -> None:
+    async with serving(Limits(max_in_flight=1)) as this:
+        this.handler.handle = ask_once
+        this.call(1, modern=True)
+        state, keys = questions_of((await this.answers())[1])
+        this.handler.handle = nobody_answers
+        this.call(2)
+        await wait_all_tasks_blocked()
+        retry(this, 3, state, *keys)
+        assert await this.sent() == []
+        assert (this.host.load.queued, this.host.load.parked) == (1, 0)
+        this.cancel(2)
+        assert (await this.answers())[3]["answer"] == ROOTS
+
+
+async def test_a_request_that_is_parked_gives_its_turn_to_the_next() -> None:
+    async with serving(Limits(max_in_flight=1)) as this:
+        this.handler.handle = ask_once
+        this.call(1, modern=True)
+        this.call(2, modern=True)
+        answers = await this.answers()
+        assert [answers[number]["resultType"] for number in (1, 2)] == ["input_required"] * 2
+
+
+async def test_a_parked_handler_expires_and_its_questions_stay_on_their_way(autojump_clock: MockClock) -> None:
+    async with serving(Limits(retry_timeout=10)) as this:
+        seen = list[Any]()
+
+        async def handle(scope: RequestScope) -> Any:
+            try:
+                await scope.require_input("roots/list", None)
+            finally:
+                seen.append(scope.cancellation)
+
+        this.handler.handle = handle
+        this.call(1, modern=True)
+        await trio.sleep(100)
+        [cancellation] = seen
+        assert (cancellation.cause, cancellation.at) == (CancelCause.EXPIRED, 10)
+        load = this.host.load
+        assert (load.expired, load.cancelled, load.parked, load.in_flight, load.inbound_bytes) == (1, 1, 0, 0, 0)
+        assert list(await this.answers()) == [1]
+
+
+async def test_a_cancel_that_names_the_last_id_meets_the_parked_handler() -> None:
+    async with serving() as this:
+        this.handler.handle = ask_once
+        this.call(1, modern=True)
+        await this.sent()
+        this.cancel(1, "enough")
+        assert await this.sent() == []
+        load = this.host.load
+        assert (load.parked, load.in_flight, load.cancelled, len(this.host.parking)) == (0, 0, 1, 0)
+
+
+async def test_those_parked_are_cancelled_with_their_connection() -> None:
+    async with serving() as this:
+        this.handler.handle = ask_once
+        this.call(1, modern=True)
+        await this.sent()
+        this.runner.cancel_parked(this.exchange, CancelCause.DISCONNECT, "gone")
+        await wait_all_tasks_blocked()
+        assert (this.host.load.parked, this.host.load.cancelled, len(this.host.parking)) == (0, 1, 0)
+
+
+async def test_the_handler_that_cleans_up_after_it_was_parked_takes_a_slot_until_then() -> None:
+    release = trio.Event()
+
+    async def handle(scope: RequestScope) -> Any:
+        try:
+            await scope.require_input("roots/list", None)
+        finally:
+            with trio.CancelScope(shield=True):
+                await release.wait()
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1, modern=True)
+        await this.sent()
+        this.cancel(1)
+        await wait_all_tasks_blocked()
+        assert (this.host.load.in_flight, this.host.load.parked) == (1, 0)
+        release.set()
+        await wait_all_tasks_blocked()
+        assert this.host.load.in_flight == 0
+
+
+async def test_a_retry_that_is_cancelled_while_it_waits_cancels_the_handler() -> None:
+    async with serving(Limits(max_in_flight=1)) as this:
+        this.handler.handle = ask_once
+        this.call(1, modern=True)
+        state, keys = questions_of((await this.answers())[1])
+        this.handler.handle = nobody_answers
+        this.call(2)
+        await wait_all_tasks_blocked()
+        retry(this, 3, state, *keys)
+        this.cancel(3)
+        assert await this.sent() == []
+        assert (this.host.load.queued, this.host.load.in_flight) == (0, 1)
+        this.cancel(2)
+        await wait_all_tasks_blocked()
+        assert (this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0)
+
+
+async def test_a_result_that_is_returned_while_parked_waits_for_the_retry(autojump_clock: MockClock) -> None:
+    async def handle(scope: RequestScope) -> Any:
+        with trio.move_on_after(5):
+            await scope.require_input("roots/list", None)
+        return {"content": []}
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1, modern=True)
+        state, _ = questions_of((await this.answers())[1])
+        await trio.sleep(50)
+        assert await this.sent() == []
+        retry(this, 2, state)
+        assert list(await this.answers()) == [2]
+
+
+async def test_the_time_of_the_caller_counts_anew_with_each_retry(autojump_clock: MockClock) -> None:
+    async with serving(Limits(deadline_grace=0)) as this:
+        this.handler.handle = ask_once
+        this.call(1, modern=True, _meta={REMAINING_MS: 5000})
+        state, keys = questions_of((await this.answers())[1])
+        await trio.sleep(3)
+        retry(this, 2, state, _meta={REMAINING_MS: 5000})
+        state, _ = questions_of((await this.answers())[2])
+        await trio.sleep(4)
+        retry(this, 3, state, *keys, _meta={REMAINING_MS: 5000})
+        assert (await this.answers())[3]["answer"] == ROOTS
+
+
+async def test_a_handle_whose_callers_time_is_over_is_not_good(autojump_clock: MockClock) -> None:
+    async with serving(Limits(deadline_grace=0)) as this:
+        this.handler.handle = ask_once
+        this.call(1, modern=True, _meta={REMAINING_MS: 5000})
+        state, keys = questions_of((await this.answers())[1])
+        await trio.sleep(6)
+        retry(this, 2, state, *keys)
+        assert (await this.answers())[2]["code"] == -32602
+        assert (this.host.load.parked, this.host.load.cancelled) == (0, 1)
+
+
+async def test_a_handler_that_is_run_again_is_answered_with_its_questions() -> None:
+    async def handle(scope: RequestScope) -> Any:
+        scope.run_again({"content": [], "instead": True}, "it will run again")
+        await trio.sleep_forever()
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1)
+        assert await this.answers() == {1: {"content": [], "instead": True}}
+        assert this.host.load.cancelled == 0
+
+
+# The end
+
+
+async def test_the_end_of_the_host_tells_the_parked_handlers_why() -> None:
+    seen = list[Any]()
+
+    async def handle(scope: RequestScope) -> Any:
+        try:
+            await scope.require_input("roots/list", None)
+        finally:
+            seen.append(scope.cancellation)
+
+    async with serving() as this:
+        this.handler.handle = handle
+        this.call(1, modern=True)
+        await this.sent()
+    [cancellation] = seen
+    assert (cancellation.cause, cancellation.reason) == (CancelCause.SHUTDOWN, "the server has ended")
+
+
+async def test_a_runner_that_was_let_go_keeps_its_handler_no_more() -> None:
+    async with serving() as this:
+        this.runner.let_go()
+        assert this.handler not in vars(this.runner).values()
+
+
+async def test_handlers_run_in_the_nursery_of_the_host_and_only_while_it_runs() -> None:
+    host = RequestHost(Limits())
+    with pytest.raises(AssertionError, match="the host runs before"):
+        assert host.nursery
+    async with serving() as this:
+        this.handler.handle = nobody_answers
+        this.call(1)
+        await wait_all_tasks_blocked()
+        assert len(this.host.nursery.child_tasks) >= 1
+        this.cancel(1)
+    with pytest.raises(AssertionError, match="the host runs before"):
+        assert this.host.nursery

@@ -1,0 +1,61 @@
+"""Why a request was cancelled, and what of that the peer is told."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp.jsonrpc.errors import CodedError, ProtocolViolation
+from trio_mcp.protocol.errors import BadAnswer
+from trio_mcp.runtime.cancellation import DEADLINE_PASSED, CancelCause, Cancellation, reason_of
+
+
+async def cancelled_by(**told: str) -> trio.Cancelled:
+    with trio.CancelScope() as scope:
+        scope.cancel(**told)
+        with pytest.raises(trio.Cancelled) as caught:
+            await trio.lowlevel.checkpoint()
+    return caught.value
+
+
+async def test_the_words_of_an_explicit_cancel_travel() -> None:
+    assert reason_of(await cancelled_by(reason="enough")) == "enough"
+    assert reason_of(await cancelled_by()) == "cancelled by the caller"
+    assert reason_of(await cancelled_by(reason="")) == "cancelled by the caller"
+
+
+async def test_a_deadline_is_told_as_such(autojump_clock: MockClock) -> None:
+    with trio.move_on_after(1), pytest.raises(trio.Cancelled) as caught:
+        await trio.sleep_forever()
+    assert reason_of(caught.value) == DEADLINE_PASSED == "the caller's deadline passed"
+
+
+async def test_the_reasons_of_trio_itself_do_not_travel() -> None:
+    seen = list[str]()
+
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            seen.append(reason_of(cancelled))
+            raise
+
+    with pytest.RaisesGroup(LookupError):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            raise LookupError
+    assert seen == ["the caller is gone"]
+
+
+def test_of_exceptions_only_those_made_for_the_peer_are_told() -> None:
+    assert reason_of(CodedError(1, "no")) == "no"
+    assert reason_of(BadAnswer("no")) == "Invalid params: no"
+    assert reason_of(ProtocolViolation("secret")) == "the answer makes no sense"
+    assert reason_of(LookupError("secret")) == "the caller is gone"
+
+
+@pytest.mark.parametrize(("reason", "words"), [("enough", "enough"), (None, "shutdown"), ("", "shutdown")])
+def test_the_words_of_a_cancel_are_its_reason_or_else_its_cause(reason: str | None, words: str) -> None:
+    assert Cancellation(CancelCause.SHUTDOWN, reason, 5).words == words

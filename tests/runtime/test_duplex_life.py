@@ -1,0 +1,414 @@
+"""The life of one connection: how it ends, what it waits for then, and what its calls and handlers learn."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import trio
+from tests.runtime.hosted import HostedChannel
+from tests.state.peers import modern
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp.jsonrpc.codec import encode
+from trio_mcp.protocol.revisions import LATEST_LEGACY
+from trio_mcp.runtime.cancellation import CancelCause
+from trio_mcp.runtime.channel import ConnectionLost, UnreadableFrame
+from trio_mcp.runtime.duplex import CallSettings, DuplexChannel
+from trio_mcp.runtime.limits import Limits
+from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE, Peer
+from trio_mcp.runtime.requests.handler import LATER
+from trio_mcp.runtime.requests.host import RequestHost
+from trio_mcp.runtime.requests.request_scope import RequestScope
+from trio_mcp.state.connection_state import ConnectionState
+from trio_mcp.state.events import NotificationReceived
+from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
+
+
+class Handler:
+    """Takes as long for a request as that says, and as long to clean up; a stream ends with the connection."""
+
+    seal = None
+
+    def __init__(self) -> None:
+        self.cancels: list[tuple[Any, CancelCause, str | None, float]] = []
+        self.begun: list[Any] = []
+        self.told: list[Any] = []
+        self.connection: Any = None
+
+    def answer_now(self, request: Any, exchange: Any) -> Any:
+        return LATER
+
+    async def answer(self, scope: RequestScope) -> Any:
+        params = scope.request.params
+        self.begun.append(scope.request.id)
+        if scope.request.method.streams:
+            await self.connection.until_ending()
+            return {}
+        try:
+            await trio.sleep(params.get("seconds", 0))
+        except trio.Cancelled:
+            cancellation = scope.cancellation
+            assert cancellation is not None
+            self.cancels.append((scope.request.id, cancellation.cause, cancellation.reason, trio.current_time()))
+            with trio.CancelScope(shield=True):
+                await trio.sleep(params.get("cleanup", 0))
+            raise
+        return {}
+
+    def wants(self, event: NotificationReceived) -> bool:
+        return True
+
+    async def notified(self, event: NotificationReceived) -> None:
+        self.told.append(event.method.name)
+
+
+class Served:
+    """A connection under test, and the bare wire to it."""
+
+    def __init__(self, limits: Limits, peer: Peer, role: Any = "server", **more: Any) -> None:
+        self.wire, self.theirs = memory_channel_pair()
+        theirs: Any = self.theirs
+        self.handler = Handler()
+        state = ConnectionState(role)
+        state.revision, state.initialized = LATEST_LEGACY, True
+        self.duplex: DuplexChannel = HostedChannel(theirs, state, self.handler, RequestHost(limits), peer=peer, **more)
+        self.handler.connection = self.duplex
+        self.ended: float | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        await self.duplex.run(task_status=task_status)
+        self.ended = trio.current_time()
+
+    async def call(self, number: int, **params: Any) -> None:
+        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        await self.wire.send(json.dumps(message).encode() + b"\n")
+        await wait_all_tasks_blocked()
+
+    async def heard(self) -> list[Any]:
+        """What was sent until the end, or until there is no more for now."""
+        return [message async for message in messages_of(self.wire)]
+
+
+async def messages_of(wire: MemoryChannel) -> AsyncGenerator[Any]:
+    with suppress(trio.EndOfChannel, ConnectionLost):
+        while True:
+            await wait_all_tasks_blocked()
+            with trio.move_on_after(0) as scope:
+                line = await wire.receive()
+            if scope.cancelled_caught:
+                return
+            yield json.loads(line)
+
+
+@asynccontextmanager
+async def serving(
+    limits: Limits | None = None, peer: Peer = NOBODY_KNOWN, role: Any = "server", **more: Any
+) -> AsyncGenerator[Served]:
+    this = Served(limits or Limits(drain_timeout=10), peer, role, **more)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(this.run)
+        yield this
+        nursery.cancel_scope.cancel()
+
+
+# The end of input, and of the server
+
+
+async def test_accepted_work_is_finished_and_answered_before_the_end(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        begun = trio.current_time()
+        await this.call(1, seconds=3)
+        assert not this.duplex.is_ending
+        this.duplex.shut_down("over")
+        assert this.duplex.is_ending
+        await trio.sleep(20)
+        assert this.ended == begun + 3
+        assert [each["id"] for each in await this.heard()] == [1]
+        assert this.handler.cancels == []
+
+
+async def test_work_that_takes_longer_than_it_may_is_cancelled(autojump_clock: MockClock) -> None:
+    for seconds, more in ((10, {}), (4, {"drain_timeout": 4}), (0, {"drain_timeout": 0.0})):
+        async with serving() as this:
+            begun = trio.current_time()
+            await this.call(1, seconds=1000)
+            this.duplex.shut_down("the server is stopped", **more)
+            await trio.sleep(50)
+            [(number, cause, reason, at)] = this.handler.cancels
+            assert (number, cause, reason) == (1, CancelCause.SHUTDOWN, "the server is stopped")
+            # streams are waited for a moment even where there is no time to drain, but none is open
+            assert at == this.ended == begun + seconds
+            assert await this.heard() == []
+
+
+async def test_a_second_shut_down_cancels_at_once(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        begun = trio.current_time()
+        await this.call(1, seconds=1000)
+        this.duplex.shut_down("over")
+        await trio.sleep(3)
+        this.duplex.shut_down("now")
+        await trio.sleep(50)
+        [(_, cause, reason, at)] = this.handler.cancels
+        assert (cause, reason, at) == (CancelCause.SHUTDOWN, "now", begun + 3)
+
+
+async def test_while_it_ends_no_new_request_is_taken(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        await this.call(1, seconds=5)
+        this.duplex.shut_down("over")
+        await this.call(2)
+        [refused] = await this.heard()
+        assert (refused["id"], refused["error"]["code"]) == (2, -31000)
+
+
+async def test_the_end_waits_until_the_last_handler_has_cleaned_up(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        begun = trio.current_time()
+        await this.call(1, seconds=1000, cleanup=7)
+        this.duplex.shut_down("over", drain_timeout=0.0)
+        await trio.sleep(50)
+        assert this.ended == begun + 7
+
+
+async def test_to_close_is_to_wait_for_the_end(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        begun = trio.current_time()
+        await this.call(1, seconds=1000, cleanup=2)
+        await this.duplex.close("over")
+        assert trio.current_time() == begun + 2
+        await this.duplex.close("over")
+        assert trio.current_time() == begun + 2
+        [(_, cause, reason, _)] = this.handler.cancels
+        assert (cause, reason) == (CancelCause.SHUTDOWN, "over")
+
+
+async def test_a_connection_that_was_shut_down_before_it_ran_ends_at_once(autojump_clock: MockClock) -> None:
+    this = Served(Limits(), NOBODY_KNOWN)
+    this.duplex.shut_down("over")
+    begun = trio.current_time()
+    await this.run()
+    assert this.ended == begun
+
+
+async def test_threads_get_less_time_to_clean_up_when_it_ends(autojump_clock: MockClock) -> None:
+    limits = Limits(cleanup_grace=50, shutdown_grace=7)
+    for end, seconds in (
+        (lambda duplex: duplex.shut_down("over", drain_timeout=0.0), 7),
+        (lambda duplex: duplex.shut_down("over", hurry=True), 0.3),
+        (lambda duplex: duplex.lose(ConnectionLost("gone")), 50),
+    ):
+        async with serving(limits) as this:
+            await this.call(1, seconds=1000)
+            end(this.duplex)
+            await wait_all_tasks_blocked()
+            assert this.duplex._runner.graces.seconds == seconds
+    async with serving(limits) as this:
+        this.duplex.is_only = True
+        this.duplex.lose(ConnectionLost("gone"))
+        assert this.duplex._runner.graces.seconds == 7
+
+
+async def test_in_a_hurry_nothing_is_waited_for(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        begun = trio.current_time()
+        await this.call(1, seconds=1000)
+        this.duplex.shut_down("now", hurry=True)
+        await trio.sleep(50)
+        [(_, cause, _, at)] = this.handler.cancels
+        assert (cause, at, this.ended) == (CancelCause.SHUTDOWN, begun, begun)
+
+
+# The loss of the connection
+
+
+async def test_a_lost_connection_cancels_its_requests_and_fails_its_calls_and_answers_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as this:
+        begun = trio.current_time()
+        failures = list[BaseException]()
+
+        async def ask() -> None:
+            try:
+                await this.duplex.request("roots/list", None, LATEST_LEGACY)
+            except ConnectionLost as lost:
+                failures.append(lost)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await this.call(1, seconds=1000)
+            error = ConnectionLost("broken pipe", exit_status=3)
+            this.duplex.lose(error)
+            this.duplex.lose(ConnectionLost("another"))
+        await trio.sleep(50)
+        assert this.duplex.lost is error
+        assert error.__traceback__ is None
+        assert [str(failure) for failure in failures] == [str(error)]
+        assert this.handler.cancels == [(1, CancelCause.DISCONNECT, "broken pipe", begun)]
+        assert this.ended == begun
+        with pytest.raises(ConnectionLost, match="broken pipe"):
+            await this.duplex.request("roots/list", None, LATEST_LEGACY)
+
+
+async def test_the_end_of_input_fails_our_own_calls_and_lets_accepted_work_be_finished(
+    autojump_clock: MockClock,
+) -> None:
+    this, failures = Served(Limits(drain_timeout=10), NOBODY_KNOWN), list[str]()
+
+    async def ask() -> None:
+        try:
+            await this.duplex.request("roots/list", None, LATEST_LEGACY)
+        except ConnectionLost as lost:
+            failures.append(str(lost))
+
+    eof, receive = trio.Event(), this.theirs.receive
+
+    async def receive_until_eof() -> Any:
+        if this.handler.begun:
+            await eof.wait()
+            raise trio.EndOfChannel
+        return await receive()
+
+    this.theirs.receive = receive_until_eof
+    async with trio.open_nursery() as nursery:
+        await nursery.start(this.run)
+        nursery.start_soon(ask)
+        await this.call(1, seconds=3)
+        await this.wire.send(b"[]\n")
+        await wait_all_tasks_blocked()
+        assert failures == []
+        eof.set()
+        await wait_all_tasks_blocked()
+        assert (failures, this.duplex.is_ending, this.duplex.lost) == (
+            ["the peer closed the connection"], True, None
+        )  # fmt: skip
+    assert this.ended == 3
+    assert [each["id"] for each in await this.heard() if "result" in each] == [1]
+
+
+async def test_after_the_end_a_call_fails_with_that(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        await this.duplex.close("over")
+        with pytest.raises(ConnectionLost, match="the connection was closed"):
+            await this.duplex.request("roots/list", None, LATEST_LEGACY)
+
+
+async def test_a_cancel_from_outside_cancels_all_requests_with_that_cause(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        await this.call(1, seconds=1000)
+    [(_, cause, reason, _)] = this.handler.cancels
+    assert (cause, reason) == (CancelCause.PARENT, None)
+
+
+# The last replies
+
+
+async def test_the_last_replies_go_out_to_a_peer_that_reads_slowly(autojump_clock: MockClock) -> None:
+    this = Served(Limits(drain_timeout=10), NOBODY_KNOWN)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(this.run)
+        await this.call(1)
+        begun = trio.current_time()
+        this.duplex.shut_down("over")
+        await trio.sleep(1)
+        assert this.ended == begun
+        assert [each["id"] for each in await this.heard()] == [1]
+
+
+# Reading
+
+
+async def test_a_message_that_was_skipped_fails_the_call_that_waits_for_it_and_the_next_one_is_read(
+    autojump_clock: MockClock,
+) -> None:
+    unread = list[tuple[str, bytes]]()
+    this = Served(Limits(), NOBODY_KNOWN, "client", on_unreadable=lambda why, head: unread.append((why, bytes(head))))
+    receive, frames = this.theirs.receive, [UnreadableFrame("too long", b"xxxx", b"yyyy")]
+
+    async def skip_one() -> Any:
+        if frames:
+            raise frames.pop()
+        return await receive()
+
+    this.theirs.receive = skip_one
+    async with trio.open_nursery() as nursery:
+        await nursery.start(this.run)
+        await wait_all_tasks_blocked()
+        assert unread == [("too long", b"xxxx")]
+        await this.wire.send(b'{"jsonrpc":"2.0","id":1,"method":"roots/list"}\n')
+        assert [each["id"] for each in await this.heard()] == [1]
+        nursery.cancel_scope.cancel()
+
+
+async def test_batches_longer_than_they_may_be_are_refused() -> None:
+    async with serving(Limits(max_batch=2)) as this:
+        line = json.dumps([{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(3)])
+        await this.wire.send(line.encode() + b"\n")
+        [reply] = await this.heard()
+        assert reply["error"]["code"] == -32600
+
+
+async def test_changes_are_told_to_the_handler_and_so_are_logs(autojump_clock: MockClock) -> None:
+    async with serving(role="client") as this:
+        for method in ("notifications/tools/list_changed", "notifications/message"):
+            await this.wire.send(json.dumps({"jsonrpc": "2.0", "method": method, "params": {}}).encode() + b"\n")
+        await wait_all_tasks_blocked()
+        assert sorted(this.handler.told) == ["notifications/message", "notifications/tools/list_changed"]
+        event = NotificationReceived(LATEST_LEGACY.methods["notifications/tools/list_changed"], {}, LATEST_LEGACY)
+        this.duplex.notified(event, 10)
+        await wait_all_tasks_blocked()
+        assert len(this.handler.told) == 3
+
+
+async def test_a_notification_of_ours_is_sent(autojump_clock: MockClock) -> None:
+    async with serving() as this:
+        this.duplex.notify("notifications/tools/list_changed")
+        await this.duplex.room()
+        [message] = await this.heard()
+        assert message["method"] == "notifications/tools/list_changed"
+
+
+# Settings
+
+
+@pytest.mark.parametrize("tell", [True, False])
+async def test_how_calls_are_made_is_as_set(autojump_clock: MockClock, tell: bool) -> None:
+    async with serving(role="client", calls=CallSettings(tell_deadlines=tell, send_cancels=tell)) as this:
+        with trio.move_on_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(this.duplex.request, "tools/call", {"name": "x"}, LATEST_LEGACY)
+                [request] = await this.heard()
+                assert ("_meta" in request["params"]) is tell
+        assert len(await this.heard()) == (1 if tell else 0)
+
+
+def test_calls_tell_deadlines_and_send_cancels_unless_set() -> None:
+    assert CallSettings() == CallSettings(tell_deadlines=True, send_cancels=True)
+
+
+async def test_what_is_known_of_a_connection() -> None:
+    for peer in (THE_ONLY_ONE, NOBODY_KNOWN):
+        this = Served(Limits(), peer)
+        assert (this.duplex.peer, this.duplex.stateless, this.duplex.is_ending, this.duplex.lost) == (
+            peer, False, False, None
+        )  # fmt: skip
+        assert not this.duplex.is_only
+
+
+async def test_a_modern_stream_ends_with_the_connection_though_there_is_no_time_to_drain(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "trio_mcp")
+    async with serving() as this:
+        await this.wire.send(encode(modern(1, "subscriptions/listen", notifications={})))
+        await wait_all_tasks_blocked()
+        this.duplex.shut_down("over", drain_timeout=0.0)
+        [reply] = await this.heard()
+        assert reply["id"] == 1
+        assert "result" in reply
