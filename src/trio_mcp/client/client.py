@@ -33,7 +33,7 @@ from ..protocol.types.resources import (
     SubscribeParams,
 )
 from ..protocol.types.subscriptions import SubscriptionFilter
-from ..protocol.types.tools import CallToolParams, CallToolResult, Tool
+from ..protocol.types.tools import CallToolResult, Tool
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import CallSettings, DuplexChannel
 from ..runtime.on_progress import OnProgress
@@ -139,8 +139,8 @@ class Client:
         exceptions leave the call, which is cancelled then. Hints a server gives about its tools are hints:
         base no decision on those of a server you do not trust.
         """
-        params = CallToolParams(name, dict(arguments or {}))
-        return await self.requests.request("tools/call", params, CallToolResult, on_progress=on_progress, meta=meta)
+        data: JSONObject = {"name": name, "arguments": dict(arguments) if arguments else {}}
+        return await self.requests.request_plain("tools/call", data, CallToolResult, on_progress=on_progress, meta=meta)
 
     async def read_resource(
         self,

@@ -105,7 +105,7 @@ class ClientSettings:
     """The settings of a client: how it presents itself, what it answers, and whom it tells.
 
     Handlers and callbacks are async, or plain ``def``: plain handlers run in worker threads, plain callbacks
-    in the client's own task, so they must be quick. Questions without a handler are not declared, and are refused. Any
+    in the client's own tasks, so they must be quick. Questions without a handler are not declared, and are refused. Any
     other exception of a handler than `CodedError` is logged and hidden from a legacy server; in modern revisions
     it leaves the call for which the server asked.
     """

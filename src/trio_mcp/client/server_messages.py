@@ -26,6 +26,8 @@ class ServerMessages:
     def __init__(self, answers: Answers, callbacks: Callbacks) -> None:
         self._answers = answers
         self._callbacks = callbacks
+        self.wants = callbacks.wants
+        """Says whether `notified` is to be called for an event. See `RequestHandler.wants`."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request that needs no waiting. See `RequestHandler.answer_now`."""
@@ -39,10 +41,6 @@ class ServerMessages:
         """Answer a request with its handler. See `RequestHandler.answer`."""
         request = scope.request
         return await self._answers.prepare(request.method.name, request.params, request.revision)()
-
-    def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` is to be called for ``event``. See `RequestHandler.wants`."""
-        return self._callbacks.wants(event)
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
         """Call the callback for ``event``. See `RequestHandler.notified`."""

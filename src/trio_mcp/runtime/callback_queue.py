@@ -15,7 +15,7 @@ from ..concurrency.on_demand import OnDemand
 from ..state.events import NotificationReceived, PackedNotification
 from .limits import Limits
 
-__all__ = ["NotificationQueue", "callback_queue"]
+__all__ = ["NotificationQueue", "callback_queue", "report_failure"]
 
 logger = logging.getLogger("trio_mcp")
 
@@ -145,8 +145,9 @@ def callback_queue(
     backlog = Backlog[NotificationReceived | PackedNotification](
         limits.max_pending_notifications, limits.max_inbound_bytes
     )
-    return NotificationQueue(backlog, notified, _callback_failed, grace)
+    return NotificationQueue(backlog, notified, report_failure, grace)
 
 
-def _callback_failed(error: Exception) -> None:
+def report_failure(error: Exception) -> None:
+    """Log what a callback has raised."""
     logger.error("a notification callback failed", exc_info=error)

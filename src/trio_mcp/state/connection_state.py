@@ -282,8 +282,10 @@ class ConnectionState(RequestTables):
         if method == "notifications/initialized":
             self.initialized = self.revision is not None
         event = NotificationReceived(row, params, revision)
+        if revision.changes != "listen":
+            return event
         meta = params.get("_meta")
-        if revision.changes != "listen" or type(meta) is not dict or SUBSCRIPTION_ID not in meta:
+        if type(meta) is not dict or SUBSCRIPTION_ID not in meta:
             return event
         # 2026-07-28 subscriptions, Receiving Notifications: MUST be correlated by this member.
         stream = self._stream(cast("dict[str, Any]", meta)[SUBSCRIPTION_ID])

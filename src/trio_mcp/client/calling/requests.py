@@ -66,7 +66,7 @@ class Requests:
         """Have requests say from now on that their logs of ``level`` and above are wanted (2026-07-28 logging)."""
         self._log_level = {LOG_LEVEL: level.value}
 
-    async def request(
+    def request(
         self,
         method: str,
         params: Any,
@@ -75,11 +75,24 @@ class Requests:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
         refresh: bool = False,
-    ) -> T:
+    ) -> Awaitable[T]:
         """Send a request and return its result. See `Client.request`."""
+        data: JSONObject = {} if params is None else unstructure(params, self.revision)
+        return self.request_plain(method, data, result_type, on_progress=on_progress, meta=meta, refresh=refresh)
+
+    async def request_plain(
+        self,
+        method: str,
+        data: JSONObject,
+        result_type: type[T],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: JSONObject | None = None,
+        refresh: bool = False,
+    ) -> T:
+        """Send a request as `request` does, with parameters that are plain data in the form of the revision."""
         revision = self.revision
         check_meta_keys(meta)
-        data: JSONObject = {} if params is None else unstructure(params, revision)
         if self._meta or meta:
             data = {**data, "_meta": {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}}
         turn = current_turn.get()

@@ -1,0 +1,121 @@
+"""Callbacks of a client: which are called the moment their notification was read, and which wait for their turn."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+import trio
+
+from trio_mcp import LogParams
+from trio_mcp.client.callbacks import Callbacks
+from trio_mcp.client.options import ClientSettings
+from trio_mcp.protocol.methods import METHODS
+from trio_mcp.protocol.revisions import LATEST_LEGACY
+from trio_mcp.state.events import NotificationReceived
+
+_word: ContextVar[str] = ContextVar("word", default="none")
+
+
+def log(data: Any) -> NotificationReceived:
+    return NotificationReceived(METHODS["notifications/message"], {"level": "info", "data": data}, LATEST_LEGACY)
+
+
+def callbacks(on_log: Any) -> Callbacks:
+    return Callbacks(ClientSettings(on_log=on_log))
+
+
+def test_a_plain_callback_for_logs_is_called_at_once_and_wanted_no_more() -> None:
+    told = list[LogParams]()
+    for_logs = callbacks(told.append)
+    assert [for_logs.wants(log(number)) for number in (1, 2)] == [False, False]
+    assert told == [LogParams("info", 1), LogParams("info", 2)]
+
+
+def test_without_a_callback_no_log_is_wanted() -> None:
+    assert not callbacks(None).wants(log(1))
+
+
+def test_a_log_with_bad_parameters_is_passed_over() -> None:
+    told = list[LogParams]()
+    bad = NotificationReceived(METHODS["notifications/message"], {"level": 1}, LATEST_LEGACY)
+    assert not callbacks(told.append).wants(bad)
+    assert told == []
+
+
+async def test_an_async_callback_for_logs_waits_for_its_turn() -> None:
+    told = list[Any]()
+
+    async def on_log(message: LogParams) -> None:
+        told.append(message.data)
+        await trio.lowlevel.checkpoint()
+
+    for_logs = callbacks(on_log)
+    assert for_logs.wants(log(1))
+    assert told == []
+    await for_logs.notified(log(1))
+    assert told == [1]
+
+
+async def test_a_plain_callback_that_returns_something_to_await_is_called_once_for_each_log() -> None:
+    begun, done = list[Any](), list[Any]()
+
+    async def write(message: LogParams) -> None:
+        await trio.lowlevel.checkpoint()
+        done.append(message.data)
+
+    def on_log(message: LogParams) -> Any:
+        begun.append(message.data)
+        return write(message)
+
+    for_logs, first, second = callbacks(on_log), log(1), log(2)
+    assert for_logs.wants(first)
+    assert for_logs.wants(second)
+    assert begun == [1]
+    for event in (first, second):
+        await for_logs.notified(event)
+    assert (begun, done) == ([1, 2], [1, 2])
+
+
+async def test_what_was_begun_for_a_log_that_was_dropped_since_is_still_awaited() -> None:
+    done = list[Any]()
+
+    async def write(message: LogParams) -> None:
+        await trio.lowlevel.checkpoint()
+        done.append(message.data)
+
+    for_logs, second = callbacks(lambda message: write(message)), log(2)
+    assert for_logs.wants(log(1))
+    assert for_logs.wants(second)
+    await for_logs.notified(second)
+    assert done == [1, 2]
+
+
+def test_a_plain_callback_that_fails_is_reported_and_the_next_log_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    told = list[Any]()
+
+    def on_log(message: LogParams) -> None:
+        told.append(message.data)
+        if message.data == "bad":
+            raise LookupError("callback")
+
+    for_logs = callbacks(on_log)
+    assert [for_logs.wants(log(data)) for data in ("bad", "good")] == [False, False]
+    assert told == ["bad", "good"]
+    [record] = caplog.records
+    assert record.getMessage() == "a notification callback failed"
+    assert record.exc_info is not None
+
+
+def test_context_variables_that_a_plain_callback_sets_are_its_own() -> None:
+    seen = list[str]()
+
+    def on_log(message: LogParams) -> None:
+        seen.append(_word.get())
+        _word.set(message.data)
+
+    for_logs = callbacks(on_log)
+    for word in ("one", "two"):
+        for_logs.wants(log(word))
+    assert (seen, _word.get()) == (["none", "one"], "none")
