@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from .client.changes import Change
     from .client.client import Client
     from .client.keep_alive import KeepAlive
-    from .client.listening.subscriptions import Changes
+    from .client.listening.change_streams import Changes
     from .client.options import ClientOptions, ClientSettings
     from .client.unreadable import UnreadableMessage
     from .connecting.bad_target import BadTarget
@@ -104,7 +104,7 @@ _LATER: Final = {
     "CachePartition": ".client.cache",
     "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
-    "Changes": ".client.listening.subscriptions",
+    "Changes": ".client.listening.change_streams",
     "Client": ".client.client",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",

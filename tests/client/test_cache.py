@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from trio_mcp import CachePartition, ResponseCache
-from trio_mcp.client.cache import Fetch, Question
+from trio_mcp.client.cache import Fetch, RequestKey
 from trio_mcp.client.changes import Change
 
-TOOLS = Question("tools/list", b"{}")
-SECOND_PAGE = Question("tools/list", b'{"cursor":"2"}', cursor="2")
+TOOLS = RequestKey("tools/list", b"{}")
+SECOND_PAGE = RequestKey("tools/list", b'{"cursor":"2"}', cursor="2")
 
 
-def read(uri: str) -> Question:
-    return Question("resources/read", uri.encode(), uri=uri)
+def read(uri: str) -> RequestKey:
+    return RequestKey("resources/read", uri.encode(), uri=uri)
 
 
-def keep(partition: CachePartition, question: Question, answer: Any, now: float = 0.0) -> None:
+def keep(partition: CachePartition, question: RequestKey, answer: Any, now: float = 0.0) -> None:
     with partition.cache.fetching(partition, question) as fetch:
         fetch.keep(answer, now)
 
@@ -27,7 +27,7 @@ def told(name: str, ttl_ms: Any = 1000, scope: str = "private") -> dict[str, Any
     return {"tools": [{"name": name}], "ttlMs": ttl_ms, "cacheScope": scope}
 
 
-def shown(partition: CachePartition, question: Question = TOOLS, now: float = 0.0) -> Any:
+def shown(partition: CachePartition, question: RequestKey = TOOLS, now: float = 0.0) -> Any:
     found = partition.cache.find(partition, question, now)
     return None if found is None else found["tools"][0]["name"]
 
@@ -148,7 +148,7 @@ def test_an_answer_to_a_later_request_replaces_one_to_an_earlier() -> None:
 def test_the_change_of_a_list_makes_its_pages_stale_and_nothing_else(kind: Any, methods: set[str]) -> None:
     lists = ("tools/list", "prompts/list", "resources/list", "resources/templates/list", "server/discover")
     partition = ResponseCache().partition()
-    questions = [Question(method, cursor) for method in lists for cursor in (b"", b"2")] + [read("x://a")]
+    questions = [RequestKey(method, cursor) for method in lists for cursor in (b"", b"2")] + [read("x://a")]
     for question in questions:
         keep(partition, question, told("a"))
     partition.changed(Change(kind))
@@ -188,7 +188,7 @@ def test_an_answer_is_not_kept_if_a_change_was_seen_since_it_was_asked_for() -> 
 # Errors
 
 
-def refuse(partition: CachePartition, question: Question, code: int) -> None:
+def refuse(partition: CachePartition, question: RequestKey, code: int) -> None:
     with partition.cache.fetching(partition, question) as fetch:
         fetch.refused(code)
 
@@ -208,10 +208,10 @@ def test_an_error_makes_what_was_kept_stale_and_is_not_kept_itself() -> None:
 def test_a_refused_cursor_makes_all_pages_of_its_list_stale(code: int, first: str | None) -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a"))
-    keep(partition, Question("prompts/list", b"{}"), told("p"))
+    keep(partition, RequestKey("prompts/list", b"{}"), told("p"))
     refuse(partition, SECOND_PAGE, code)
     assert shown(partition) == first
-    assert shown(partition, Question("prompts/list", b"{}")) == "p"
+    assert shown(partition, RequestKey("prompts/list", b"{}")) == "p"
 
 
 # Bounds

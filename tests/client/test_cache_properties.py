@@ -9,16 +9,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from trio_mcp.client.cache import CachePartition, Fetch, Question, ResponseCache
+from trio_mcp.client.cache import CachePartition, Fetch, RequestKey, ResponseCache
 from trio_mcp.client.changes import Change
 
 MAX_TTL = 3
 QUESTIONS = (
-    Question("tools/list", b"{}"),
-    Question("tools/list", b'{"cursor":"2"}', cursor="2"),
-    Question("resources/templates/list", b"{}"),
-    Question("resources/read", b'{"uri":"x://a"}', uri="x://a"),
-    Question("resources/read", b'{"uri":"x://a/b"}', uri="x://a/b"),
+    RequestKey("tools/list", b"{}"),
+    RequestKey("tools/list", b'{"cursor":"2"}', cursor="2"),
+    RequestKey("resources/templates/list", b"{}"),
+    RequestKey("resources/read", b'{"uri":"x://a"}', uri="x://a"),
+    RequestKey("resources/read", b'{"uri":"x://a/b"}', uri="x://a/b"),
 )
 CHANGES = (
     Change("tools"),
@@ -41,7 +41,7 @@ class Asked:
 @attrs.frozen
 class Answer:
     client: int
-    question: Question
+    question: RequestKey
     began: int
     came: int
     received: float
@@ -52,7 +52,7 @@ class Answer:
 @attrs.frozen
 class Outdated:
     server: Any
-    question: Question
+    question: RequestKey
     at: int
 
 
@@ -64,7 +64,7 @@ def owner_of(client: int) -> Any:
     return WHO[client][1] or client
 
 
-def outdates(change: Change, question: Question) -> bool:
+def outdates(change: Change, question: RequestKey) -> bool:
     """Written down once more, by the words of the specification."""
     match change.kind:
         case "resource":  # the resource itself, or one that it is a part of
@@ -88,7 +88,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.answers: dict[int, Answer] = {}
         self.latest: dict[Any, Answer | None] = {}
         self.outdated: list[Outdated] = []
-        self.refused: list[tuple[int, Question, int]] = []
+        self.refused: list[tuple[int, RequestKey, int]] = []
 
     def tick(self) -> int:
         self.clock += 1
@@ -98,7 +98,7 @@ class CacheMachine(RuleBasedStateMachine):
     questions = st.sampled_from(QUESTIONS)
 
     @rule(client=clients, question=questions)
-    def ask(self, client: int, question: Question) -> None:
+    def ask(self, client: int, question: RequestKey) -> None:
         context = self.cache.fetching(self.partitions[client], question)
         self.asked.append(Asked(context.__enter__(), context, client, self.tick()))
 
@@ -113,7 +113,7 @@ class CacheMachine(RuleBasedStateMachine):
         if asked is None:
             return
         number = self.tick()
-        question = asked.fetch.question
+        question = asked.fetch.request
         answer = Answer(
             asked.client,
             question,
@@ -139,7 +139,7 @@ class CacheMachine(RuleBasedStateMachine):
         asked = self.end(which)
         if asked is None:
             return
-        question = asked.fetch.question
+        question = asked.fetch.request
         if question.cursor is not None and code == -32602:
             pages = [each for each in QUESTIONS if each.method == question.method]
             self.outdated += [Outdated(server_of(asked.client), page, self.tick()) for page in pages]
@@ -181,7 +181,7 @@ class CacheMachine(RuleBasedStateMachine):
             for question in QUESTIONS:
                 self.look(client, question)
 
-    def look(self, client: int, question: Question) -> None:
+    def look(self, client: int, question: RequestKey) -> None:
         shown = self.cache.find(self.partitions[client], question, self.now)
         if shown is None:
             self.check_that_nothing_good_is_hidden(client, question)
@@ -200,7 +200,7 @@ class CacheMachine(RuleBasedStateMachine):
         for who, what, at in self.refused:
             assert (who, what) != (client, question) or at < answer.came, "it was refused since"
 
-    def check_that_nothing_good_is_hidden(self, client: int, question: Question) -> None:
+    def check_that_nothing_good_is_hidden(self, client: int, question: RequestKey) -> None:
         answer = self.latest.get((server_of(client), question))
         if self.is_roomy and answer is not None:
             visible = answer.public or owner_of(answer.client) == owner_of(client)

@@ -19,7 +19,7 @@ from ..protocol.caching import scope_in, ttl_ms_in
 from ..protocol.fields import JSONObject
 from .changes import Change
 
-__all__ = ["CachePartition", "Fetch", "Question", "ResponseCache"]
+__all__ = ["CachePartition", "Fetch", "RequestKey", "ResponseCache"]
 
 _PUBLIC: Final = "public"
 _OUTDATED_BY: Final = {
@@ -33,8 +33,8 @@ item of a list."""
 
 
 @attrs.frozen
-class Question:
-    """The question that an answer belongs to (2026-07-28 caching, Cache Key)."""
+class RequestKey:
+    """The request that an answer belongs to (2026-07-28 caching, Cache Key)."""
 
     method: str
     params: bytes
@@ -46,7 +46,7 @@ class Question:
 class _Key(NamedTuple):
     server: object
     owner: object
-    question: Question
+    request: RequestKey
 
 
 @attrs.frozen(eq=False)
@@ -58,10 +58,10 @@ class _Entry:
 
 @attrs.define(eq=False)
 class Fetch:
-    """A question that is being asked, and whose answer may be kept."""
+    """A request that is under way, and whose answer may be kept."""
 
     partition: CachePartition
-    question: Question
+    request: RequestKey
     outdated: bool = False
     """True when the answer may be older than a change that was seen, or than an answer that came before it."""
 
@@ -72,18 +72,18 @@ class Fetch:
 
     def refused(self, code: int) -> None:
         """Take note of an error reply: what was kept is outdated; after a bad cursor, all pages of the list are."""
-        question = self.question
-        if question.cursor is not None and code == INVALID_PARAMS:
+        request = self.request
+        if request.cursor is not None and code == INVALID_PARAMS:
             # Interaction with Pagination: SHOULD discard all cached pages.
-            self.partition.cache.outdate(self.partition.server, question.method)
+            self.partition.cache.outdate(self.partition.server, request.method)
         else:
-            self.partition.forget(question)
+            self.partition.forget(request)
 
 
 class ResponseCache:
     """Answers of modern servers, kept for as long as their hints say that they stay fresh, for any number of clients.
 
-    At most ``max_entries`` answers are kept, and ``max_bytes`` of answers and their questions; the least recently used
+    At most ``max_entries`` answers are kept, and ``max_bytes`` of answers and their requests; the least recently used
     go first. No answer is taken for fresh longer than ``max_ttl`` seconds, whatever its server says. A cache belongs to
     one `trio.run`, whose clock it goes by. Raises `ValueError` for bounds below 0 and for a ``max_ttl`` without end.
 
@@ -108,7 +108,7 @@ class ResponseCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all answers and questions that are kept."""
+        """Bytes of all answers and requests that are kept."""
         return self._bytes
 
     def partition(self, server: str | None = None, principal: str | None = None) -> CachePartition:
@@ -126,9 +126,9 @@ class ResponseCache:
             object() if principal is None else ("principal", principal),
         )
 
-    def find(self, partition: CachePartition, question: Question, now: float) -> Any:
+    def find(self, partition: CachePartition, request: RequestKey, now: float) -> Any:
         """Return a copy of the fresh answer that this partition may see; `None` when there is none."""
-        for key in partition.keys(question):
+        for key in partition.keys(request):
             entry = self._entries.get(key)
             if entry is None:
                 continue
@@ -143,9 +143,9 @@ class ResponseCache:
         return None
 
     @contextmanager
-    def fetching(self, partition: CachePartition, question: Question) -> Generator[Fetch]:
-        """Ask ``question`` inside. Changes that are seen meanwhile outdate its answer."""
-        fetch = Fetch(partition, question)
+    def fetching(self, partition: CachePartition, request: RequestKey) -> Generator[Fetch]:
+        """Send ``request`` inside. Changes that are seen meanwhile outdate its answer."""
+        fetch = Fetch(partition, request)
         self._fetches[fetch] = None
         try:
             yield fetch
@@ -157,7 +157,7 @@ class ResponseCache:
         if fetch.outdated:
             return
         self._outdate_earlier(fetch)
-        fetch.partition.forget(fetch.question)
+        fetch.partition.forget(fetch.request)
         if not isinstance(result, dict):
             return  # it makes no sense, which is reported where it is read
         hints = cast("JSONObject", result)
@@ -168,24 +168,24 @@ class ResponseCache:
             body = encode_value(result)
         except NotSerializable:
             return  # it was read with more of the stack left than there is here
-        private, public = fetch.partition.keys(fetch.question)
+        private, public = fetch.partition.keys(fetch.request)
         self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: Fetch) -> None:
-        """Outdate the fetches of the same question that began earlier: their answers may tell of an earlier state."""
+        """Outdate the fetches of the same request that began earlier: their answers may tell of an earlier state."""
         for earlier in self._fetches:
             if earlier is fetch:
                 return
-            if earlier.partition.server == fetch.partition.server and earlier.question == fetch.question:
+            if earlier.partition.server == fetch.partition.server and earlier.request == fetch.request:
                 earlier.outdated = True
 
     def outdate(self, server: object, method: str, uri: str | None = None) -> None:
         """Forget what ``server`` answered to ``method``, and do not keep the answers that are still to come. With
         ``uri`` only answers that were read there, or above it, since what changed may be a part of that."""
         for fetch in self._fetches:
-            if (fetch.partition.server, fetch.question.method) == (server, method) and _holds(fetch.question, uri):
+            if (fetch.partition.server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
                 fetch.outdated = True
-        for key in [key for key in self._by_method.get((server, method), ()) if _holds(key.question, uri)]:
+        for key in [key for key in self._by_method.get((server, method), ()) if _holds(key.request, uri)]:
             self._remove(key)
 
     def forget(self, key: _Key) -> None:
@@ -194,19 +194,19 @@ class ResponseCache:
             self._remove(key)
 
     def _add(self, key: _Key, body: bytes, fresh_until: float) -> None:
-        question = key.question
-        size = len(body) + len(question.params) + len(question.uri or "") + len(question.cursor or "")
+        request = key.request
+        size = len(body) + len(request.params) + len(request.uri or "") + len(request.cursor or "")
         if size > self._max_bytes:
             return
         self._entries[key] = _Entry(body, fresh_until, size)
-        self._by_method.setdefault((key.server, question.method), {})[key] = None
+        self._by_method.setdefault((key.server, request.method), {})[key] = None
         self._bytes += size
         while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
             self._remove(next(iter(self._entries)))
 
     def _remove(self, key: _Key) -> None:
         self._bytes -= self._entries.pop(key).size
-        topic = (key.server, key.question.method)
+        topic = (key.server, key.request.method)
         del self._by_method[topic][key]
         if not self._by_method[topic]:
             del self._by_method[topic]
@@ -222,13 +222,13 @@ class CachePartition:
     owner: object
     """Principal who may see the private answers."""
 
-    def keys(self, question: Question) -> tuple[_Key, _Key]:
+    def keys(self, request: RequestKey) -> tuple[_Key, _Key]:
         """Return the keys under which a private and a public answer is kept."""
-        return _Key(self.server, self.owner, question), _Key(self.server, _PUBLIC, question)
+        return _Key(self.server, self.owner, request), _Key(self.server, _PUBLIC, request)
 
-    def forget(self, question: Question) -> None:
-        """Drop the answers that are kept for ``question``."""
-        for key in self.keys(question):
+    def forget(self, request: RequestKey) -> None:
+        """Drop the answers that are kept for ``request``."""
+        for key in self.keys(request):
             self.cache.forget(key)
 
     def changed(self, change: Change) -> None:
@@ -237,6 +237,6 @@ class CachePartition:
             self.cache.outdate(self.server, method, change.uri)
 
 
-def _holds(question: Question, uri: str | None) -> bool:
+def _holds(request: RequestKey, uri: str | None) -> bool:
     """Return whether a change at ``uri``, at any place if that is `None`, is or may be part of what was asked for."""
-    return uri is None or (question.uri is not None and uri.startswith(question.uri))
+    return uri is None or (request.uri is not None and uri.startswith(request.uri))

@@ -1,4 +1,4 @@
-"""CallLimits: how long the calls of one client may take, not counting the time of its user."""
+"""CallTimeouts: how long the calls of one client may take, not counting the time of its user."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import trio
 from ..concurrency.contexts import contextmanager
 from ..concurrency.time_limits import TimeLimit, call_limits, fail_after_work
 
-__all__ = ["CallLimits"]
+__all__ = ["CallTimeouts"]
 
 _UNLIMITED: Final = nullcontext()
 
 
-class CallLimits:
+class CallTimeouts:
     """The time limits of all calls in flight on one connection.
 
     ``seconds`` is the limit of a call for which its caller set none. A legacy server does not say in the course of

@@ -40,10 +40,10 @@ from ..runtime.on_progress import OnProgress
 from ..runtime.requests.host import RequestHost
 from ..state.connection_state import ConnectionState
 from .answering.answers import Answers
-from .call_timeouts import CallLimits
+from .call_timeouts import CallTimeouts
 from .callbacks import Callbacks
 from .calling.requests import Requests
-from .listening.subscriptions import Changes, Subscriptions
+from .listening.change_streams import Changes, ChangeStreams
 from .options import ClientSettings
 from .pages import Pages
 from .relay import Relay
@@ -73,7 +73,7 @@ class Client:
         self.host = RequestHost(settings.limits)
         """The nursery of the handlers that answer a legacy server."""
         graces = Graces(settings.limits.cleanup_grace)
-        self._limits = CallLimits(settings.call_timeout)
+        self._limits = CallTimeouts(settings.call_timeout)
         self._answers = Answers(settings, self.host.workers.share(alone=True), graces, self._limits)
         self.callbacks = Callbacks(settings)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
@@ -91,7 +91,7 @@ class Client:
         self.requests = Requests(self.duplex.outbound, self._answers, self._limits, settings, self.callbacks.urls)
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
-        self.subscriptions = Subscriptions(self.duplex, self.callbacks, self._limits, self.requests.open_stream)
+        self.change_streams = ChangeStreams(self.duplex, self.callbacks, self._limits, self.requests.open_stream)
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.server_capabilities = ServerCapabilities()
@@ -222,7 +222,7 @@ class Client:
         """
         if isinstance(uris, str):
             raise TypeError(f"uris is a list of URIs: uris=[{uris!r}], not uris={uris!r}")
-        return self.subscriptions.listen(
+        return self.change_streams.listen(
             SubscriptionFilter(tools or None, prompts or None, resources or None, list(uris) or None)
         )
 
@@ -231,7 +231,7 @@ class Client:
         its own, and opens it anew, after a while, when the server ends it: the callback is called then, too, since
         changes may have been missed. A resource that the server cannot tell of is a `PeerError` in all revisions."""
         if self.revision.changes == "listen":
-            await self.subscriptions.subscribe(uri)
+            await self.change_streams.subscribe(uri)
         else:
             await self.requests.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
 
@@ -239,7 +239,7 @@ class Client:
         """Undo `subscribe`. In modern revisions the call waits until the stream is over, and does nothing where there
         is none; in legacy ones the server is asked."""
         if self.revision.changes == "listen":
-            await self.subscriptions.unsubscribe(uri)
+            await self.change_streams.unsubscribe(uri)
         else:
             await self.requests.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
@@ -324,7 +324,6 @@ class Client:
         self.requests.speak(revision)
         self._state.revision = revision
         self._limits.asked_in_calls = not revision.server_requests
-        self._state.initialized = True
         self.server_info = info
         self.server_capabilities = capabilities
         self.instructions = instructions

@@ -80,7 +80,7 @@ async def open_over(
     ``era="auto"`` the server is tried as a legacy one first. Raises `LostInProbe`, which is a `ConnectionLost`, too."""
     client = Client(channel, settings)
     async with open_service_nursery("the client was closed") as nursery:
-        client.subscriptions.services = nursery
+        client.change_streams.services = nursery
         await nursery.start(client.host.run)
         await nursery.start(client.duplex.run)
         if watch is not None:
@@ -89,7 +89,7 @@ async def open_over(
             with connecting(settings, begun):
                 await _negotiate(client, legacy_first)
                 if client.revision.changes == "listen" and settings.on_list_changed is not None:
-                    await client.subscriptions.follow_lists(client.server_capabilities, settings.probe_timeout)
+                    await client.change_streams.follow_lists(client.server_capabilities, settings.probe_timeout)
             if settings.keep_alive is not None:
                 nursery.start_soon(settings.keep_alive.run, client.duplex, client.ping)
             yield client

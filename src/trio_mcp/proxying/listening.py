@@ -10,7 +10,7 @@ from typing import Final
 import trio
 
 from ..client.changes import Change
-from ..client.listening.subscriptions import Changes
+from ..client.listening.change_streams import Changes
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import encode_value

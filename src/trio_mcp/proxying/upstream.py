@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import trio
 
 from ..client.client import Client
-from ..client.listening.subscriptions import Changes
+from ..client.listening.change_streams import Changes
 from ..client.relay import Relay
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import log_level_rank
@@ -93,7 +93,7 @@ class Upstream(Relay):
 
     def listen(self, asked: SubscriptionFilter) -> AbstractAsyncContextManager[Changes]:
         """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`."""
-        return self.client.subscriptions.listen(asked)
+        return self.client.change_streams.listen(asked)
 
     async def until_lost(self) -> None:
         """Wait until the server is gone. Raises as `Client.until_lost`."""
@@ -109,7 +109,7 @@ class Upstream(Relay):
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
-            await client.subscriptions.follow_lists(self.capabilities, client.settings.probe_timeout)
+            await client.change_streams.follow_lists(self.capabilities, client.settings.probe_timeout)
 
     # Wishes of several clients for the same connection
 

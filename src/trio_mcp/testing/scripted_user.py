@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
 from ..client.answering.answers import Answers
-from ..client.call_timeouts import CallLimits
+from ..client.call_timeouts import CallTimeouts
 from ..client.options import (
     ClientSettings,
     ElicitationHandler,
@@ -54,7 +54,7 @@ class ScriptedUser:
             ClientSettings(**handlers),
             Workers(DEFAULT_LIMITS).share(alone=True),
             Graces(DEFAULT_LIMITS.cleanup_grace),
-            CallLimits(math.inf),
+            CallTimeouts(math.inf),
             check_forms=False,
         )
 

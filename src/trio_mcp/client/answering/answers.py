@@ -20,7 +20,7 @@ from ...protocol.types.capabilities import ClientCapabilities, Elicitation, Root
 from ...protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
 from ...protocol.types.roots import ListRootsResult
 from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult
-from ..call_timeouts import CallLimits
+from ..call_timeouts import CallTimeouts
 from ..options import ClientSettings
 from ..relay import Relay
 from .turns import Turns
@@ -43,7 +43,7 @@ class Answers:
         settings: ClientSettings,
         workers: WorkerShare,
         graces: Graces,
-        limits: CallLimits,
+        limits: CallTimeouts,
         *,
         check_forms: bool = True,
     ) -> None:

@@ -14,7 +14,7 @@ from ...protocol.methods import ROWS
 from ...protocol.revisions import Revision
 from ...runtime.calls.outbound import Outbound
 from ...runtime.on_progress import OnProgress
-from ..cache import CachePartition, Question
+from ..cache import CachePartition, RequestKey
 from .input_responses import InputRounds
 
 __all__ = ["CACHEABLE", "CachedRequests"]
@@ -23,7 +23,7 @@ CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
 """The methods whose answers may be kept; all others need not come here."""
 
 _WITHOUT_EFFECT: Final = frozenset({BAGGAGE, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
-"""Keys of ``_meta`` that do not change what is asked for. All others are part of the question: a server may list
+"""Keys of ``_meta`` that do not change what is asked for. All others are part of the key: a server may list
 other tools to a client that can do more."""
 
 
@@ -53,17 +53,17 @@ class CachedRequests:
         A kept answer is given on a living connection only, with a checkpoint before it. A result of more than one
         round is not kept: it depends on what was answered in between (2026-07-28 caching, Cache Key: MUST NOT).
         """
-        question = None if self._partition is None else _question(method, params)
-        if self._partition is None or question is None:
+        key = None if self._partition is None else _key_of(method, params)
+        if self._partition is None or key is None:
             return (await self._rounds.request(method, params, revision, on_progress)).result
         cache = self._partition.cache
         if len(cache) and not refresh:
             with self._outbound.while_connected():
                 await trio.lowlevel.checkpoint()
-            kept = cache.find(self._partition, question, trio.current_time())
+            kept = cache.find(self._partition, key, trio.current_time())
             if kept is not None:
                 return kept
-        with cache.fetching(self._partition, question) as fetch:
+        with cache.fetching(self._partition, key) as fetch:
             try:
                 completed = await self._rounds.request(method, params, revision, on_progress)
             except PeerError as error:
@@ -74,8 +74,8 @@ class CachedRequests:
             return completed.result
 
 
-def _question(method: str, params: JSONObject) -> Question | None:
-    """Return the question of a request; `None` where the answer is not to be kept."""
+def _key_of(method: str, params: JSONObject) -> RequestKey | None:
+    """Return the key of a request; `None` where the answer is not to be kept."""
     if "inputResponses" in params or "requestState" in params:
         return None  # Cache Key: results of such requests MUST NOT be cached
     meta = {key: value for key, value in params.get("_meta", {}).items() if key not in _WITHOUT_EFFECT}
@@ -84,4 +84,4 @@ def _question(method: str, params: JSONObject) -> Question | None:
     except NotSerializable:
         return None  # it cannot be sent either, which sending it reports
     uri, cursor = params.get("uri"), params.get("cursor")
-    return Question(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)
+    return RequestKey(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

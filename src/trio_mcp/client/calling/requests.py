@@ -18,7 +18,7 @@ from ...runtime.on_progress import OnProgress
 from ..answering.answers import Answers
 from ..answering.open_urls import OpenURLs
 from ..answering.turns import current_turn
-from ..call_timeouts import CallLimits
+from ..call_timeouts import CallTimeouts
 from ..options import ClientSettings
 from ..results import structured
 from .cached_requests import CACHEABLE, CachedRequests
@@ -35,7 +35,7 @@ class Requests:
     """
 
     def __init__(
-        self, outbound: Outbound, answers: Answers, limits: CallLimits, settings: ClientSettings, urls: OpenURLs
+        self, outbound: Outbound, answers: Answers, limits: CallTimeouts, settings: ClientSettings, urls: OpenURLs
     ) -> None:
         self._urls = urls
         self._outbound = outbound

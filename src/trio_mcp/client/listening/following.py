@@ -15,7 +15,7 @@ from ...runtime.calls.call import OnNotification
 from ...runtime.channel import ConnectionLost
 from ...state.events import NotificationReceived
 from ..changes import change_in, kinds_in
-from .streams import LEFT, Ask, Stream
+from .stream import LEFT, Ask, Stream
 
 __all__ = ["Following"]
 

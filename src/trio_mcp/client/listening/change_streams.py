@@ -1,4 +1,4 @@
-"""Subscriptions: being told of changes by a modern server, on streams of ``subscriptions/listen``."""
+"""ChangeStreams: being told of changes by a modern server, on streams of ``subscriptions/listen``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ...protocol.types.subscriptions import SubscriptionFilter
 from ...runtime.duplex import DuplexChannel
 from ...runtime.limits import Limits
 from ...state.events import NotificationReceived
-from ..call_timeouts import CallLimits
+from ..call_timeouts import CallTimeouts
 from ..callbacks import Callbacks
 from ..changes import Change, change_in, kinds_in
 from .following import Following
-from .streams import LEFT, Ask, Stream
+from .stream import LEFT, Ask, Stream
 
-__all__ = ["Changes", "Subscriptions"]
+__all__ = ["ChangeStreams", "Changes"]
 
 logger = logging.getLogger("trio_mcp")
 
@@ -98,12 +98,12 @@ class Changes(AsyncIterator[Change]):
         return taken
 
 
-class Subscriptions:
+class ChangeStreams:
     """The streams of one client. The streams for its callbacks run in ``services``, which its opener sets."""
 
     services: ServiceNursery
 
-    def __init__(self, duplex: DuplexChannel, callbacks: Callbacks, limits: CallLimits, ask: Ask) -> None:
+    def __init__(self, duplex: DuplexChannel, callbacks: Callbacks, limits: CallTimeouts, ask: Ask) -> None:
         self._duplex = duplex
         self._limits = limits
         self._callbacks = callbacks
