@@ -33,6 +33,7 @@ def life_in(phase: Phase) -> RequestLife:
     for step in WAY_TO[phase]:
         life.take(step)
     assert life.phase is phase
+    assert life.sends is (phase is Phase.RUNNING)
     return life
 
 

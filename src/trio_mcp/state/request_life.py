@@ -65,14 +65,18 @@ _NEXT: Final[tuple[tuple[Phase | None, ...], ...]] = (
 )
 """Phase after each step, by the phase before."""
 
+_RUNNING: Final = Phase.RUNNING
+
 
 class RequestLife:
     """The phase of one request, which only `take` changes."""
 
-    __slots__ = ("phase",)
+    __slots__ = ("phase", "sends")
 
     def __init__(self) -> None:
         self.phase = Phase.WAITING
+        self.sends = False
+        """True while lines of the request are sent, its reply apart."""
 
     def take(self, step: Step) -> None:
         """Go on to the phase that follows by ``step``. Raises `IllegalStep`, and nothing has changed then."""
@@ -80,3 +84,4 @@ class RequestLife:
         if after is None:
             raise IllegalStep(f"{step.name} is no step of a request that is {self.phase.name}")
         self.phase = after
+        self.sends = after is _RUNNING

@@ -28,13 +28,13 @@ _NOT_WATCHED: Final = trio.CancelScope()
 class AbortSignal:
     """The abort signal of one request. The cancel scope of its nursery stops the handler and what it started."""
 
-    __slots__ = ("_deadline", "_event", "_inside", "_limit", "_outside", "_watching", "nursery")
+    __slots__ = ("_deadline", "_event", "_inside", "_limit", "_watching", "from_outside", "nursery")
 
     def __init__(self) -> None:
         self.nursery: trio.Nursery | None = None
         """Nursery of the handler; `None` until the handler runs, and once it and all it started have ended."""
         self._deadline: Alarm | None = None
-        self._outside: Cancellation | None = None
+        self.from_outside: Cancellation | None = None
         """Cancellation from outside: by the peer, the connection or the server. The request is answered no more."""
         self._inside: Cancellation | None = None
         """Cancellation by its own side: by its time limit, by its own scope, or because the handler is to run again.
@@ -90,9 +90,9 @@ class AbortSignal:
 
     def cancel(self, cancellation: Cancellation) -> bool:
         """Cancel the request from outside. Return false when it was cancelled so before."""
-        if self._outside is not None:
+        if self.from_outside is not None:
             return False
-        self._outside = cancellation
+        self.from_outside = cancellation
         self._set_off(cancellation)
         return True
 
@@ -115,14 +115,9 @@ class AbortSignal:
         return cancellation
 
     @property
-    def from_outside(self) -> Cancellation | None:
-        """The cancel by the peer, the connection or the server; `None` while there was none."""
-        return self._outside
-
-    @property
     def cancellation(self) -> Cancellation | None:
         """The cause, reason and time of the cancel; `None` while there was none. May be read from any thread."""
-        known, limit = self._outside or self._inside, self._limit
+        known, limit = self.from_outside or self._inside, self._limit
         # Only trio's own thread can look at the clock; for other threads, `_watch` and the alarm do.
         if known is not None or not trio.lowlevel.in_trio_run():
             return known

@@ -24,7 +24,7 @@ class Ticket:
 
     __slots__ = ("runs", "size", "streams")
 
-    def __init__(self, size: int, *, streams: bool) -> None:
+    def __init__(self, size: int, streams: bool) -> None:
         self.size = size
         """Bytes that count as those of the request."""
         self.streams = streams
@@ -68,13 +68,16 @@ class Admission(Generic[T]):
     def has_room(self, size: int, parked: Ticket | None = None) -> bool:
         """Return whether a request of ``size`` bytes that is no stream may come. ``parked``: the ticket of the handler
         that goes on with it, where that counts here already."""
-        limits = self._limits
-        if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
+        limits, load = self._limits, self._load
+        waiting = len(self._waiting)
+        if self._slots >= limits.max_in_flight and waiting >= limits.max_queued:
             return False
-        held = self._slots + len(self._waiting) + self._parked
-        if parked is None and not leaves_enough(held * self._shared, self._load.free_requests(limits)):
+        if parked is not None:
+            return self._has_bytes(size, parked.size)
+        held = (self._slots + waiting + self._parked) * self._shared
+        if not leaves_enough(held, load.free_requests(limits)):
             return False
-        return self._has_bytes(size, 0 if parked is None else parked.size)
+        return not load.inbound_bytes or self._has_bytes(size, 0)
 
     def _has_bytes(self, size: int, kept: int) -> bool:
         limits, mine, all_others = self._limits, self._bytes - kept, self._load.inbound_bytes - kept
@@ -84,10 +87,13 @@ class Admission(Generic[T]):
 
     def take(self, request: InboundRequest) -> Ticket:
         """Return the ticket of a request for which there is room."""
-        ticket = Ticket(request.size, streams=False)
-        self._count_bytes(request.size)
+        ticket, load = Ticket(request.size, request.method.streams), self._load
+        self._bytes += ticket.size
+        load.inbound_bytes += ticket.size
         if self._slots < self._limits.max_in_flight:
-            self._take_slot(ticket)
+            ticket.runs = True
+            self._slots += 1
+            load.in_flight += 1
         return ticket
 
     def _admit_stream(self, request: InboundRequest) -> Ticket | None:
@@ -97,16 +103,13 @@ class Admission(Generic[T]):
             return None
         if self._streams >= limits.max_subscriptions or not leaves_enough(self._streams * self._shared, free):
             return None
-        ticket = Ticket(request.size, streams=True)
+        ticket = Ticket(request.size, True)
         ticket.runs = True
         self._streams += 1
         self._load.listening += 1
-        self._count_bytes(request.size)
+        self._bytes += ticket.size
+        self._load.inbound_bytes += ticket.size
         return ticket
-
-    def _count_bytes(self, size: int) -> None:
-        self._bytes += size
-        self._load.inbound_bytes += size
 
     def _take_slot(self, ticket: Ticket) -> None:
         ticket.runs = True
@@ -168,14 +171,17 @@ class Admission(Generic[T]):
     def ended(self, ticket: Ticket) -> Sequence[T]:
         """Note that the request of ``ticket`` is over, give back all that it took, and return those whose turn has
         come. Idempotent."""
-        if ticket.size:
-            self._count_bytes(-ticket.size)
-            ticket.size = 0
+        load = self._load
+        self._bytes -= ticket.size
+        load.inbound_bytes -= ticket.size
+        ticket.size = 0
         if not ticket.runs:
             return _NOBODY
+        ticket.runs = False
         if ticket.streams:
-            ticket.runs = False
             self._streams -= 1
-            self._load.listening -= 1
+            load.listening -= 1
             return _NOBODY
-        return self.release_slot(ticket)
+        self._slots -= 1
+        load.in_flight -= 1
+        return self._next() if self._waiting else _NOBODY

@@ -10,6 +10,7 @@ import trio
 
 from ...jsonrpc.codec import encode_value
 from ...protocol.log_levels import LogLevel, log_level_rank
+from ...state.request_life import RequestLife
 from ..outbox import Outbox, Owner
 
 __all__ = ["Logged", "RequestLog"]
@@ -46,8 +47,8 @@ class Logged(Protocol):
         ...
 
     @property
-    def sends(self) -> bool:
-        """True while lines of the request are sent."""
+    def life(self) -> RequestLife:
+        """The phase in its life, which says whether its lines are sent."""
         ...
 
     @property
@@ -83,7 +84,7 @@ class RequestLog:
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
-        if rank < scope.minimum_log_rank or not scope.sends:
+        if rank < scope.minimum_log_rank or not scope.life.sends:
             await self._let_others_run()
             return
         line = _line(_HEADS.get(level) or _head(level), data, logger)
@@ -91,7 +92,7 @@ class RequestLog:
         if outbox.size >= self._much:
             await self._let_others_run()
             await outbox.room()
-            if not scope.sends or rank < scope.minimum_log_rank:  # the level may have been set meanwhile
+            if not scope.life.sends or rank < scope.minimum_log_rank:  # the level may have been set meanwhile
                 return
         outbox.put(line, scope.lines)
 

@@ -134,8 +134,8 @@ class ProgressReporter:
             return False
         self._last = progress
         if current_time() < self._due:
-            is_first, self._pending = self._pending is None, (progress, total, message)
-            if is_first:
+            before, self._pending = self._pending, (progress, total, message)
+            if before is None:
                 self._alarm = self._later(self)
             return False
         return self._send(progress, total, message)

@@ -15,7 +15,7 @@ from ...protocol.log_levels import log_level_rank
 from ...protocol.trace_context import TraceContext
 from ...state.request_life import Phase, RequestLife, Step
 from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation
-from ..outbox import Outbox, Owner
+from ..outbox import Owner
 from ..remaining_time import due_of
 from .abort_signal import AbortSignal
 from .logs import RequestLog
@@ -35,15 +35,13 @@ if TYPE_CHECKING:
     from ..load import Load
     from ..on_progress import OnProgress
     from ..replies import Replies
-    from .admission import Ticket
+    from .admission import Admission, Ticket
     from .retry import Seal
 
 __all__ = ["NEVER_LOGGED", "Ask", "RequestScope", "Surroundings", "current_request"]
 
 NEVER_LOGGED: Final = 8
 """A minimum above every rank."""
-
-_RUNNING: Final = Phase.RUNNING
 
 current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request")
 """The request whose handler runs here, its child tasks and worker threads included."""
@@ -72,6 +70,7 @@ class Surroundings(Protocol):
     trio_token: trio.lowlevel.TrioToken
     """Token for threads that have something to say to the connection."""
     ask: Ask
+    admission: Admission[RequestScope]
     replies: Replies
     seal: Seal | None
     """Maker of ``requestState``; `None`: this side does not answer requests with questions."""
@@ -92,8 +91,8 @@ class Surroundings(Protocol):
         """Note that a parked request goes on with another ticket."""
         ...
 
-    def ended(self, scope: RequestScope) -> None:
-        """Note that a request is over."""
+    def start(self, scope: RequestScope) -> None:
+        """Let a request run whose turn has come."""
         ...
 
 
@@ -107,17 +106,19 @@ class RequestScope:
 
     __slots__ = (
         "__weakref__",
-        "_answered_instead",
         "_cleanup",
-        "_life",
         "_log",
         "_reply_wait",
         "_reporter",
         "_task",
         "abort",
+        "answered_instead",
         "cancelled_inside",
         "exchange",
+        "has_begun",
+        "life",
         "lines",
+        "outbox",
         "request",
         "rounds",
         "runner",
@@ -127,6 +128,8 @@ class RequestScope:
     def __init__(self, runner: Surroundings, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
         self.runner = runner
         self.exchange = exchange
+        self.outbox = exchange.outbox
+        """The outbox of the exchange that the request belongs to now."""
         self.request = request
         """The request that will be answered next."""
         self.ticket = ticket
@@ -138,8 +141,12 @@ class RequestScope:
         """Questions of the request; `None` until it asks a client that can be sent no requests."""
         self.cancelled_inside = False
         """True once the nursery's cancel scope was cancelled, by whomever, and that ended the handler."""
-        self._life = RequestLife()
-        self._answered_instead: Any = None
+        self.answered_instead: Any = None
+        """Result to answer, whatever the handler returns; `None` for what it returns."""
+        self.life = RequestLife()
+        """The phase in its life."""
+        self.has_begun = False
+        """True once the handler has its task."""
         self._task: trio.lowlevel.Task | None = None
         self._reply_wait: trio.CancelScope | None = None
         """Scope in which nothing but the reply or the next round is waited for."""
@@ -156,7 +163,7 @@ class RequestScope:
 
     def _new_reporter(self, token: ProgressToken) -> ProgressReporter:
         return ProgressReporter(
-            self.exchange.outbox,
+            self.outbox,
             self.lines,
             token,
             self.runner.limits.progress_interval,
@@ -171,26 +178,17 @@ class RequestScope:
     # Phases
 
     @property
-    def phase(self) -> Phase:
-        """The phase in its life."""
-        return self._life.phase
-
-    @property
     def sends(self) -> bool:
         """True while lines of the request are sent, its reply apart."""
-        return self._life.phase is _RUNNING
-
-    @property
-    def has_begun(self) -> bool:
-        """True once the handler has its task."""
-        return self._task is not None
+        return self.life.sends
 
     def begin(self) -> bool:
         """Begin in the current task. Return false for a request that was cancelled before: it never runs (DESIGN
         ruling 4)."""
-        if self._life.phase is Phase.MUTED:
+        if self.life.phase is Phase.MUTED:
             return False
-        self._life.take(Step.START)
+        self.life.take(Step.START)
+        self.has_begun = True
         self._task = trio.lowlevel.current_task()
         current_request.set(self)
         return True
@@ -203,22 +201,23 @@ class RequestScope:
 
     def close(self) -> None:
         """Let the latest progress out, and nothing after it: the handler is done."""
-        if self._life.phase is _RUNNING and self._reporter is not None:
+        if self.life.sends and self._reporter is not None:
             self._reporter.flush()
-        self._life.take(Step.MUTE)
+        self.life.take(Step.MUTE)
 
     async def room_for_reply(self, marks: int) -> None:
         """Wait until there is room for the reply. A cancel of the request ends the wait, too."""
         with trio.CancelScope() as self._reply_wait:
-            await self.exchange.outbox.room(marks)
+            await self.outbox.room(marks)
 
     def let_go(self) -> None:
         """Drop what the request refers to, since it is over: the task's context holds this scope, and so would keep all
         of that alive."""
-        if self._life.phase is not Phase.MUTED:
+        if self.life.phase is not Phase.MUTED:
             self.close()
-        self._life.take(Step.END)
-        self.abort.set_deadline(None)
+        self.life.take(Step.END)
+        if self.request.meta:
+            self.abort.set_deadline(None)
         if self._cleanup is not None:
             self._cleanup.stop()
         if self._reporter is not None:
@@ -226,7 +225,7 @@ class RequestScope:
         if self.rounds is not None:
             self.rounds.end()
         self._task = self._reply_wait = self._cleanup = self._reporter = self.rounds = self._log = None
-        self._answered_instead = None
+        self.answered_instead = None
 
     # Cancels
 
@@ -241,14 +240,14 @@ class RequestScope:
         forgotten (DESIGN ruling 1); but questions whose time is up were its answer, and stay. Synchronous, so nothing
         comes between.
         """
-        if self._life.phase is Phase.OVER:
+        if self.life.phase is Phase.OVER:
             return False
         cancellation = Cancellation(cause, reason, trio.current_time())
         if not self.abort.cancel(cancellation):
             return False
-        self._life.take(Step.MUTE)
+        self.life.take(Step.MUTE)
         if cause is not CancelCause.EXPIRED:
-            self.exchange.outbox.withdraw(self.lines)
+            self.outbox.withdraw(self.lines)
         if self._reporter is not None:
             self._reporter.forget()
         if self._reply_wait is not None:
@@ -288,16 +287,11 @@ class RequestScope:
 
     # Telling the client
 
-    @property
-    def outbox(self) -> Outbox:
-        """The outbox of the exchange that the request belongs to now."""
-        return self.exchange.outbox
-
     def put(self, line: bytes) -> bool:
         """Send a line of the request, which can be withdrawn. Return false when nothing is sent for it any more."""
-        if self._life.phase is not _RUNNING:
+        if not self.life.sends:
             return False
-        self.exchange.outbox.put(line, self.lines)
+        self.outbox.put(line, self.lines)
         return True
 
     @property
@@ -330,7 +324,7 @@ class RequestScope:
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress: see `ProgressReporter.report`. Return false also without a token, and after the end."""
-        if self._reporter is None or self._life.phase is not _RUNNING:
+        if self._reporter is None or not self.life.sends:
             return False
         return self._reporter.report(progress, total, message)
 
@@ -354,37 +348,32 @@ class RequestScope:
 
     def run_again(self, result: Any, reason: str) -> None:
         """Stop the handler, which will run again from the top, and answer ``result`` instead of what it returns."""
-        self._answered_instead = result
+        self.answered_instead = result
         self.abort.cancel_inside(Cancellation(CancelCause.REPLAY, reason, trio.current_time()))
         if self.rounds is not None:
             self.rounds.end()
-
-    @property
-    def answered_instead(self) -> Any:
-        """The result to answer, whatever the handler returns; `None` for what it returns."""
-        return self._answered_instead
 
     def park(self) -> None:
         """Note that the request is answered with questions: nothing more is sent until the next round begins."""
         assert self.rounds is not None, "nothing was asked"
         if self._reporter is not None:
             self._reporter.flush()
-        self._life.take(Step.PARK)
+        self.life.take(Step.PARK)
         self.rounds.park()
 
     def bind(self, runner: Surroundings, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
         """Take ``request``, with which the client came back on ``exchange``, as the one to go on with from `resume` on.
         It has a deadline of its own. What the handler was run with stays."""
-        self._life.take(Step.COME_BACK)
+        self.life.take(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
-        self.runner, self.exchange, self.ticket = runner, exchange, ticket
+        self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
         self._set_deadline()
         self._reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
 
     def resume(self) -> None:
         """Begin the next round."""
         assert self.rounds is not None, "only what is parked is resumed"
-        self._life.take(Step.START)
+        self.life.take(Step.START)
         self.rounds.resume()
 
     async def next_round(self) -> None:

@@ -107,7 +107,7 @@ class RequestRunner:
             scope = RequestScope(self, exchange, request, ticket)
             exchange.hold(request, scope)
             if ticket.runs:
-                self._start(scope)
+                self.start(scope)
             else:
                 self.admission.wait(ticket, scope)
                 request.pack()
@@ -124,7 +124,8 @@ class RequestRunner:
         exchange.state.finish(request)
         exchange.reply_at_once(line)
 
-    def _start(self, scope: RequestScope) -> None:
+    def start(self, scope: RequestScope) -> None:
+        """Give a request whose turn has come a task, or let its handler go on."""
         if scope.has_begun:
             scope.resume()
             return
@@ -164,7 +165,7 @@ class RequestRunner:
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
             scope.leave_nursery()
-            if scope.abort.is_overdue:  # this task may wake before the alarm rings
+            if scope.request.meta and scope.abort.is_overdue:  # this task may wake before the alarm rings
                 scope.expire()
             if scope.rounds is not None:
                 await scope.next_round()  # a result returned while it is parked is kept for the retry
@@ -180,12 +181,9 @@ class RequestRunner:
             exchange, request = scope.exchange, scope.request
             exchange.reply(line if exchange.state.finish(request) else None)
             exchange.release(request)
-            scope.runner.ended(scope)
-
-    def ended(self, scope: RequestScope) -> None:
-        """Note that a request is over, and start those whose turn has come by that."""
-        for ready in self.admission.ended(scope.ticket):
-            self._start(ready)
+            runner = scope.runner
+            for ready in runner.admission.ended(scope.ticket):
+                runner.start(ready)
 
     # Rounds
 
@@ -208,7 +206,7 @@ class RequestRunner:
         exchange.reply(line, scope.lines)
         exchange.release(request)
         for ready in self.admission.park(scope.ticket):
-            self._start(ready)
+            self.start(ready)
         self._host.parking.keep(handle, scope, request, exchange.caller)
 
     def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
@@ -229,7 +227,7 @@ class RequestRunner:
         scope.bind(self, exchange, request, ticket)
         exchange.hold(request, scope)
         if ticket.runs:
-            self._start(scope)
+            self.start(scope)
         else:
             self.admission.wait(ticket, scope)
 
@@ -290,7 +288,7 @@ class RequestRunner:
             stack,
         )
         for ready in self.admission.release_slot(scope.ticket):
-            self._start(ready)
+            self.start(ready)
 
     def let_go(self) -> None:
         """Let go of the handler, since the connection is over, and so are all requests that it held."""
