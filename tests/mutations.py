@@ -5,8 +5,9 @@
 
 A mutation is one small defect in one file of `ROOMS`. It is made in a copy of the tree, never in the checkout, and the
 tests of its own floor run against it, no others: a defect in a file is caught beside that file. A run that does not
-end within its limit is ended, and counts as caught. What survives is printed; it is a gap in the tests, unless nobody
-could ever see a difference: then `equivalent_mutations.toml` has it, with the reason.
+end within its limit is ended, and counts as caught; it is printed, since a machine may just be slow. What survives is
+printed; it is a gap in the tests, unless nobody could ever see a difference: then `equivalent_mutations.toml` has it,
+with the reason.
 """
 
 from __future__ import annotations
@@ -261,9 +262,8 @@ class Copy:
     def run(self, tests: Sequence[str], *, mutating: bool = False) -> End:
         """Run ``tests``, folders or files. Whatever they have started ends with them."""
         environment = {**os.environ, "PYTHONPATH": str(self.root / "src")}
-        if (
-            mutating
-        ):  # bytecode is told apart by the second in which its source was written: only that of `check` is kept
+        if mutating:
+            # Bytecode is told apart by the second in which its source was written. Only that of `check` is kept.
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=no-shrinking", "--hypothesis-seed=0"]
         run = subprocess.Popen(
@@ -323,8 +323,8 @@ def main() -> int:
 
     def tell(mutation: Mutation, end: End) -> None:
         ends[end] += 1
-        if end is End.SURVIVED:
-            print(f"survived: {mutation}", flush=True)
+        if end is not End.CAUGHT:
+            print(f"{end.value}: {mutation}", flush=True)
 
     test_each([mutation for mutation in picked if mutation not in same], tell)
     counts = ", ".join(f"{count} {end.value}" for end, count in ends.items())

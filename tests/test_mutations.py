@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
-from tests.mutations import PACKAGE, ROOMS, ROOT, chosen, mutations_of
+from tests import mutations
+from tests.mutations import PACKAGE, ROOMS, ROOT, Copy, End, chosen, mutations_of
 
 
 def made_in(source: str) -> set[str]:
@@ -74,3 +76,32 @@ def test_a_seed_chooses_the_same_mutations_again_and_another_seed_others() -> No
     assert chosen(2, 60, ROOMS) != first
     assert len(set(first)) == 60
     assert {mutation.room for mutation in first} == set(ROOMS)
+
+
+LOOP = """
+def rounds(most: int) -> int:
+    count = 0
+    while count < most:
+        count += 1
+    return count
+"""
+TESTS = """
+from trio_mcp.state.loop import rounds
+
+def test_as_many_rounds_as_there_may_be():
+    assert rounds(3) == 3
+"""
+
+
+def test_a_defect_is_caught_by_a_test_that_fails_and_one_that_hangs_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Copy(ROOT, tmp_path)
+    source = tree.root / PACKAGE / "state" / "loop.py"
+    source.write_text(LOOP)
+    (tree.root / "tests" / "state" / "test_loop.py").write_text(TESTS)
+    made = {each.before: each for each in mutations_of("state/loop.py", LOOP.encode()) if each.kind != "condition"}
+    assert tree.test(made["return count"]) is End.CAUGHT
+    monkeypatch.setattr(mutations, "SECONDS", 5.0)
+    assert tree.test(made["count += 1"]) is End.HUNG
+    assert source.read_text() == LOOP

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ import trio
 from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from trio_mcp.concurrency import workers
 from trio_mcp.concurrency.graces import Graces
 from trio_mcp.concurrency.places import PlaceState, Workers, WorkerShare
 from trio_mcp.concurrency.workers import await_in_worker, frames_of, run_in_worker
@@ -81,8 +83,8 @@ class Desk:
 
 @pytest.fixture
 async def desk(clock: MockClock) -> AsyncGenerator[Desk]:
-    workers = Workers(Bounds())
-    desk = Desk(workers, Graces(5), workers.share(alone=True))
+    threads = Workers(Bounds())
+    desk = Desk(threads, Graces(5), threads.share(alone=True))
     yield desk
     for gate in desk.gates:
         gate.open()
@@ -418,6 +420,30 @@ async def test_the_frames_of_a_task_are_those_of_its_thread_outermost_first(desk
         await gate.reached.wait()
         names = [frame.f_code.co_name for frame, _ in frames_of(tasks[0])]
         assert names[:2] == ["outer", "wait"]
+        gate.open()
+
+
+async def test_a_thread_that_has_ended_while_it_was_looked_for_is_not_where_the_task_is(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, tasks = desk.gate(), list[trio.lowlevel.Task]()
+
+    async def run() -> None:
+        tasks.append(trio.lowlevel.current_task())
+        await desk.run(gate.wait)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await gate.reached.wait()
+        (task,) = tasks
+        work, look = task.context[workers._here], sys._current_frames
+
+        def look_too_late() -> Any:
+            work._ident = None
+            return look()
+
+        monkeypatch.setattr(sys, "_current_frames", look_too_late)
+        assert next(iter(frames_of(task)))[0].f_code.co_name == "run"
         gate.open()
 
 

@@ -354,3 +354,27 @@ async def test_the_end_of_the_streams_can_be_waited_for_alone() -> None:
 def test_a_bound_of_nothing_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match=field):
         Limits(**{field: 0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_bytes_of_a_parked_request_count_once_when_its_client_comes_back(alone: bool) -> None:
+    admission = Admission[object](Limits(max_inbound_bytes=100), Load(), alone=alone)
+    request: Any = FakeRequest(60)
+    parked = admission.admit(request)
+    assert parked is not None
+    admission.park(parked)
+    assert not admission.has_room(60)
+    assert admission.has_room(60, parked)
+    assert admission.has_room(100, parked), "it is the only one"
+    other: Any = FakeRequest(20)
+    assert admission.admit(other) is not None
+    assert admission.has_room(80, parked)
+    assert not admission.has_room(81, parked)
+
+
+def test_a_parked_handler_of_another_connection_brings_nothing_along() -> None:
+    admission = Admission[object](Limits(max_inbound_bytes=100), Load())
+    request: Any = FakeRequest(60)
+    assert admission.admit(request) is not None
+    assert admission.has_room(40)
+    assert not admission.has_room(41)

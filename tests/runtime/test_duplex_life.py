@@ -146,6 +146,17 @@ async def test_work_that_takes_longer_than_it_may_is_cancelled(autojump_clock: M
             assert await this.heard() == []
 
 
+async def test_work_that_goes_on_after_the_end_of_input_is_cancelled_with_that_reason(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as this:
+        begun = trio.current_time()
+        await this.call(1, seconds=1000)
+        await this.wire.aclose()
+        await trio.sleep(50)
+        assert this.handler.cancels == [(1, CancelCause.SHUTDOWN, "the connection has ended", begun + 10)]
+
+
 async def test_a_second_shut_down_cancels_at_once(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()

@@ -495,6 +495,17 @@ async def test_a_cancel_ends_the_wait_of_a_reply_for_room() -> None:
         assert this.outbox.size == 40
 
 
+async def test_a_request_that_gets_no_reply_waits_for_no_room() -> None:
+    async with serving(Limits(high_water=10)) as this:
+        this.handler.handle = nobody_answers
+        this.call(1)
+        await wait_all_tasks_blocked()
+        this.outbox.put(b"x" * 40)
+        this.cancel(1)
+        await wait_all_tasks_blocked()
+        assert (this.host.load.in_flight, this.outbox.size) == (0, 40)
+
+
 async def test_a_request_is_cancelled_once_and_not_when_it_is_over() -> None:
     async with serving() as this:
         scopes = list[RequestScope]()
