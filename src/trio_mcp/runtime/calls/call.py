@@ -76,6 +76,7 @@ class Call(Owner):
         "limited",
         "on_notification",
         "request",
+        "wants_progress",
     )
 
     def __init__(
@@ -99,13 +100,10 @@ class Call(Owner):
         self.limited = deadline < inf or bool(limits)
         """True for a call that ends by itself when nothing comes."""
         self._limits = tuple(limit for limit in limits if limit.renewed) if limits else ()
+        self.wants_progress = on_progress is not None or bool(self._limits)
+        """True when progress is consumed, by a callback or a time limit."""
         self._items = backlog
         self._waiting = Sleeper()
-
-    @property
-    def wants_progress(self) -> bool:
-        """True when progress is consumed, by a callback or a time limit."""
-        return self._on_progress is not None or bool(self._limits)
 
     def progressed(self, progress: Progress, size: int) -> None:
         """Take progress that has arrived, ``size`` bytes long."""

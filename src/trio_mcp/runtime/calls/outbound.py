@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ...jsonrpc.messages import RequestId
     from ...protocol.revisions import Revision
+    from ...protocol.trace_context import TraceContext
     from ...state.connection_state import ConnectionState
     from ...state.requests import OutboundRequest
     from ..callback_queue import NotificationQueue
@@ -84,14 +86,17 @@ class Outbound:
         if self.over is not None:
             raise _again(self.over)
         deadline = last_deadline()
-        if self._tell_deadlines:
+        if deadline < inf and self._tell_deadlines:
             params = with_remaining(method, params, deadline)
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params)
         backlog = None if on_progress is None else self._backlog()
         call = self._calls[request.id] = Call(request, on_progress, backlog, on_notification, deadline)
         try:
-            params = _carrying_trace(params) if span is None else span.params
+            if span is not None:
+                params = span.params
+            elif (trace := present_trace()) is not None:
+                params = _carrying(trace, params)
             if call.wants_progress:
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
@@ -210,11 +215,8 @@ class Outbound:
             scope.cancel(reason=error.reason)
 
 
-def _carrying_trace(params: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return ``params`` with the trace context of what we are working for, if it has one."""
-    trace = present_trace()
-    if trace is None:
-        return params
+def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, Any]:
+    """Return ``params`` with the context of the trace that we are working for."""
     params = params or {}
     return {**params, "_meta": trace.carried_by(params.get("_meta") or {})}
 
