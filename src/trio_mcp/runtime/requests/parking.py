@@ -31,7 +31,7 @@ class Parking(Generic[T]):
     """The parked handlers of a running server or client, each under a handle that is good for one retry.
 
     Only the ``caller`` for whom a handler was parked finds it again: a principal from any connection, and where nobody
-    has one, the same connection (DESIGN ruling 22). A handler stays for up to ``timeout`` seconds; of more than
+    has one, the same connection (DESIGN ruling 19). A handler stays for up to ``timeout`` seconds; of more than
     ``most`` of one caller the oldest goes. ``expire`` is called with each of these, and the reason. All is synchronous.
     """
 
