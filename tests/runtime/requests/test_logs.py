@@ -16,6 +16,7 @@ from trio_mcp.protocol.log_levels import LogLevel, log_level_rank
 from trio_mcp.runtime.outbox import Outbox, Owner
 from trio_mcp.runtime.requests import logs
 from trio_mcp.runtime.requests.logs import RequestLog
+from trio_mcp.state.request_life import RequestLife, Step
 
 LEVELS = [level.value for level in LogLevel]
 
@@ -26,13 +27,16 @@ class FakeScope:
 
     outbox: Outbox = attrs.field(factory=lambda: Outbox(1000))
     lines: Owner = attrs.field(factory=Owner)
-    sends: bool = True
+    life: RequestLife = attrs.field(factory=RequestLife)
     minimum_log_rank: int = 0
     admitted: list[str] = attrs.field(factory=list[str])
 
+    def __attrs_post_init__(self) -> None:
+        self.life.take(Step.START)
+
     def admits(self, level: str) -> bool:
         self.admitted.append(level)
-        return self.sends and not 0 <= log_level_rank(level) < self.minimum_log_rank
+        return self.life.sends and not 0 <= log_level_rank(level) < self.minimum_log_rank
 
     def sent(self) -> list[Any]:
         """The parameters of what was sent since this was asked last."""
@@ -88,7 +92,7 @@ async def test_a_level_that_nobody_knows_passes_every_minimum_but_that_of_no_log
 
 async def test_nothing_is_sent_for_a_request_that_sends_no_more(scope: FakeScope) -> None:
     log = RequestLog(scope)
-    scope.sends = False
+    scope.life.take(Step.MUTE)
     await log.error("x")
     assert not log.log_nowait("error", "x")
     assert scope.sent() == []
@@ -151,7 +155,7 @@ async def test_a_message_that_waited_is_not_sent_when_the_client_wants_none_any_
         nursery.start_soon(log.info, "waits")
         await wait_all_tasks_blocked()
         if meanwhile == "ended":
-            scope.sends = False
+            scope.life.take(Step.MUTE)
         else:
             scope.minimum_log_rank = 2
         scope.sent()

@@ -100,14 +100,19 @@ async def floor(**runner: Any) -> AsyncGenerator[Floor]:
 async def test_a_request_waits_runs_and_is_over() -> None:
     async with floor() as this:
         scope = this.scope()
-        assert (scope.phase, scope.sends, scope.has_begun, scope.is_cancelled) == (Phase.WAITING, False, False, False)
+        assert (scope.life.phase, scope.sends, scope.has_begun, scope.is_cancelled) == (
+            Phase.WAITING,
+            False,
+            False,
+            False,
+        )
         assert scope.begin()
-        assert (scope.phase, scope.sends, scope.has_begun) == (Phase.RUNNING, True, True)
+        assert (scope.life.phase, scope.sends, scope.has_begun) == (Phase.RUNNING, True, True)
         assert current_request.get() is scope
         scope.close()
-        assert (scope.phase, scope.sends) == (Phase.MUTED, False)
+        assert (scope.life.phase, scope.sends) == (Phase.MUTED, False)
         scope.let_go()
-        assert scope.phase is Phase.OVER
+        assert scope.life.phase is Phase.OVER
         with pytest.raises(IllegalStep):
             scope.let_go()
 
@@ -117,14 +122,14 @@ async def test_a_request_that_was_cancelled_before_never_begins() -> None:
         scope = this.scope()
         assert scope.cancel(CancelCause.PEER, None)
         assert not scope.begin()
-        assert (scope.phase, scope.has_begun) == (Phase.MUTED, False)
+        assert (scope.life.phase, scope.has_begun) == (Phase.MUTED, False)
 
 
 async def test_a_request_whose_handler_was_interrupted_is_closed_with_its_end() -> None:
     async with floor() as this:
         scope = this.running()
         scope.let_go()
-        assert scope.phase is Phase.OVER
+        assert scope.life.phase is Phase.OVER
 
 
 async def test_whether_its_own_scope_ended_the_handler_is_known_once_it_has_left() -> None:
@@ -168,7 +173,7 @@ async def test_a_cancel_withdraws_what_waits_and_the_first_one_counts(autojump_c
         assert scope.cancel(CancelCause.PEER, "enough")
         assert not scope.cancel(CancelCause.SHUTDOWN, "over")
         assert scope.cancellation == Cancellation(CancelCause.PEER, "enough", 7)
-        assert (scope.is_cancelled, scope.phase) == (True, Phase.MUTED)
+        assert (scope.is_cancelled, scope.life.phase) == (True, Phase.MUTED)
         await trio.sleep(10)
         assert this.sent() == [], "neither lines nor the progress that was kept"
 
@@ -384,7 +389,7 @@ async def test_a_request_asks_is_parked_and_goes_on_where_its_client_comes_back(
         this.nursery.start_soon(ask, scope, answers)
         await wait_all_tasks_blocked()
         [[key]] = this.runner.parked
-        assert (scope.phase, scope.sends) == (Phase.PARKED, False)
+        assert (scope.life.phase, scope.sends) == (Phase.PARKED, False)
         assert this.progress() == [2], "the latest goes out before the questions"
         assert not scope.put(b"{}\n")
         assert not scope.progress(5)
@@ -396,7 +401,7 @@ async def test_a_request_asks_is_parked_and_goes_on_where_its_client_comes_back(
         await trio.sleep(2)
         scope.bind(elsewhere.runner, elsewhere.exchange, retry.request, ticket)
         retry.cancel(CancelCause.PEER, None)
-        assert (scope.phase, scope.request, scope.ticket) == (Phase.WAITING, retry.request, ticket)
+        assert (scope.life.phase, scope.request, scope.ticket) == (Phase.WAITING, retry.request, ticket)
         assert (scope.runner, scope.exchange) == (elsewhere.runner, elsewhere.exchange)
         assert scope.request.continuation is first.continuation
         assert scope.abort.due == 12, "it has a deadline of its own"

@@ -470,6 +470,18 @@ async def test_a_request_that_was_cancelled_before_its_handler_ran_never_runs() 
         assert list(await this.answers()) == [1]
 
 
+@pytest.mark.parametrize("size", [1, 1000])
+async def test_a_request_that_was_cancelled_while_it_waited_leaves_no_alarm(size: int) -> None:
+    async with serving(Limits(max_in_flight=1)) as this:
+        this.handler.handle = nobody_answers
+        this.call(1)
+        this.call(2, size=size, _meta={REMAINING_MS: 3_600_000})
+        alarms = [alarm for *_, alarm in this.host.alarms._heap]
+        assert [alarm.is_set for alarm in alarms] == [True]
+        this.cancel(2)
+        assert [alarm.is_set for alarm in alarms] == [False]
+
+
 async def test_what_a_cancelled_request_has_in_the_outbox_is_withdrawn() -> None:
     async def handle(scope: RequestScope) -> Any:
         assert scope.put(b'{"id":null}\n')

@@ -216,7 +216,7 @@ class RequestScope:
         if self.life.phase is not Phase.MUTED:
             self.close()
         self.life.take(Step.END)
-        if self.request.meta:
+        if self.request.meta or self.request.packed is not None:  # a request that waits has its meta packed
             self.abort.set_deadline(None)
         if self._cleanup is not None:
             self._cleanup.stop()
