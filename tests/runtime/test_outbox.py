@@ -312,11 +312,21 @@ async def test_a_line_is_written_at_once_while_the_writer_waits() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.put_now(b"reply\n", Owner())
-        box.put_first(b"cancel\n")
-        assert wire.bytes == b"reply\ncancel\n"
+        box.put_now(b"question\n")
+        assert wire.bytes == b"reply\nquestion\n"
         assert box.size == 0
         with trio.testing.assert_no_checkpoints():
             await box.flushed()
+
+
+async def test_lines_put_first_at_the_same_moment_are_written_together() -> None:
+    wire = Wire()
+    async with writing(wire) as box:
+        box.put_first(b"cancel 1\n")
+        box.put_first(b"cancel 2\n")
+        assert wire.bytes == b""
+        await box.flushed()
+        assert wire.bytes == b"cancel 2\ncancel 1\n"
 
 
 async def test_a_line_that_was_written_at_once_can_no_longer_be_withdrawn() -> None:

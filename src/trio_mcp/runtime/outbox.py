@@ -124,10 +124,10 @@ class Outbox:
         return segment
 
     def put_first(self, line: bytes) -> None:
-        """Put ``line`` as `put_now` does, but ahead of all lines that are not begun."""
-        if not (self._writer.asleep and self._write(line)):
-            self._segments.insert(1 if self._begun else 0, Segment(bytearray(line), None, True))
-            self._added(len(line))
+        """Put ``line`` ahead of all lines that are not begun. Lines that several tasks put so at the same moment are
+        written together."""
+        self._segments.insert(1 if self._begun else 0, Segment(bytearray(line), None, True))
+        self._added(len(line))
 
     def _append(self, segment: Segment) -> None:
         self._segments.append(segment)
