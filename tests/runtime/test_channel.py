@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from trio_mcp.jsonrpc.errors import MCPError
 from trio_mcp.runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
@@ -29,3 +30,20 @@ def test_an_unreadable_message_says_why_and_has_both_its_ends() -> None:
 
 def test_a_channel_travels_nowhere_unless_it_says_so() -> None:
     assert MessageChannel.network is None
+
+
+class Plain(MessageChannel):
+    """A channel that can do no more than a channel must."""
+
+    async def receive(self) -> bytes:
+        raise trio.EndOfChannel
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        raise ConnectionLost("gone")
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+def test_a_channel_takes_nothing_without_waiting_unless_it_says_so() -> None:
+    assert Plain().send_nowait(b"{}\n") == 0
