@@ -180,7 +180,7 @@ async def test_a_reply_is_written_at_once_without_the_writer(line: bytes, nurser
     assert wire.sends == 0
 
 
-async def test_a_request_and_its_cancel_are_written_at_once_without_the_writer(nursery: trio.Nursery) -> None:
+async def test_a_request_is_written_at_once_and_its_cancel_by_the_writer(nursery: trio.Nursery) -> None:
     wire = Seen()
     client = side("client", wire, Limits())
     nursery.start_soon(client.run)
@@ -189,9 +189,12 @@ async def test_a_request_and_its_cancel_are_written_at_once_without_the_writer(n
         calling.start_soon(client.request, "tools/call", {}, LATEST_LEGACY)
         await wait_all_tasks_blocked()
         assert [message["method"] for message in wire.messages] == ["tools/call"]
+        assert wire.sends == 0
         calling.cancel_scope.cancel()
+    wire.reads.set()
+    await wait_all_tasks_blocked()
     assert [message["method"] for message in wire.messages] == ["tools/call", "notifications/cancelled"]
-    assert wire.sends == 0
+    assert wire.sends == 1
 
 
 async def test_the_cancel_of_a_request_that_is_half_written_follows_the_whole_of_it(nursery: trio.Nursery) -> None:
