@@ -81,8 +81,7 @@ async def open_over(
     client = Client(channel, settings)
     async with open_service_nursery("the client was closed") as nursery:
         client.change_streams.services = nursery
-        await nursery.start(client.host.run)
-        await nursery.start(client.duplex.run)
+        await nursery.start(client.host.run_while, client.duplex.run)
         if watch is not None:
             nursery.start_soon(watch, client)
         try:

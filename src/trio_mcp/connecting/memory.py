@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Unpack
 
 from ..client.client import Client
@@ -45,6 +46,7 @@ async def open_server(server: Servable, channel: MessageChannel, *, stateless: b
     the server's lifespan. The loss of the connection is no exception here. ``stateless``: see `Server.running`.
     """
     async with (
+        aclosing(channel),  # where a cancel comes before the connection runs
         server.running(stateless=stateless) as running,
         open_service_nursery("the client was closed") as nursery,
     ):

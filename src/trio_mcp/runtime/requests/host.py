@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
@@ -47,21 +48,29 @@ class RequestHost:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the nursery of the handlers open until cancelled. Handlers that are parked then learn why before any of
         them runs. Connections are to end before."""
+        await self.run_while(self._asleep, task_status=task_status)
+
+    async def run_while(
+        self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Hold the nursery of the handlers open while ``serve`` runs, which is given ``task_status``. No checkpoint
+        comes before: however early a cancel comes, ``serve`` can close what it was made for."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.alarms.run)
             self._nursery = nursery
-            task_status.started()
             try:
-                await self._asleep()
+                await serve(task_status=task_status)
             finally:
                 self._nursery = None
+            nursery.cancel_scope.cancel(reason="nothing is served any more")
 
-    async def _asleep(self) -> None:
+    async def _asleep(self, *, task_status: trio.TaskStatus[None]) -> None:
         def abort(_: Any) -> trio.lowlevel.Abort:  # which trio calls before it wakes any task
             for scope in self.parking:
                 scope.end(CancelCause.SHUTDOWN, "the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED
 
+        task_status.started()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     @property

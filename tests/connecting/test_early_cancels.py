@@ -1,0 +1,34 @@
+"""However early a cancel comes, the other end learns of it: its channel is closed."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from tests.patience import PATIENCE
+
+from trio_mcp import ConnectionLost, Server
+from trio_mcp.client.opening import open_client
+from trio_mcp.connecting.memory import open_server
+from trio_mcp.transports.memory import memory_channel_pair
+
+
+async def test_a_client_that_is_cancelled_before_it_opens_closes_its_channel() -> None:
+    ours, theirs = memory_channel_pair()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with open_client(ours):
+            pytest.fail("it was cancelled")
+    assert scope.cancelled_caught
+    with trio.fail_after(PATIENCE), pytest.raises((trio.EndOfChannel, ConnectionLost)):
+        await theirs.receive()
+
+
+async def test_a_server_that_is_cancelled_before_it_serves_closes_its_channel() -> None:
+    ours, theirs = memory_channel_pair()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with open_server(Server("s"), theirs):
+            pytest.fail("it was cancelled")
+    assert scope.cancelled_caught
+    with trio.fail_after(PATIENCE), pytest.raises((trio.EndOfChannel, ConnectionLost)):
+        await ours.receive()
