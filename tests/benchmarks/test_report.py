@@ -47,8 +47,8 @@ def test_table_has_a_row_per_measure_and_a_column_per_subject() -> None:
 
 def test_goals_say_what_was_reached_and_what_was_not() -> None:
     _, _, echo, cancel = goals(samples()).splitlines()
-    assert [cell.strip() for cell in echo.split("|")][3:-1] == ["≥ 0.8", "yes", "≥ 0.95", "no"]
-    assert [cell.strip() for cell in cancel.split("|")][3:-1] == ["≤ 1.3", "NO", "≤ 1.1", "no"]
+    assert [cell.strip() for cell in echo.split("|")][3:-1] == ["≥ 0.85", "yes", "≥ 1", "no"]
+    assert [cell.strip() for cell in cancel.split("|")][3:-1] == ["≤ 1.25", "NO", "≤ 1.1", "no"]
 
 
 def test_comparison_tells_better_from_worse() -> None:
