@@ -53,8 +53,8 @@ class Limits:
     max_batch: int = _bound(100)
     """Messages in one batch (revisions that have batches). Longer batches are answered with error -32600."""
     max_parked: int = _bound(1000)
-    """Handlers that wait for a modern client to come back with answers. When there are more, the oldest is
-    cancelled."""
+    """Handlers that wait for a modern client to come back with answers, for each connection or, where the transport
+    knows one, each principal. When there are more, the oldest is cancelled."""
     max_rounds: int = _bound(32)
     """Number of times that, in the course of one call, a handler may return that it wants input of a legacy client, and
     is run again with the answers. Asking once more is a failure of the handler. Modern clients count by themselves:
