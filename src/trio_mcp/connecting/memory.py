@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Unpack
+
+import trio
 
 from ..client.client import Client
 from ..client.opening import open_client
@@ -45,10 +46,17 @@ async def open_server(server: Servable, channel: MessageChannel, *, stateless: b
     The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and leaves
     the server's lifespan. The loss of the connection is no exception here. ``stateless``: see `Server.running`.
     """
-    async with (
-        aclosing(channel),  # where a cancel comes before the connection runs
-        server.running(stateless=stateless) as running,
-        open_service_nursery("the client was closed") as nursery,
-    ):
-        await nursery.start(connection_to(running, channel, THE_ONLY_ONE).run)
-        yield
+    served = False
+    try:
+        async with (
+            server.running(stateless=stateless) as running,
+            open_service_nursery("the client was closed") as nursery,
+        ):
+            served = True  # from here on the connection closes the channel
+            await nursery.start(connection_to(running, channel, THE_ONLY_ONE).run)
+            yield
+    finally:
+        if not served:
+            with trio.CancelScope(shield=True) as by_force:  # the shield ends at once, since the scope is cancelled
+                by_force.cancel(reason="nothing is served")
+                await channel.aclose()

@@ -65,7 +65,7 @@ class ForwardedCall:
         `DuplexChannel.request`."""
         await self._downstream.caught_up()
         if self.revision.server_requests:
-            return await self.scope.runner.ask(method, params, self.revision, on_progress)
+            return await self.scope.ask(method, params, self.revision, on_progress)
         if not self.may_ask:
             raise NoWayBack(f"{self.scope.request.method.name} cannot ask its client in revision {self.revision}")
         with trio.CancelScope() as question:

@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import attrs
@@ -677,3 +678,26 @@ async def test_a_result_that_has_no_questions_to_ask_asks_none() -> None:
         with this.outbound.round_trips() as trips:
             await this.outbound.request("tools/list", {}, LATEST_MODERN, trips=trips)
             assert trips.asked is None, "a list may not ask"
+
+
+async def test_what_a_handler_asks_and_the_cancel_of_that_go_where_its_exchange_says() -> None:
+    async with side() as (this, nursery):
+        own = Outbox(16384)
+        with trio.CancelScope() as scope:
+            nursery.start_soon(partial(this.call, outbox=own))
+            await wait_all_tasks_blocked()
+            line = json.loads(bytes(await own.take()))
+            assert (line["method"], await this.sent()) == ("tools/call", [])
+            this.settle(line["id"], {"a": 1})
+            await wait_all_tasks_blocked()
+            assert this.results == [{"a": 1}]
+
+            async def wait_and_leave() -> None:
+                await wait_all_tasks_blocked()
+                await own.take()
+                scope.cancel(reason="enough")
+
+            nursery.start_soon(wait_and_leave)
+            await this.call(outbox=own)
+        assert scope.cancelled_caught
+        assert (json.loads(bytes(await own.take())), await this.sent()) == (cancel_of(line["id"] + 1, "enough"), [])

@@ -75,14 +75,17 @@ class Outbound:
         /,
         trips: RoundTrips | None = None,
         on_notification: OnNotification | None = None,
+        outbox: Outbox | None = None,
     ) -> Any:
         """Send a request and wait for its result: see `DuplexChannel.request`. ``trips`` is the call that the request
         belongs to. ``on_notification`` gets what comes on the stream that the request opens, which ends with the
-        result, or with `None` when the peer cancels it."""
+        result, or with `None` when the peer cancels the stream. ``outbox`` is the way out of the request and of its
+        cancel, instead of the connection's: that of the exchange in which a handler asks."""
+        outbox = outbox or self._outbox
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self.over is None and self._outbox.is_full(REQUEST_MARKS):
+        if self.over is None and outbox.is_full(REQUEST_MARKS):
             with self.while_connected():
-                await self._outbox.room(REQUEST_MARKS)
+                await outbox.room(REQUEST_MARKS)
         if self.over is not None:
             raise _again(self.over)
         deadline = last_deadline()
@@ -100,14 +103,14 @@ class Outbound:
             if call.wants_progress:
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
-            self._outbox.put_now(frame_request(request.id, method, params) + b"\n", call)
+            outbox.put_now(frame_request(request.id, method, params) + b"\n", call)
             told = self._told
             seen, running = told.received, told.running
             end = await call.outcome()
             if told.handled < end.after:
                 await told.finished(seen, end.after, running)
         except BaseException as error:
-            if self._abandon(call, error) and trips is not None:
+            if self._abandon(call, outbox, error) and trips is not None:
                 trips.asked = None
             if span is not None:
                 span.end(None, error)
@@ -127,19 +130,20 @@ class Outbound:
     def _backlog(self) -> Backlog[Progress]:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
-    def _abandon(self, call: Call, error: BaseException) -> bool:
-        """Abandon the request of ``call``. Return whether the peer knew of it, and gets a cancel if such are sent."""
+    def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
+        """Abandon the request of ``call``, which went to ``outbox``. Return whether the peer knew of the request, and
+        gets a cancel if such are sent."""
         request = call.request
-        if not self._state.abandon(request) or self._outbox.withdraw(call) or isinstance(error, NotSerializable):
+        if not self._state.abandon(request) or outbox.withdraw(call) or isinstance(error, NotSerializable):
             return False
-        self._send_cancel(request.id, error)
+        self._send_cancel(request.id, error, outbox)
         return True
 
-    def _send_cancel(self, request_id: RequestId, error: BaseException) -> None:
+    def _send_cancel(self, request_id: RequestId, error: BaseException, outbox: Outbox | None = None) -> None:
         if not self._send_cancels:
             return
         # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
-        self._outbox.put_first(_cancel_line(request_id, _cancel_reason(error)))
+        (outbox or self._outbox).put_first(_cancel_line(request_id, _cancel_reason(error)))
 
     @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:

@@ -15,7 +15,7 @@ from ...protocol.log_levels import log_level_rank
 from ...protocol.trace_context import TraceContext
 from ...state.request_life import Phase, RequestLife, Step
 from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation
-from ..outbox import Owner
+from ..outbox import Outbox, Owner
 from ..remaining_time import due_of
 from .abort_signal import AbortSignal
 from .logs import RequestLog
@@ -48,12 +48,19 @@ current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request
 
 
 class Ask(Protocol):
-    """Sends the handler's own requests: `DuplexChannel.request`."""
+    """Sends the handler's own requests: `Outbound.request`."""
 
     def __call__(
-        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None = None, /
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        revision: Revision,
+        on_progress: OnProgress | None = None,
+        /,
+        *,
+        outbox: Outbox,
     ) -> Awaitable[Any]:
-        """Send a request and wait for its result."""
+        """Send a request to ``outbox`` and wait for its result."""
         ...
 
 
@@ -293,6 +300,13 @@ class RequestScope:
             return False
         self.outbox.put(line, self.lines)
         return True
+
+    def ask(
+        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None = None
+    ) -> Awaitable[Any]:
+        """Send a request of the handler and wait for its result, as `DuplexChannel.request`. The request and its cancel
+        go where the lines of this request go."""
+        return self.runner.ask(method, params, revision, on_progress, outbox=self.outbox)
 
     @property
     def trace(self) -> TraceContext | None:

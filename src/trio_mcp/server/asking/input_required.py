@@ -145,5 +145,5 @@ def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
 
 async def _ask_all(requests: Mapping[str, InputRequest], scope: RequestScope) -> dict[str, Any]:
     revision = scope.request.revision
-    calls = [partial(scope.runner.ask, request.method, request.params, revision) for request in requests.values()]
+    calls = [partial(scope.ask, request.method, request.params, revision) for request in requests.values()]
     return dict(zip(requests, await run_together(calls), strict=True))

@@ -148,11 +148,7 @@ class LiveContext(AskingContext):
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         scope = self._scope
         revision = scope.request.revision
-        ask = (
-            scope.runner.ask(method, params, revision)
-            if revision.server_requests
-            else scope.require_input(method, params)
-        )
+        ask = scope.ask(method, params, revision) if revision.server_requests else scope.require_input(method, params)
         return scope.abort.standing_still(ask) if method == "elicitation/create" and scope.abort.has_time_limit else ask
 
     def _no_way_back(self) -> NoWayBack | None:
