@@ -1,1 +1,1 @@
-"""The server API: the things that a server offers, and the context its handlers see."""
+"""The server API: the offers of a server, and the context of its handlers."""

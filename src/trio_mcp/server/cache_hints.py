@@ -1,4 +1,4 @@
-"""CacheHints: how long an answer stays good, and to whom it may be shown, as modern clients are told."""
+"""CacheHints: for how long, and for whom, a modern client may cache an answer."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class CacheHints:
     ttl_ms: int = attrs.field(default=0, validator=_is_ttl)
     """Milliseconds for which a client may take the answer for fresh. 0: the client asks each time."""
     scope: CacheScope = attrs.field(default="private", validator=_is_scope)
-    """``public``: the answer holds nothing of any user, and caches may show it to all of them. ``private``: caches may
-    show it only to the user who asked. The scope tells caches what they may do and protects nothing by itself."""
+    """``public``: the answer holds nothing of any user, and caches may show the answer to all users. ``private``:
+    caches may show the answer only to the user who asked. The scope is advice to caches and protects nothing by
+    itself."""
 
     def but(self, ttl_ms: int | None, scope: CacheScope | None) -> CacheHints:
-        """Return the same hints, with each argument that is not `None` in place of their own."""
+        """Return the same hints, each argument that is not `None` replacing the present value."""
         return CacheHints(self.ttl_ms if ttl_ms is None else ttl_ms, self.scope if scope is None else scope)
 
 

@@ -20,12 +20,13 @@ _LEVELS = (
 
 
 class ClientLogHandler(logging.Handler):
-    """Sends each record to the client of the request in which it was made, its child tasks and worker threads
-    included. Records made outside of any request, and those of this package itself, are not sent.
+    """Sends each record that is made in a request to the client of the request; child tasks and worker threads of a
+    request belong to the request. Records made outside of any request, and records of this package itself, are not
+    sent.
 
         logging.getLogger("myapp").addHandler(ClientLogHandler())
 
-    The handler never blocks: a record that finds no room in the outbox is dropped, and ``dropped`` counts it.
+    The handler never blocks: a record that finds no room in the outbox is dropped, and counted in ``dropped``.
     """
 
     def __init__(self, level: int = logging.NOTSET) -> None:

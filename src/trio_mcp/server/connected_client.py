@@ -1,4 +1,4 @@
-"""ConnectedClient: a client outside of any request, for functions that are called when it tells something."""
+"""ConnectedClient: a client outside of any request, for functions that are called for notifications of the client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ConnectedClient"]
 
 
 class ConnectedClient:
-    """A legacy client that told of its own accord that its roots changed, and the way to ask for them.
+    """A legacy client that notified the server of changed roots, and the way to ask for its roots.
 
     Each connection has one such object, the same each time, which may be kept and compared.
     """
@@ -30,12 +30,12 @@ class ConnectedClient:
 
     @property
     def session_id(self) -> str | None:
-        """The name of the connection, as `RequestContext.session_id` gives it."""
+        """The name of the connection, as in `RequestContext.session_id`."""
         return self._duplex.peer.session_id
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """The headers that the client came with, as `RequestContext.headers` gives them."""
+        """The headers that the client came with, as in `RequestContext.headers`."""
         return self._duplex.peer.headers
 
     @property
@@ -55,8 +55,7 @@ class ConnectedClient:
 
     async def list_roots(self) -> list[Root]:
         """Ask the client for its roots. Raises, with nothing sent, `NoWayBack` on a server run stateless and
-        `CapabilityMissing`; then `PeerError`, `ConnectionLost`, and `ProtocolViolation` for an answer that makes no
-        sense."""
+        `CapabilityMissing`; then `PeerError`, `ConnectionLost`, and `ProtocolViolation` for a malformed answer."""
         if self._duplex.stateless:
             raise NoWayBack("this server is run stateless, so it cannot wait for an answer of its client")
         if not self._duplex.state.client_capabilities.supports("roots"):

@@ -67,7 +67,7 @@ class ServerConnection:
         self._subscriptions = Subscriptions(server, self.duplex)
         self._client = ConnectedClient(self.duplex, running.lifespan)
         self._roots_changed = False
-        """True while the client has told of changed roots and `notified` has not run for that yet."""
+        """True from a notification of changed roots until `notified` runs for that notification."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the client until the connection ends. See `DuplexChannel.run`."""
@@ -127,8 +127,8 @@ class ServerConnection:
     # Requests that run in a task of their own
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        """Answer a request in its task. See `RequestHandler.answer`. This method and those it calls hand the coroutine
-        on instead of awaiting it: each frame between the runtime and the author's function would be walked at every
+        """Answer a request in its task. See `RequestHandler.answer`. This method and its callees return the coroutine
+        without awaiting: each frame between the runtime and the author's function would be walked at every
         resumption."""
         answer = self._in_tasks.get(scope.request.method.name)
         if answer is None:
@@ -173,8 +173,8 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` is to run: only for changed roots. From all other notifications the connection
-        state has taken what a server needs. See `RequestHandler.wants`."""
+        """Return whether `notified` is to run: only for changed roots. All other notifications were handled by the
+        connection state. See `RequestHandler.wants`."""
         if event.method.name != "notifications/roots/list_changed" or self._server.roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
@@ -191,7 +191,7 @@ class ServerConnection:
         if inspect.isawaitable(pending):
             await pending
 
-    # Methods, and what answers each of them
+    # The function for each method
 
     _at_once: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest], Any]]] = {
         "ping": _ping,

@@ -1,4 +1,4 @@
-"""ListenStream: one ``subscriptions/listen``, as it is answered, from its acknowledgement to its end."""
+"""ListenStream: the server's side of one ``subscriptions/listen``, from its acknowledgement to its end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CONNECTION_ENDS: Final = "the connection is ending"
 
 
 def honoured_part(asked: SubscriptionFilter, declared: ServerCapabilities, uris: list[str]) -> SubscriptionFilter:
-    """Return the part of ``asked`` that a server can tell of which has ``declared`` these capabilities, with ``uris``
-    for its resources (2026-07-28 subscriptions, Acknowledgment)."""
+    """Return the part of ``asked`` that a server with the ``declared`` capabilities can report, with ``uris`` for its
+    resources (2026-07-28 subscriptions, Acknowledgment)."""
     return SubscriptionFilter(
         True if asked.tools_list_changed and declared.tools and declared.tools.list_changed else None,
         True if asked.prompts_list_changed and declared.prompts and declared.prompts.list_changed else None,
@@ -33,21 +33,21 @@ def honoured_part(asked: SubscriptionFilter, declared: ServerCapabilities, uris:
 class ListenStream:
     """A stream of changes to a client that is open from `acknowledge` to `end`.
 
-    Its lines belong to the ``scope`` of its request, so a cancel takes back those that were not written. While the
-    outbox is full, changes wait here instead, each at most once: nobody waits for a client that reads slowly. A teller
-    that knows no bound for what it tells of waits for `room` after each change.
+    Its lines belong to the ``scope`` of its request, so a cancel takes back the unwritten lines. While the outbox is
+    full, changes wait here instead, each at most once: no sender waits for a client that reads slowly. A sender whose
+    changes have no bound in number waits for `room` after each change.
     """
 
     def __init__(self, scope: RequestScope, honoured: SubscriptionFilter) -> None:
         self.uris = frozenset(honoured.resource_subscriptions or ())
-        """Resources that are told of, by name."""
+        """URIs of the resources whose changes are reported."""
         asked = {
             "tools": honoured.tools_list_changed,
             "prompts": honoured.prompts_list_changed,
             "resources": honoured.resources_list_changed,
         }
         self.lists = frozenset(f"notifications/{kind}/list_changed" for kind, wanted in asked.items() if wanted)
-        """Methods of the notifications for lists that are told of."""
+        """Methods of the notifications for the lists whose changes are reported."""
         self._scope = scope
         self._outbox = scope.outbox
         self._honoured = honoured
@@ -57,7 +57,7 @@ class ListenStream:
         self._letting_out = trio.CancelScope()
 
     def acknowledge(self) -> None:
-        """Open the stream: tell the client what it will be told of."""
+        """Open the stream: tell the client which changes will be reported."""
         params = SubscriptionsAcknowledgedParams(self._honoured, self._meta)
         self._put(_line("notifications/subscriptions/acknowledged", unstructure(params, self._scope.request.revision)))
 
@@ -71,7 +71,7 @@ class ListenStream:
 
     def end(self, reason: str) -> ListenResult:
         """Send the changes that wait and, since the request is still open, its cancel with ``reason`` (2026-07-28
-        cancellation: MUST). Return its result, which ends it."""
+        cancellation: MUST). Return the result of the request, which ends the stream."""
         self._letting_out.cancel(reason="the stream ends")
         for line in self._waiting:
             self._put(line)
@@ -81,11 +81,11 @@ class ListenStream:
 
     @property
     def has_room(self) -> bool:
-        """True when a change that is told now need not wait."""
+        """True when a change that is reported now need not wait."""
         return not (self._waiting or self._outbox.is_full())
 
     async def room(self) -> None:
-        """Wait until the client has read enough for a further change. No checkpoint when it has."""
+        """Wait until the client has read enough for a further change. No checkpoint when there is room."""
         await self._outbox.room()
 
     def _params(self, **more: Any) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class ListenStream:
         self._waiting[line] = None
 
     async def _let_out(self) -> None:
-        """Put the changes that wait into the outbox, in the order in which they came, as there is room."""
+        """Put the changes that wait into the outbox, in the order of their arrival, as there is room."""
         with trio.CancelScope() as self._letting_out:
             while self._waiting:
                 await self._outbox.room()

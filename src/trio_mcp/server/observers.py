@@ -20,7 +20,8 @@ class Observer(Protocol):
 
 
 class Observers:
-    """The connections of one server. Each is told at once; connections may come or go while they are told."""
+    """The connections of one server. Every connection is told at once; connections may come or go during the
+    telling."""
 
     def __init__(self) -> None:
         self._all: set[Observer] = set()

@@ -51,17 +51,17 @@ class ToolOptions(PromptOptions, total=False):
     annotations: ToolAnnotations | None
     """Hints for clients."""
     input_schema: JSONObject | None
-    """Replaces the schema made from the parameters, and is kept verbatim. With it, a function whose one parameter is
-    ``arguments`` gets all arguments there. Arguments are checked against the schema; those too large for that are
-    refused as those that do not fit (see the README: Revisions)."""
+    """Replaces the schema made from the parameters, and is kept verbatim. With such a schema, a function whose one
+    parameter is ``arguments`` gets all arguments there. Arguments are checked against the schema; arguments too large
+    for the check are refused like arguments that do not fit (see the README: Revisions)."""
     output_schema: JSONObject | None
     """Replaces the schema made from the return annotation, and is kept verbatim."""
     validate_output: bool
     """True: a result that does not fit the output schema, or is too large to be checked, is an error (-32603)."""
     timeout: float | None
-    """Seconds after which the handler is cancelled and the model is told. They count from when the handler begins, but
-    for the time in which the user is asked (`RequestContext.elicit`), in either era; with ``replay``, each run counts
-    anew."""
+    """Seconds after which the handler is cancelled and the model is told. The time counts from the start of the
+    handler, without the time in which the user is asked (`RequestContext.elicit`), in either era; with ``replay``, each
+    run counts anew."""
     max_concurrency: int | None
     """Calls that may run at the same time; further ones wait."""
     requires: Sequence[str]
@@ -79,15 +79,15 @@ class SamplingOptions(TypedDict, total=False):
     model_preferences: ModelPreferences | None
     """Advice on which model would be best."""
     temperature: float | None
-    """Temperature, as the model's provider defines it."""
+    """Temperature, as defined by the model's provider."""
     stop_sequences: list[str] | None
-    """Texts that end the answer when the model says them."""
+    """Texts that end the model's answer."""
     include_context: Literal["none", "thisServer", "allServers"] | None
-    """Further context that the model is shown; all but ``"none"`` needs ``sampling.context``."""
+    """Further context for the model; all but ``"none"`` needs ``sampling.context``."""
     metadata: JSONObject | None
-    """Data for the model's provider, handed on as it is."""
+    """Data for the model's provider, handed on unchanged."""
     tools: list[Tool] | None
-    """Tools that the model may use; needs ``sampling.tools``. Running them is up to the handler that asks."""
+    """Tools that the model may use; needs ``sampling.tools``. Running the tools is up to the handler that asks."""
     tool_choice: ToolChoice | None
     """Rule for whether the model must use a tool; needs ``sampling.tools``."""
     meta: JSONObject | None

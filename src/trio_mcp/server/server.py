@@ -1,4 +1,4 @@
-"""Server: the things that are offered to clients, and the methods with which authors offer them."""
+"""Server: the tools, resources and prompts for clients, and the methods with which authors register each."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ RootsChanged = Callable[[ConnectedClient], Any]
 
 
 class Server:
-    """Tools, resources and prompts under one name. A server holds nothing of any connection, so it may serve many.
+    """Tools, resources and prompts under one name. A server holds nothing of any connection, so one server may serve
+    many connections.
 
     ``name``, ``version``, ``title``, ``description``, ``icons`` and ``website_url`` are shown to people;
-    ``instructions`` to the model. ``lifespan`` takes the server and gives an async context manager, entered once
-    before the first request and left after the last; the value it yields is ``ctx.lifespan``. ``limits`` bound each
-    connection.
-    ``page_size`` is how many things a listing gives at once, `None` for all. ``logging=False``: the logs of handlers
-    are never sent. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
+    ``instructions`` to the model. ``lifespan`` takes the server and gives an async context manager, entered once before
+    the first request and left after the last; the yielded value is ``ctx.lifespan``. ``limits`` bound each connection.
+    ``page_size`` is the number of things in a page of a listing, `None` for all. ``logging=False``: the logs of
+    handlers are never sent. ``require_initialized``: refuse legacy requests before the handshake is complete (-32002).
     ``tracing``: the observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example.
-    ``expose_errors``, for development: clients are told the type and text of unexpected exceptions, and not only that
-    there was an internal error.
+    ``expose_errors``, for development: error replies give the type and text of unexpected exceptions, instead of
+    "internal error" alone.
     ``secrets``, of 32 bytes or more each, seal the state that modern clients carry from round to round: the first
     seals, all open. Processes that serve the same clients share one; without any, a random one is made.
     ``cache``: how modern clients may cache the results of discovering, listing and reading, by default not at all;
-    ``cache_by_method`` says otherwise for single methods, ``{"tools/list": CacheHints(60_000, "public")}``.
+    ``cache_by_method`` overrides ``cache`` for single methods, ``{"tools/list": CacheHints(60_000, "public")}``.
     """
 
     def __init__(
@@ -122,19 +122,21 @@ class Server:
     def tool(self, function: F | None = None, /, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
         """Offer a function as a tool. `ToolOptions` documents the keywords.
 
-        The function's parameters, checked before it is called, give the input schema: attrs classes, dataclasses,
-        TypedDicts, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``; a plain
-        string in ``Annotated`` describes a parameter. A parameter annotated `RequestContext` (`WorkerContext` in a
-        plain ``def``) gets the context.
+        The function's parameters, checked before each call, give the input schema: attrs classes, dataclasses,
+        TypedDicts, Literal, Enum, unions, and constraints as ``Annotated[int, msgspec.Meta(ge=1)]``; a plain string in
+        ``Annotated`` describes a parameter. A parameter annotated `RequestContext` (`WorkerContext` in a plain ``def``)
+        gets the context.
 
         The return annotation gives the output schema, and the returned value is structured content, repeated as JSON
         text. Text and content blocks, alone or in a list or tuple, are content and have no schema; `None` and an empty
-        list of them give empty content. Without an annotation a list or tuple is content when it holds a block.
+        list of blocks give empty content. Without an annotation a list or tuple is content when there is a block
+        inside.
 
         ``replay=True``: the handler is safe to run again. A question to a modern client then stops the handler, its
-        cleanup runs, and it runs from the top when the client comes back, with all answers so far at once. Nothing is
-        kept in between, so the client may come back to another process that shares a secret. Ask the same questions in
-        the same words each time. Without ``replay``, a handler that asks is parked: it waits where it is.
+        cleanup runs, and the handler runs from the top when the client comes back, with all answers so far at once.
+        Nothing is kept in between, so the client may come back to another process that shares a secret. Ask the same
+        questions in the same words each time. Without ``replay``, a handler that asks is parked: the handler waits at
+        its question.
 
         Raises `ValueError` when the name is taken or not allowed (2025-11-25 tools, Tool Names: up to 128 letters,
         digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is invalid, `TypeError` for a signature that
@@ -152,16 +154,17 @@ class Server:
         """Offer a function as the resource ``uri``, or as a family of resources if ``uri`` is a template.
         `ResourceOptions` documents the keywords.
 
-        ``{name}`` in a template is one path segment, ``{+name}`` may hold slashes; the function's parameters are those
-        of the template, converted from text. The function may rely on this: their text is not empty, was
-        percent-decoded once, after it was matched, and holds no control characters; ``{name}`` is no ``.`` or ``..``
-        and holds no slash or backslash; ``{+name}`` does not begin with one, and ``..`` is none of its segments. A URI
-        that does not fit is not found. Links in a file system are the handler's own business.
+        ``{name}`` in a template is one path segment, ``{+name}`` may hold slashes; the function's parameters are the
+        names of the template, with values converted from text. The function may rely on these rules: the text of a
+        value is not empty, was percent-decoded once, after the match, and holds no control characters; ``{name}`` is no
+        ``.`` or ``..`` and holds no slash or backslash; ``{+name}`` does not begin with a slash or backslash, and
+        ``..`` is none of its segments. A URI that does not fit is not found. Links in a file system are the handler's
+        own business.
 
-        The function returns text, bytes, JSON data, `ResourceContents` or a list of those, or a `ReadResourceResult` of
-        its own, which may say how it is cached. Raises as `tool`, and `ValueError` for a template that is ambiguous:
-        between two names there must be a ``/``, ``?`` or ``#``, or, behind a ``{name}``, one of ``:@!$&'()*+,;=[]``,
-        which then ends it; and only one of them can be a ``{+name}``.
+        The function returns text, bytes, JSON data, `ResourceContents` or a list of `ResourceContents`, or a complete
+        `ReadResourceResult`, with cache hints of its own if need be. Raises as `tool`, and `ValueError` for a template
+        that is ambiguous: between two names there must be a ``/``, ``?`` or ``#``, or, behind a ``{name}``, one of
+        ``:@!$&'()*+,;=[]``, which then ends the name; and at most one name can be a ``{+name}``.
         """
         if callable(uri):
             raise TypeError(
@@ -183,8 +186,8 @@ class Server:
     def prompt(self, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
     def prompt(self, function: F | None = None, /, **options: Unpack[PromptOptions]) -> F | Callable[[F], F]:
         """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; the function
-        returns text, a content block, `PromptMessage`, a list of those, or a `GetPromptResult`. `PromptOptions`
-        documents the keywords. Raises as `tool`."""
+        returns text, a content block, `PromptMessage`, a list of texts, blocks and messages, or a `GetPromptResult`.
+        `PromptOptions` documents the keywords. Raises as `tool`."""
 
         def register(function: F) -> F:
             self.prompts.add(function, **options)
@@ -196,10 +199,10 @@ class Server:
     def completion(self, *, argument: str, prompt: str | None = None, resource: str | None = None) -> Callable[[F], F]:
         """Offer a function as the completer of one ``argument`` of a ``prompt`` or of a ``resource`` template.
 
-        The function takes ``value``, the text typed so far, and if it wants ``arguments``, those already settled; it
-        returns suggestions, best first, of which 100 at most are sent. Raises `TypeError` for both or neither of
-        ``prompt`` and ``resource`` and for other parameters, and `ValueError` when the argument has a completer
-        already.
+        The function takes ``value``, the text typed so far, and, as an option, ``arguments``, the arguments settled
+        already. The function returns suggestions, best first, of which 100 at most are sent. Raises `TypeError` for
+        both or neither of ``prompt`` and ``resource`` and for other parameters, and `ValueError` when the argument has
+        a completer already.
         """
 
         def register(function: F) -> F:
@@ -215,10 +218,10 @@ class Server:
             async def changed(client: ConnectedClient) -> None:
                 watch(client.session_id, await client.list_roots())
 
-        The function is async, or a plain ``def`` that is quick, since that runs in trio's thread. For each client one
-        call runs at a time, beside the requests, and one more follows for all that was told meanwhile; the end of the
-        connection cancels it. Its exceptions are logged. Modern clients tell nothing: ask with
-        `RequestContext.list_roots` each time. Raises `ValueError` when there is such a function already.
+        The function is async, or a plain ``def`` that is quick, since a plain function runs in trio's thread. For each
+        client one call runs at a time, beside the requests, and one more call follows for all changes told meanwhile;
+        the end of the connection cancels the call. Exceptions of the function are logged. Modern clients tell nothing:
+        ask with `RequestContext.list_roots` each time. Raises `ValueError` when there is such a function already.
         """
         if self.roots_changed is not None:
             raise ValueError("this server has a function for changed roots already: let that one call both")
@@ -241,18 +244,19 @@ class Server:
         self.observers.list_changed("notifications/prompts/list_changed")
 
     def resource_updated(self, uri: str) -> None:
-        """Tell the clients that subscribed to ``uri``, or listen for it, that it changed. Never waits. Like everything
-        that changes a server, the call belongs to trio's thread; from another one, use `trio.from_thread.run_sync`."""
+        """Tell the clients that subscribed to ``uri``, or listen for its changes, that the resource changed. Never
+        waits. Like all calls that change a server, this call belongs to trio's thread; from another thread, use
+        `trio.from_thread.run_sync`."""
         self.observers.resource_updated(uri)
 
     # Running
 
     @asynccontextmanager
     async def running(self, limits: Limits | None = None, *, stateless: bool = False) -> AsyncGenerator[RunningServer]:
-        """Run the server's lifespan, and give the server to be served within it. Transports use it; authors call
-        ``serve_stdio`` and the like. ``limits`` replace the server's own.
-        ``stateless``: nothing is kept between requests, so handlers cannot wait for their client, and there is no
-        ``resources/subscribe``. ``subscriptions/listen`` is one request, and is served."""
+        """Run the server's lifespan, and give the server to be served inside. For transports; authors call
+        ``serve_stdio`` and the like. ``limits`` replace the server's own. ``stateless``: nothing is kept between
+        requests, so handlers cannot wait for their client, and there is no ``resources/subscribe``.
+        ``subscriptions/listen`` is one request, and is served."""
         host = RequestHost(limits or self.limits, load=self.load, stateless=stateless, may_log=self.logging)
         info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
         replies = Replies(info, expose_errors=self.expose_errors)
@@ -264,8 +268,8 @@ class Server:
             yield RunningServer(self, value, host, replies)
 
     def statistics(self) -> Statistics:
-        """Return how many connections and requests there are now, and what happened to them so far, over all
-        transports, for hosts to export."""
+        """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
+        export."""
         return self.load.statistics()
 
 

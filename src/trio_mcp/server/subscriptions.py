@@ -26,8 +26,8 @@ _DONE: Final = EmptyResult()
 
 
 class Subscriptions:
-    """The changes that one connection is told of: in legacy revisions list changes and the resources it subscribed to,
-    in modern ones what each of its open streams asked for. Both may be in use at once."""
+    """The changes that one connection is told of: in legacy revisions list changes and the resources subscribed to, in
+    modern revisions the changes that each open stream asked for. Both ways may be in use at once."""
 
     def __init__(self, server: Server, duplex: DuplexChannel) -> None:
         self._server = server
@@ -41,7 +41,7 @@ class Subscriptions:
     # Legacy revisions
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Note what ``initialize`` declares now."""
+        """Note the capabilities that ``initialize`` declares now."""
         self._declared = capabilities
 
     def subscribe(self, request: InboundRequest) -> EmptyResult:
@@ -70,9 +70,9 @@ class Subscriptions:
     # Modern revisions
 
     async def listen(self, scope: RequestScope) -> ListenResult:
-        """Answer ``subscriptions/listen``: tell of changes until the client cancels it or the connection ends.
+        """Answer ``subscriptions/listen``: tell of changes until the client cancels the request or the connection ends.
 
-        All state of the stream belongs to this request, so a server run stateless serves it, too.
+        All state of the stream belongs to this request, so a server run stateless serves the method, too.
         """
         asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
         known = await self._known(asked.resource_subscriptions or ())
@@ -90,13 +90,13 @@ class Subscriptions:
         for uri in list(dict.fromkeys(uris))[: self._limits.max_subscriptions]:
             if self._server.resources.find(uri) is not None:
                 known.append(uri)
-            await trio.lowlevel.checkpoint()  # a thousand long URIs and many templates take their time
+            await trio.lowlevel.checkpoint()  # a thousand long URIs and many templates take time
         return known
 
     # Changes
 
     def list_changed(self, method: str) -> None:
-        """Tell a legacy client, once it is initialized and if the list was declared, and the streams that asked."""
+        """Tell a legacy client that is initialized, if the list was declared, and the streams that asked."""
         kind = method.split("/")[1]
         if self._state.revision is not None and self._state.initialized and getattr(self._declared, kind) is not None:
             self._duplex.notify(method)
@@ -105,7 +105,7 @@ class Subscriptions:
                 stream.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell a legacy client that subscribed to it, and the streams that asked."""
+        """Tell a legacy client that subscribed to ``uri``, and the streams that asked."""
         if uri in self._state.subscriptions:
             self._duplex.notify("notifications/resources/updated", {"uri": uri})
         for stream in self._streams:
@@ -114,8 +114,8 @@ class Subscriptions:
 
 
 def uri_to_subscribe(request: InboundRequest) -> str:
-    """Return the URI that ``resources/subscribe`` asks for. Raises `CodedError` (-32602) for none, and for one that is
-    too long."""
+    """Return the URI that ``resources/subscribe`` asks for. Raises `CodedError` (-32602) for a missing URI and for a
+    URI that is too long."""
     uri = structure_params(request.params, SubscribeParams, request.revision).uri
     check_length(uri)
     return uri

@@ -1,1 +1,1 @@
-"""Asking: how a handler asks its client, in either era, and what links the rounds of one request."""
+"""Asking: questions of a handler to its client, in either era, and the link between the rounds of one request."""

@@ -28,13 +28,13 @@ T = TypeVar("T")
 
 
 class AskingContext(RequestContext):
-    """Checks and sends the questions of a handler, and checks the answers. Subclasses say what the client can be
-    asked, and how a question is sent, in `_no_way_back`, `_declares` and `_deliver`."""
+    """Checks and sends the questions of a handler, and checks the answers. Subclasses say which questions the client
+    takes, in `_no_way_back` and `_declares`, and how a question is sent, in `_deliver`."""
 
     __slots__ = ()
 
     def _no_way_back(self) -> NoWayBack | None:
-        """Return why the client cannot be asked anything; `None` where it can."""
+        """Return the error for each question where the client cannot be asked at all; `None` elsewhere."""
         raise NotImplementedError
 
     def _declares(self, capability: str) -> bool:
@@ -60,7 +60,7 @@ class AskingContext(RequestContext):
             raise self._bad_answer(f"the result of {method} makes no sense: {error}") from None
 
     def _bad_answer(self, reason: str) -> ProtocolViolation:
-        # 2026-07-28 mrtr, Error Handling: in modern revisions answers are parameters of the request that brought them.
+        # 2026-07-28 mrtr, Error Handling: in modern revisions answers arrive as parameters of a request.
         return ProtocolViolation(reason) if self.revision.server_requests else BadAnswer(reason)
 
     def _ask_raw(self, method: str, params: JSONObject | None) -> Awaitable[Any]:

@@ -1,4 +1,5 @@
-"""Questions: what a handler asks its client, by a call of its context or in its return value, checked in one place."""
+"""Questions: the requests of a handler to its client, by a call of its context or in its return value, checked in one
+place."""
 
 from __future__ import annotations
 
@@ -40,16 +41,16 @@ def needed_for(asked: Asked) -> tuple[str, ...]:
 
 
 def question(asked: Asked, revision: Revision) -> InputRequest:
-    """Return the request that asks this in ``revision``.
+    """Return the request for this question in ``revision``.
 
     Raises `CodedError` (-32602) for a form that is not flat and for a URL that nobody should be sent to, `ValueError`
-    for invalid keys of ``_meta``, `NotExpressible` for what the revision cannot express, and `NotSerializable`.
-    The parameters of an `InputRequest` are checked alike, and stay as they are.
+    for invalid keys of ``_meta``, `NotExpressible` for a question that the revision cannot express, and
+    `NotSerializable`. The parameters of an `InputRequest` are checked alike, and stay unchanged.
     """
     if isinstance(asked, InputRequest):
         encode_value(asked.params)
         params: Any = structure_params(asked.params, METHODS[asked.method].params, revision)
-        if asked.method != "roots/list":  # which has no parameters of its own
+        if asked.method != "roots/list":  # roots/list has no parameters of its own
             said(params, revision)
         return asked
     method = "sampling/createMessage" if isinstance(asked, CreateMessageParams) else "elicitation/create"

@@ -17,10 +17,10 @@ __all__ = ["RoundStates"]
 
 
 class RoundStates:
-    """Writes the ``requestState`` of one connection's requests, and reads what their retries bring back.
+    """Writes the ``requestState`` of one connection's requests, and reads the state in a retry.
 
     ``lifetime``: seconds for which a state is good. ``principal`` of its methods is the caller, where the transport
-    knows it.
+    knows the caller.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RoundStates:
 
     def read(self, request: InboundRequest, principal: str | None) -> Decision:
         """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for it, else
-        `LATER`, with what the retry brings in ``request.continuation``.
+        `LATER`, with the content of the retry in ``request.continuation``.
 
         Raises `CodedError` -32602 for a state that this server did not give to this caller for this very request. Where
         nothing was parked, an expired state is as good as none: the handler runs from the top, and asks anew.
@@ -63,7 +63,7 @@ class RoundStates:
             return LATER
         sealed = self._open(text, request, principal)
         if sealed.handle:
-            # The parked handler itself knows whether its time is up, by a clock that nobody sets.
+            # A parked handler counts its time itself, by a clock that nobody sets.
             return Retry(sealed.handle, responses)
         if sealed.expires is None or time.time() < sealed.expires:
             answered = {key: responses[key] for key in sealed.asked if key in responses}

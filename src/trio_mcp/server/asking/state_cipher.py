@@ -1,4 +1,4 @@
-"""StateCipher seals what a client keeps for its server and brings back: no other party can read or change it."""
+"""StateCipher seals the state that a client keeps for its server: only the server can read or change the state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PURPOSE: Final = b"trio-mcp requestState 1 "
 
 
 class BadRequestState(ValueError):
-    """A ``requestState`` that differs from what was sent, or was sealed with none of the secrets."""
+    """A ``requestState`` that was changed on its way, or was sealed with none of the secrets."""
 
 
 class SealedState(msgspec.Struct, frozen=True, array_like=True):
@@ -66,7 +66,8 @@ class StateCipher:
 
     @cached_property
     def _keys(self) -> list[Any]:
-        # Imported at the first use: most servers never need it, and the import would double what starting one takes.
+        # Imported at the first use: most servers never need the cipher, and its import would double the time of a
+        # start.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -104,7 +105,8 @@ class StateCipher:
 
 
 def fingerprint(request: InboundRequest) -> bytes:
-    """Return a digest of the method and of the parameters that identify the request, whatever their order."""
+    """Return a digest of the method and of the parameters that identify the request, the same for any order of
+    parameters."""
     params = request.params
     salient = [request.method.name, params.get("name"), params.get("uri"), params.get("arguments")]
     return hashlib.sha256(msgspec.json.encode(salient, order="sorted")).digest()

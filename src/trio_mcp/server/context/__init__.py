@@ -1,1 +1,1 @@
-"""Context: what a handler sees of its request, from a task or from a thread."""
+"""Context: a handler's view of its request, from a task or from a thread."""

@@ -16,7 +16,7 @@ class Auth:
 
     valid: bool = False
     subject: str | None = None
-    """The caller's identity, in the words of the party that vouches for it."""
+    """The caller's identity, in the words of the party that vouches for the caller."""
     scopes: tuple[str, ...] = ()
     """Permissions of the caller."""
     extra: Mapping[str, Any] = attrs.field(factory=dict[str, Any])

@@ -1,4 +1,4 @@
-"""ElicitAnswer: a user's answer to a question; and how the client is told that its user is done at a URL."""
+"""ElicitAnswer: a user's answer to a question; and the notification that the user is done at a URL."""
 
 from __future__ import annotations
 

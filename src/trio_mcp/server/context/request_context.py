@@ -1,7 +1,7 @@
 """RequestContext: a handler's view of its request.
 
-The class itself is passive: never cancelled, notifications dropped, requests refused. Test fakes override the
-one or two members they need; `trio_mcp.server.asking.live_context` is the real one.
+The class itself is passive: never cancelled, notifications dropped, requests refused. Test fakes override one or two
+members as needed; the real context is in `trio_mcp.server.asking.live_context`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class RequestContext:
-    """The request a handler works for: who sent it, how to tell the client something, how to learn that it gave up.
+    """The request of a handler: the sender, ways to tell and ask the client, and notice of a cancel.
 
     Every member has a passive default. All values belong to this one request: two concurrent requests of
     different revisions never see each other's values.
@@ -45,7 +45,7 @@ class RequestContext:
 
     @property
     def request_id(self) -> RequestId:
-        """The JSON-RPC id of this call, `int` or `str` as it came."""
+        """The JSON-RPC id of this call, `int` or `str` as received."""
         return 0
 
     @property
@@ -60,13 +60,13 @@ class RequestContext:
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """``_meta`` of the request, unknown keys included. Treat it as read-only."""
+        """``_meta`` of the request, unknown keys included. Treat the dict as read-only."""
         return {}
 
     @property
     def trace(self) -> TraceContext | None:
-        """The distributed trace that the request belongs to; `None` when it names none. Questions of the handler to its
-        client, and its calls to other servers with a client of this package, carry the trace on."""
+        """The distributed trace that the request belongs to; `None` for a request without a trace. Questions of the
+        handler to its client, and its calls to other servers with a client of this package, carry the trace on."""
         return None
 
     @property
@@ -93,8 +93,8 @@ class RequestContext:
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The request's nursery. Its tasks are part of the request: they are cancelled with it, and the
-        answer goes out when the handler has returned and they have ended."""
+        """The request's nursery. Its tasks are part of the request: a cancel of the request cancels the tasks, and the
+        answer goes out when the handler has returned and all tasks have ended."""
         raise RuntimeError("this context has no nursery: it is a passive one, for tests")
 
     @property
@@ -109,27 +109,30 @@ class RequestContext:
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """The reason why the request was cancelled; `None` while it is not. May be read from any thread.
+        """The reason why the request was cancelled; `None` before a cancel. May be read from any thread.
 
-        The value is there before the handler, or anything in its nursery, sees a `trio.Cancelled` of the request,
-        whoever cancelled it. A cancel of a scope of the handler's own, inside that of the request, leaves it `None`.
+        The value is set before the handler, or any task in its nursery, sees a `trio.Cancelled` of the request, for
+        every source of the cancel. A cancel of a scope of the handler's own, inside that of the request, leaves the
+        value `None`.
         """
         return None
 
     @property
     def cancelled(self) -> threading.Event:
-        """The event that is set when the request is cancelled, for threads and foreign code that wait for nothing else.
+        """The event that is set when the request is cancelled, for threads and foreign code that cannot see
+        `trio.Cancelled`.
 
-        The event is set whoever cancels: the client, the application, the time limit of the tool, or the handler by
-        `cancel_scope`. Ask for it while the handler runs; a cancel after that, while the nursery still runs, need not
-        set it. A trio task has no need of the event: the task is cancelled with the request.
+        The event is set for every source of the cancel: the client, the application, the time limit of the tool, or the
+        handler by `cancel_scope`. Ask for the event while the handler runs; a cancel after the handler's return, while
+        the nursery still runs, need not set the event. A trio task has no need of the event: the task is cancelled with
+        the request.
         """
         return threading.Event()
 
     async def check_cancelled(self) -> None:
         """Raise `trio.Cancelled` if the request was cancelled; else return at once, without letting others run.
 
-        Use it in long stretches of code that wait for nothing; any other checkpoint does the same. In plain ``def``
+        Call this in long stretches of code that wait for nothing; any other checkpoint does the same. In plain ``def``
         handlers the call is `WorkerContext.check_cancelled`, without ``await``.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -139,11 +142,11 @@ class RequestContext:
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report how far the work is; ``total`` in the same unit. Never blocks, never raises.
 
-        True when a notification was put on its way: at most one per `Limits.progress_interval`. False while the
-        interval is not over: the latest value is kept and sent when it is, at the latest before the answer; so it may
-        follow a log message that was sent after it. False too when the client gave no progress token, for a value that
-        does not exceed the one before, and for what cannot be sent: numbers are finite (those of numpy do), ``message``
-        is text. Such a report changes nothing.
+        True when a notification was put on its way: at most one per `Limits.progress_interval`. False until the
+        interval is over: the latest value is kept and sent at the end of the interval, at the latest before the answer;
+        so a report may follow a log message that was sent later. False too, and without any effect, when the client
+        gave no progress token, for a value that does not exceed the value before, and for a report that cannot be sent:
+        numbers must be finite (numpy's are accepted), and ``message`` must be text.
         """
         return False
 
@@ -153,16 +156,16 @@ class RequestContext:
         return SilentLog()
 
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
-        """Send a notification that belongs to this request. It is dropped once the request has ended."""
+        """Send a notification that belongs to this request. A notification after the end of the request is dropped."""
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
         """Tell the client that its user is done at the URL of this elicitation: one of `elicit_url`, or of an error
         -32042. The call also works when the request has ended, for as long as its connection lives: keep the context.
 
-        Waits for room in the outbox; cancelled before that, it sends nothing. True when the notification is on its way.
-        False, with nothing sent, where the revision does not have it (all but 2025-11-25), the client did not declare
-        ``elicitation.url``, or the connection is over. Raises `ValueError` for an empty id.
+        Waits for room in the outbox; cancelled before that, the call sends nothing. True when the notification is on
+        its way. False, with nothing sent, where the revision lacks the notification (all but 2025-11-25), the client
+        did not declare ``elicitation.url``, or the connection is over. Raises `ValueError` for an empty id.
         """
         return False
 
@@ -170,8 +173,8 @@ class RequestContext:
 
     @property
     def input_responses(self) -> Mapping[str, JSONObject]:
-        """The client's answers to the last `InputRequired`, by its keys, as they came: plain and untrusted. Empty in
-        the first round."""
+        """The client's answers to the last `InputRequired`, by its keys, as received: plain and untrusted. Empty in the
+        first round."""
         return {}
 
     @property
@@ -198,9 +201,9 @@ class RequestContext:
         return typed(self.input_responses.get(key, {}), kind)
 
     def request_state_as(self, kind: type[T]) -> T:
-        """Return `request_state`, a JSON text, as a ``kind``, see `input_response_as`; ``kind()`` when it is empty.
+        """Return `request_state`, a JSON text, as a ``kind``, see `input_response_as`; ``kind()`` for an empty state.
 
-        Raises `ValueError` when the state is no JSON or does not fit, and when it is empty and ``kind`` has required
+        Raises `ValueError` when the state is no JSON or does not fit, and for an empty state when ``kind`` has required
         fields.
         """
         return typed_text(self.request_state, kind)
@@ -210,14 +213,14 @@ class RequestContext:
     def client_supports(self, capability: str) -> bool:
         """Return whether the client supports ``capability``, ``"sampling"`` or ``"elicitation.url"`` for example.
 
-        True for what the client declared, as far as its revision has it. For a capability that is needed to ask the
-        client something, the result agrees with `sample`, `elicit`, `elicit_url` and `list_roots`: it is false where
-        they would raise `NoWayBack` or `CapabilityMissing`.
+        True for each capability that the client declared and its revision has. For the capabilities of questions the
+        result agrees with `sample`, `elicit`, `elicit_url` and `list_roots`: false where these methods would raise
+        `NoWayBack` or `CapabilityMissing`.
         """
         return False
 
     def no_channel(self) -> CodedError:
-        """Return the error of every request to the client where no channel leads to it. Transports may say why."""
+        """Return the error of every request to a client that no channel leads to. Transports may say why."""
         return CodedError(INVALID_REQUEST, "there is no server-to-client channel")
 
     async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:

@@ -36,7 +36,7 @@ def typed_text(text: str, kind: type[T]) -> T:
         except RecursionError:
             raise ValueError("the data is nested too deeply") from None
         return typed(data, kind)
-    if is_typeddict(kind):  # calling one gives a plain dict, whatever is required
+    if is_typeddict(kind):  # calling a TypedDict gives a plain dict without checks
         return typed({}, kind)
     try:
         return kind()

@@ -43,7 +43,7 @@ def _thread_is_cancelled() -> bool:
         trio.from_thread.check_cancelled()
     except trio.Cancelled:
         return True
-    except RuntimeError:  # it is the handler's own thread, and none of trio's
+    except RuntimeError:  # a thread of the handler's own, not one of trio's
         return False
     return False
 
@@ -59,7 +59,7 @@ class WorkerLog:
         _wait_for(self._log.debug, data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> None:
-        """Log what is going on."""
+        """Log an ordinary event."""
         _wait_for(self._log.info, data, logger)
 
     def notice(self, data: Any, logger: str | None = None) -> None:
@@ -88,7 +88,7 @@ class WorkerLog:
 
 
 class WorkerContext:
-    """The members of `RequestContext`, for a worker thread: those that are async there block here.
+    """The members of `RequestContext`, for a worker thread: members that are async there block here.
 
     A thread cannot be interrupted, so long work calls `check_cancelled` often. Each blocking method also
     raises `trio.Cancelled` once the request was cancelled; let it propagate. While a thread waits for an answer of the
@@ -112,12 +112,12 @@ class WorkerContext:
 
     @property
     def session_id(self) -> str | None:
-        """The name of the connection, where it has one. See `RequestContext.session_id`."""
+        """The name of the connection, where there is one. See `RequestContext.session_id`."""
         return self._context.session_id
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """``_meta`` of the request, unknown keys included. Treat it as read-only."""
+        """``_meta`` of the request, unknown keys included. Treat the dict as read-only."""
         return self._context.meta
 
     @property
@@ -197,11 +197,11 @@ class WorkerContext:
         return WorkerLog(self._context.log)
 
     def send_notification(self, method: str, params: JSONObject | None = None) -> None:
-        """Call `RequestContext.send_notification`, and block until it returns."""
+        """Call `RequestContext.send_notification`, and block until that call returns."""
         _wait_for(self._context.send_notification, method, params)
 
     def elicitation_complete(self, elicitation_id: str) -> bool:
-        """Call `RequestContext.elicitation_complete`, and block until it returns."""
+        """Call `RequestContext.elicitation_complete`, and block until that call returns."""
         return _wait_for(self._context.elicitation_complete, elicitation_id)
 
     # Rounds, for handlers that return `InputRequired`
@@ -240,41 +240,41 @@ class WorkerContext:
         return self._context.client_supports(capability)
 
     def no_channel(self) -> CodedError:
-        """Return the error of every request to the client where no channel leads to it."""
+        """Return the error of every request to a client that no channel leads to."""
         return self._context.no_channel()
 
     def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
-        """Call `RequestContext.send_request`, and block until it returns."""
+        """Call `RequestContext.send_request`, and block until that call returns."""
         return _ask(self._context.send_request, method, params, result_type)
 
     def sample(
         self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
     ) -> CreateMessageResult:
-        """Call `RequestContext.sample`, and block until it returns."""
+        """Call `RequestContext.sample`, and block until that call returns."""
         return _ask(self._context.sample, messages, max_tokens=max_tokens, **options)
 
     def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
-        """Call `RequestContext.elicit`, and block until it returns."""
+        """Call `RequestContext.elicit`, and block until that call returns."""
         return _ask(self._context.elicit, message, form, meta=meta)
 
     def elicit_url(
         self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None
     ) -> ElicitAnswer:
-        """Call `RequestContext.elicit_url`, and block until it returns."""
+        """Call `RequestContext.elicit_url`, and block until that call returns."""
         return _ask(self._context.elicit_url, message, url, elicitation_id, meta=meta)
 
     def list_roots(self) -> list[Root]:
-        """Call `RequestContext.list_roots`, and block until it returns."""
+        """Call `RequestContext.list_roots`, and block until that call returns."""
         return _ask(self._context.list_roots)
 
     def sample_raw(self, params: JSONObject) -> JSONObject:
-        """Call `RequestContext.sample_raw`, and block until it returns."""
+        """Call `RequestContext.sample_raw`, and block until that call returns."""
         return _ask(self._context.sample_raw, params)
 
     def elicit_raw(self, params: JSONObject) -> JSONObject:
-        """Call `RequestContext.elicit_raw`, and block until it returns."""
+        """Call `RequestContext.elicit_raw`, and block until that call returns."""
         return _ask(self._context.elicit_raw, params)
 
     def list_roots_raw(self) -> JSONObject:
-        """Call `RequestContext.list_roots_raw`, and block until it returns."""
+        """Call `RequestContext.list_roots_raw`, and block until that call returns."""
         return _ask(self._context.list_roots_raw)

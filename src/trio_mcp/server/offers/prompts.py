@@ -1,4 +1,4 @@
-"""Prompts: registering and getting them."""
+"""Prompts: registration and ``prompts/get``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Prompts", "RegisteredPrompt"]
 
 @attrs.frozen(eq=False)
 class RegisteredPrompt:
-    """A prompt and how to get it."""
+    """A prompt with its function."""
 
     prompt: Prompt
     handler: UserFunction
@@ -81,7 +81,7 @@ class Prompts:
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         try:
-            # Prompt arguments are strings on the wire, whatever the handler wants them to be.
+            # Prompt arguments are strings on the wire, also where the handler wants another type.
             bound = entry.handler.signature.bind(cast("JSONObject", params.arguments or {}), strict=False)
         except BadArguments as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None

@@ -1,4 +1,4 @@
-"""Registry: the things of one kind that are offered, in the order of their coming, in pages with opaque cursors."""
+"""Registry: the offers of one kind, in the order of their registration, in pages with opaque cursors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Named things of one ``kind`` in a stable order. A cursor stays good while things come and go: it holds the serial
-    number of the last thing seen, so nothing is listed twice and nothing is passed over."""
+    """Named things of one ``kind`` in a stable order. A cursor stays good while things come and go: a cursor holds the
+    serial number of the last thing seen, so a listing repeats nothing and skips nothing."""
 
     def __init__(self, kind: str, page_size: int | None) -> None:
         self.kind = kind

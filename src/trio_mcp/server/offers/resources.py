@@ -1,4 +1,4 @@
-"""Resources and resource templates: registering and reading them."""
+"""Resources and resource templates: registration and ``resources/read``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ResourceNotFound(MCPError):
 
 @attrs.frozen(eq=False)
 class RegisteredResource:
-    """A resource under one URI, and how to read it."""
+    """A resource under one URI, with the function that reads its contents."""
 
     resource: Resource
     handler: UserFunction
@@ -45,7 +45,7 @@ class RegisteredResource:
 
 @attrs.frozen(eq=False)
 class RegisteredTemplate:
-    """A family of resources, and how to read one of them."""
+    """A family of resources, with the function that reads a member of the family."""
 
     template: ResourceTemplate
     pattern: UriTemplate
@@ -108,8 +108,9 @@ class Resources:
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(uri)
 
     def find(self, uri: str) -> tuple[RegisteredResource | RegisteredTemplate, dict[str, str]] | None:
-        """Return what serves ``uri`` and the template's values; a resource goes before templates, and templates go in
-        the order they were added. `None` when nothing does, and for a URI that is too long, which is not matched."""
+        """Return the entry that serves ``uri``, and the template's values; a resource goes before templates, and
+        templates go in the order of registration. `None` when there is no such entry, and for a URI that is too long,
+        which is not matched."""
         if len(uri) > LONGEST_URI:
             return None
         if (resource := self.registry.get(uri)) is not None:
@@ -151,7 +152,7 @@ class Resources:
 
     @staticmethod
     def not_found(scope: RequestScope, uri: str) -> CodedError:
-        """Return the error for ``uri`` as the request's revision has it."""
+        """Return the error for ``uri`` in the form of the request's revision."""
         return CodedError(scope.request.revision.resource_not_found, "Resource not found", {"uri": uri})
 
 

@@ -1,4 +1,4 @@
-"""Results: a tool's return value, turned into what goes on the wire."""
+"""Results: a tool's return value, turned into a result for the wire."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def text_result(text: str) -> CallToolResult:
 
 
 def error_result(text: str) -> CallToolResult:
-    """Return a failure of the tool, told to the model so that it can mend its call (``isError``)."""
+    """Return a failure of the tool, told to the model so that the model can mend its call (``isError``)."""
     return CallToolResult([TextContent(text)], is_error=True)
 
 
 def result_maker(returns: Any, output_schema: JSONObject | None) -> tuple[JSONObject | None, ToResult]:
     """Return the output schema of a tool, and how its return values become results.
 
-    An explicit schema is kept as it is. Without one the return annotation decides: text, content blocks and whatever
-    holds them, a `CallToolResult`, nothing or no annotation mean unstructured; everything else is structured, and what
-    is not an object is wrapped as ``{"result": …}``. Raises `TypeError` for an annotation without a JSON Schema.
+    An explicit schema is kept unchanged. Without a schema the return annotation decides: text, content blocks and types
+    that hold content blocks, a `CallToolResult`, nothing or no annotation mean unstructured; all other types are
+    structured, and a type that is not an object is wrapped as ``{"result": …}``. Raises `TypeError` for an annotation
+    without a JSON Schema.
     """
     if output_schema is not None:
         return output_schema, _structured
@@ -67,7 +68,7 @@ def _without_results(returns: Any) -> Any:
 
 
 def _is_text(returns: Any) -> bool:
-    """Return whether ``returns`` is text or nothing, however that is written."""
+    """Return whether ``returns`` is text or nothing, in any spelling."""
     origin = get_origin(returns)
     if origin is Annotated:
         return _is_text(get_args(returns)[0])
@@ -81,8 +82,8 @@ def _names_blocks(returns: Any) -> bool:
 
 
 def _unstructured(value: Any) -> CallToolResult:
-    """Return the result of a value whose annotation says nothing of its form: a list or tuple is content when it holds
-    a block or is empty."""
+    """Return the result of a value whose annotation leaves the form open: a list or tuple is content when there is a
+    block inside or no item at all."""
     if type(value) is str:
         return CallToolResult([TextContent(value)])
     if isinstance(value, list | tuple):
@@ -93,8 +94,8 @@ def _unstructured(value: Any) -> CallToolResult:
 
 
 def _content(value: Any) -> CallToolResult:
-    """Return ``value`` as content: the items of a list or tuple one by one, text and blocks as they are, all else as
-    JSON."""
+    """Return ``value`` as content: the items of a list or tuple one by one, text and blocks unchanged, all other items
+    as JSON."""
     if isinstance(value, CallToolResult):
         return value
     items = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]

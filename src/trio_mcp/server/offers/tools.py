@@ -1,4 +1,4 @@
-"""Tools: registering and calling them."""
+"""Tools: registration and ``tools/call``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 @attrs.frozen(eq=False)
 class RegisteredTool:
-    """A tool and how to call it."""
+    """A tool with its function."""
 
     tool: Tool
     handler: UserFunction
@@ -84,7 +84,7 @@ class Tools:
             ) from None
         name = name or function.__name__
         if not _NAME.fullmatch(name):
-            # 2025-11-25 tools, Tool Names; hosts refuse others, or the whole list with them.
+            # 2025-11-25 tools, Tool Names; hosts refuse other names, or the whole list.
             raise ValueError(
                 f"{name[:200]!r} is no name of a tool: it has 1 to 128 letters from A to Z, digits, _, - and .; "
                 "the name for people is title=..."
@@ -187,7 +187,7 @@ class Tools:
 
 
 class _Slots:
-    """A limit of calls of a tool at a time; the others wait in the order in which they came."""
+    """A limit of calls of a tool at a time; further calls wait in the order of their arrival."""
 
     def __init__(self, most: int) -> None:
         self._limiter = trio.CapacityLimiter(most)

@@ -12,7 +12,7 @@ from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 __all__ = ["LONGEST_URI", "UriTemplate", "check_length"]
 
 LONGEST_URI: Final = 8192
-"""Limit in characters. A URI is matched against each template, and kept as long as it is subscribed to, so its length
+"""Limit in characters. A URI is matched against each template, and kept for as long as its subscription, so its length
 is bounded."""
 
 _EXPRESSION: Final = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
@@ -34,20 +34,22 @@ class UriTemplate:
     """A URI with names in the place of some of its parts.
 
     ``{name}`` stands for one segment, which is one or more characters other than ``/``, ``?`` and ``#``. ``{+name}``,
-    or ``{name*}``, stands for one or more characters of any kind. A URI is matched as it is written, and the text of a
-    name is percent-decoded once, after that. The URI does not match where this gives
+    or ``{name*}``, stands for one or more characters of any kind. A URI is matched as written; then the text of each
+    name is percent-decoded once. The URI does not match where the decoding gives
 
     - anything but UTF-8, or a control character;
     - for ``{name}``: a slash or a backslash, ``.`` or ``..``;
-    - for ``{+name}``: a slash or a backslash at its beginning, or ``..`` between such.
+    - for ``{+name}``: a slash or a backslash at its beginning, or ``..`` as a segment, for slashes and backslashes as
+    separators.
 
     Between two names stands text with ``/``, ``?`` or ``#`` in it; or, behind a ``{name}``, with another character that
-    is percent-encoded in its values, ``&`` or ``,`` for example, and then the first such character ends the name. One
-    name at most is a ``{+name}``. All else is ambiguous, because there would be URIs that fit in two ways. So the place
-    where a name ends is known before the rest is looked at, and matching takes time in proportion to the length of the
-    URI.
+    is percent-encoded in its values, ``&`` or ``,`` for example, and then the first occurrence of that character ends
+    the name. One name at most is a ``{+name}``. All other templates are ambiguous: some URIs would fit in two ways. In
+    templates that are not ambiguous, the end of a name is known before the rest of the URI is read, so matching takes
+    time in proportion to the length of the URI.
 
-    Raises `ValueError` for an ambiguous template, a name that stands twice, and other expressions, naming them.
+    Raises `ValueError` for an ambiguous template, a name that stands twice, and other expressions, which the error
+    names.
     """
 
     def __init__(self, template: str) -> None:
@@ -100,7 +102,7 @@ class UriTemplate:
 
 
 def _decoded(text: str) -> str | None:
-    """Return ``text`` with its percent-encodings decoded once, or `None` for what is malformed or no UTF-8."""
+    """Return ``text`` with its percent-encodings decoded once, or `None` for text that is malformed or no UTF-8."""
     if _MALFORMED.search(text):
         return None
     try:

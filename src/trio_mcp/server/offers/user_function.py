@@ -1,4 +1,4 @@
-"""UserFunction: a user's function and how to run it for one request."""
+"""UserFunction: a user's function, and a run of the function for one request."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Signatures: what the annotations of a handler say, as JSON Schema and as checks of arguments."""
+"""Signatures: the annotations of a handler, as JSON Schema and as checks of arguments."""

@@ -18,7 +18,7 @@ __all__ = ["form_schema"]
 
 
 def form_schema(form: type | JSONObject) -> JSONObject:
-    """Return the form's JSON Schema: a dict as it is, a class translated.
+    """Return the form's JSON Schema: a dict unchanged, a class translated.
 
     A field of a class that may be `None` is not required; plain strings in ``Annotated`` describe fields. Raises
     `CodedError` (-32602), naming the field, for a form that is not flat, and `TypeError` for a class that has no JSON
@@ -39,20 +39,20 @@ def form_schema(form: type | JSONObject) -> JSONObject:
         for name, field in cast("JSONObject", schema.get("properties", {})).items()
     }
     required = [name for name in cast("list[str]", schema.get("required", [])) if name not in optional]
-    # 2025-11-25 schema, ElicitRequestFormParams: these members only, no title and no description
+    # 2025-11-25 schema, ElicitRequestFormParams: no members but type, properties and required
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
     return schema
 
 
 def _hints(form: type) -> dict[str, Any]:
-    """Return the annotations of a class, under the names its fields have on the wire."""
+    """Return the annotations of a class, under the names of the fields on the wire."""
     hints = get_type_hints(form, include_extras=True)
     return {field.encode_name: hints.get(field.name) for field in getattr(inspect.type_info(form), "fields", ())}
 
 
 def _said_beside(hint: Any, field: JSONObject) -> JSONObject:
-    """Return what the annotation of a field says and its schema does not: the description, and that it is a time."""
+    """Return the facts of a field's annotation that its schema lacks: the description, and the format of a time."""
     notes, kinds = list[str](), list[Any]()
     _take_apart(hint, notes, kinds)
     said: JSONObject = {"description": notes[0]} if notes and "description" not in field else {}
@@ -86,7 +86,7 @@ def _flat(field: JSONObject, definitions: JSONObject) -> JSONObject:
         field["enum"] = [choice for choice in cast("list[Any]", field["enum"]) if choice is not None]
     if isinstance(items := field.get("items"), dict):
         items = _flat(cast("JSONObject", items), definitions)
-        if "enum" in items:  # without the title and the description of an Enum, which items cannot have
+        if "enum" in items:  # items cannot have the title and the description of an Enum
             items = {"type": items["type"], "enum": items["enum"]}
         field = {**field, "items": items}
     if field.get("default", ...) is None:

@@ -1,4 +1,4 @@
-"""Inspected types: the types that an annotation is made of, looked at once, where a function is declared."""
+"""Inspected types: the types that an annotation is made of, examined once, where a function is declared."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _SALTED = (
     kinds.BoolType,
     kinds.NoneType,
 )
-"""Types whose hashes nobody else can foresee, or that have few values."""
+"""Types with hashes that no peer can foresee, or with few values."""
 
 _MOST_NUMBERS: Final = 100_000
 _MOST_OTHERS: Final = 5_000
 
 
 def _types_in(annotation: Any) -> list[kinds.Type]:
-    """Return all types that ``annotation`` is made of, the fields of its classes included. Raises `NameError` for what
-    cannot be resolved, and `TypeError`."""
+    """Return all types that ``annotation`` is made of, the fields of its classes included. Raises `NameError` for a
+    name that cannot be resolved, and `TypeError`."""
     found: dict[int, kinds.Type] = {}
     ahead = [kinds.type_info(annotation)]
     while ahead:

@@ -1,4 +1,5 @@
-"""Notes beside a type that other packages read and this one does not: refused, since nobody would check them."""
+"""Notes beside a type that other packages read and this package does not: refused, since nobody would check such
+notes."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def _check(where: str, name: str, hint: Any, default: Any) -> None:
 
 
 def _classes_in(hint: Any) -> list[type[Any]]:
-    """Return the classes with fields that ``hint`` is made of, those in fields of others included."""
+    """Return the classes with fields that ``hint`` is made of, classes in fields of other classes included."""
     found: dict[type[Any], None] = {}
     ahead = [hint]
     while ahead:
@@ -63,7 +64,7 @@ def _classes_in(hint: Any) -> list[type[Any]]:
 def _hints_of(kind: type[Any]) -> dict[str, Any]:
     try:
         return get_type_hints(kind, include_extras=True)
-    except NameError:  # `schema_of` reports it
+    except NameError:  # reported by `schema_of`
         return {}
 
 
