@@ -1,6 +1,6 @@
-"""ResponseCache: answers of modern servers, kept while they are fresh (2026-07-28 caching).
+"""ResponseCache: answers of modern servers, kept while fresh (2026-07-28 caching).
 
-This module does not use trio: its callers say what time it is.
+This module does not use trio: callers pass the time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _OUTDATED_BY: Final = {
     "resources": ("resources/list", "resources/templates/list", "server/discover"),
     "resource": ("resources/read",),
 }
-"""Methods whose answers a change of each kind makes stale. Capabilities may come and go with the first and the last
-item of a list."""
+"""Methods with answers that become stale, for each kind of change. Capabilities may come and go with the first and the
+last item of a list."""
 
 
 @attrs.frozen
@@ -38,7 +38,7 @@ class RequestKey:
 
     method: str
     params: bytes
-    """Parameters that affect the result, all of them, as canonical JSON."""
+    """All parameters that affect the result, as canonical JSON."""
     uri: str | None = None
     cursor: str | None = None
 
@@ -58,20 +58,21 @@ class _Entry:
 
 @attrs.define(eq=False)
 class Fetch:
-    """A request that is under way, and whose answer may be kept."""
+    """A request under way, with an answer that may be kept."""
 
     partition: CachePartition
     request: RequestKey
     outdated: bool = False
-    """True when the answer may be older than a change that was seen, or than an answer that came before it."""
+    """True when the answer may be older than a change that was seen, or than an earlier answer."""
 
     def keep(self, result: Any, received: float) -> None:
-        """Keep the answer, which came at ``received``, if its hints let us; it replaces what was kept, in any case but
-        that of an outdated fetch."""
+        """Keep the answer, which came at ``received``, if its hints allow that. Any answer, kept or not, replaces the
+        answer kept before, except the answer to an outdated fetch."""
         self.partition.cache.answered(self, result, received)
 
     def refused(self, code: int) -> None:
-        """Take note of an error reply: what was kept is outdated; after a bad cursor, all pages of the list are."""
+        """Take note of an error reply: the kept answer is outdated; after a bad cursor, all pages of the list are
+        outdated."""
         request = self.request
         if request.cursor is not None and code == INVALID_PARAMS:
             # Interaction with Pagination: SHOULD discard all cached pages.
@@ -81,13 +82,14 @@ class Fetch:
 
 
 class ResponseCache:
-    """Answers of modern servers, kept for as long as their hints say that they stay fresh, for any number of clients.
+    """Answers of modern servers, kept for as long as their hints promise freshness, for any number of clients.
 
     At most ``max_entries`` answers are kept, and ``max_bytes`` of answers and their requests; the least recently used
-    go first. No answer is taken for fresh longer than ``max_ttl`` seconds, whatever its server says. A cache belongs to
-    one `trio.run`, whose clock it goes by. Raises `ValueError` for bounds below 0 and for a ``max_ttl`` without end.
+    go first. No answer is taken for fresh longer than ``max_ttl`` seconds, for any hint of its server. A cache belongs
+    to one `trio.run` and uses the clock of that run. Raises `ValueError` for bounds below 0 and for a ``max_ttl``
+    without end.
 
-    Callers get copies, so they cannot change what is kept. `partition` says who may see what.
+    Callers get copies, so no caller can change a kept answer. `partition` decides which answers a caller may see.
     """
 
     def __init__(
@@ -115,10 +117,10 @@ class ResponseCache:
         """Return the part of the cache for clients of ``server`` that act for ``principal``, for their option
         ``cache``.
 
-        Clients share public answers with all partitions of the same ``server``, and private answers with those that
-        name the same ``principal`` as well. `None` is shared with nobody, be it the server or the principal. Both names
-        are yours: an endpoint and a user, for example. The name that a server gives itself never counts. A principal is
-        one authorization context: other rights need another name.
+        Clients share public answers with all partitions of the same ``server``, and private answers with partitions of
+        the same ``principal`` as well. `None`, as server or as principal, is shared with nobody. Both names are yours:
+        an endpoint and a user, for example. The name that a server gives itself never counts. A principal is one
+        authorization context: other rights need another name.
         """
         return CachePartition(
             self,
@@ -138,13 +140,13 @@ class ResponseCache:
                 try:
                     return decode_value(entry.body)
                 except RecursionError:
-                    pass  # it was kept with more of the stack left than there is here
+                    pass  # kept where more of the stack was left than here
             self._remove(key)
         return None
 
     @contextmanager
     def fetching(self, partition: CachePartition, request: RequestKey) -> Generator[Fetch]:
-        """Send ``request`` inside. Changes that are seen meanwhile outdate its answer."""
+        """Send ``request`` inside. Changes seen inside outdate the answer."""
         fetch = Fetch(partition, request)
         self._fetches[fetch] = None
         try:
@@ -159,7 +161,7 @@ class ResponseCache:
         self._outdate_earlier(fetch)
         fetch.partition.forget(fetch.request)
         if not isinstance(result, dict):
-            return  # it makes no sense, which is reported where it is read
+            return  # malformed, which is reported where the result is read
         hints = cast("JSONObject", result)
         ttl = min(ttl_ms_in(hints), self._max_ttl * 1000) / 1000
         if ttl == 0:
@@ -167,7 +169,7 @@ class ResponseCache:
         try:
             body = encode_value(result)
         except NotSerializable:
-            return  # it was read with more of the stack left than there is here
+            return  # read where more of the stack was left than here
         private, public = fetch.partition.keys(fetch.request)
         self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
@@ -180,8 +182,8 @@ class ResponseCache:
                 earlier.outdated = True
 
     def outdate(self, server: object, method: str, uri: str | None = None) -> None:
-        """Forget what ``server`` answered to ``method``, and do not keep the answers that are still to come. With
-        ``uri`` only answers that were read there, or above it, since what changed may be a part of that."""
+        """Forget the answers of ``server`` to ``method``, and keep none of the answers still under way. With ``uri``,
+        only answers read at or above that URI, since the changed resource may be a part of the resource above."""
         for fetch in self._fetches:
             if (fetch.partition.server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
                 fetch.outdated = True
@@ -189,7 +191,7 @@ class ResponseCache:
             self._remove(key)
 
     def forget(self, key: _Key) -> None:
-        """Drop the answer under ``key``, if there is one."""
+        """Drop the answer under ``key``, if any."""
         if key in self._entries:
             self._remove(key)
 
@@ -214,7 +216,7 @@ class ResponseCache:
 
 @attrs.frozen(eq=False)
 class CachePartition:
-    """The part of a `ResponseCache` that one authorization context may see. `ResponseCache.partition` makes it."""
+    """The part of a `ResponseCache` that one authorization context may see, made by `ResponseCache.partition`."""
 
     cache: ResponseCache
     server: object
@@ -232,11 +234,13 @@ class CachePartition:
             self.cache.forget(key)
 
     def changed(self, change: Change) -> None:
-        """Outdate what a change of the server makes stale (2026-07-28 caching, Interaction with Notifications)."""
+        """Outdate the answers that a change of the server makes stale (2026-07-28 caching, Interaction with
+        Notifications)."""
         for method in _OUTDATED_BY[change.kind]:
             self.cache.outdate(self.server, method, change.uri)
 
 
 def _holds(request: RequestKey, uri: str | None) -> bool:
-    """Return whether a change at ``uri``, at any place if that is `None`, is or may be part of what was asked for."""
+    """Return whether a change at ``uri``, or at any place for `None`, is or may be part of the requested resource or
+    list."""
     return uri is None or (request.uri is not None and uri.startswith(request.uri))

@@ -1,4 +1,4 @@
-"""CallTimeouts: how long the calls of one client may take, not counting the time of its user."""
+"""CallTimeouts: the time limits for the calls of one client, not counting the time of its user."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _UNLIMITED: Final = nullcontext()
 class CallTimeouts:
     """The time limits of all calls in flight on one connection.
 
-    ``seconds`` is the limit of a call for which its caller set none. A legacy server does not say in the course of
-    which call it asks, so the limits of all calls stand still while it does. A modern server asks by answering the
-    call: the handler runs inside the call, and under its limits.
+    ``seconds`` is the limit of a call whose caller set no limit. A legacy server asks without naming a call, so the
+    limits of all calls stand still during its questions. A modern server asks by answering the call: the handler runs
+    inside the call, and under its limits.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -30,7 +30,7 @@ class CallTimeouts:
         self._calls: dict[object, tuple[TimeLimit, ...]] = {}
         self._questions = 0
         self.asked_in_calls = False
-        """True when `user_is_asked` runs inside the call it belongs to."""
+        """True when `user_is_asked` runs inside the call that the question belongs to."""
 
     def around_call(self) -> AbstractContextManager[Any]:
         """Keep the limits of the call inside. Raises `trio.TooSlowError` for the limit that is set here."""
@@ -48,7 +48,7 @@ class CallTimeouts:
         except trio.TooSlowError:
             if limit is None or not limit.cancelled_caught:
                 raise  # not by this limit
-            # The caller set no limit, so the error says where this one comes from.
+            # The caller set no limit, so the error names the source of this limit.
             raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout)") from None
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Callbacks: the functions that a client calls for what its server tells."""
+"""Callbacks: the functions that a client calls for notifications of its server."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Callbacks:
         self._log_at_once = settings.on_log is not None and not inspect.iscoroutinefunction(settings.on_log)
         """True until the callback for logs has returned something to be awaited."""
         self._logging: tuple[NotificationReceived, Awaitable[Any]] | None = None
-        """The message for which it did so, until that is awaited."""
+        """The message for which the callback returned an awaitable, until the awaitable is awaited."""
         self._log_context: Context | None = None
-        """Context variables of that callback, which are not those of the reader; `None` before the first message."""
+        """Context variables of the callback for logs, apart from the reader's; `None` before the first message."""
         self.urls = OpenURLs()
         self.relay: Relay | None = None
         """The relay that is told of everything."""
         self.watchers: list[Callable[[Change], None]] = []
         """Functions that are called for every change that the client learns of, in either era, the moment it was read:
-        before any callback, any listener and any reply that came after it. They must be quick, and must not raise."""
+        before any callback, any listener and any later reply. A watcher must be quick, and must not raise."""
 
     def seen(self, change: Change) -> None:
         """Tell the watchers."""
@@ -55,9 +55,8 @@ class Callbacks:
             return self._take_log(event)
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
-            # 2026-07-28 subscriptions, Receiving Notifications: a notification on no stream belongs to no
-            # subscription. For a cache it is still a reason to believe that something changed (caching, Freshness
-            # Calculation).
+            # 2026-07-28 subscriptions, Receiving Notifications: a notification on no stream belongs to no subscription.
+            # For a cache such a notification is still a sign of a change (caching, Freshness Calculation).
             self.seen(change)
             return False
         return self._take(event, change)
@@ -97,7 +96,7 @@ class Callbacks:
         try:
             message = structure(params, LogParams)
         except ValueError:
-            return None  # a notification with bad parameters is passed over: nobody could answer it
+            return None  # a notification with bad parameters is passed over: a notification has no error reply
         assert self._settings.on_log is not None, "it was there when this was wanted, and stays"
         return self._settings.on_log(message)
 

@@ -1,4 +1,4 @@
-"""Change: a list or a resource of the server that is not what it was."""
+"""Change: a list or a resource of the server that has changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
 class Change:
     """A change: the list of ``tools``, ``prompts`` or ``resources`` is another one, or a ``resource`` has new contents.
 
-    ``uri`` is that of the resource, which may be part of the one that was subscribed to; `None` for lists.
+    ``uri`` is the URI of the resource, which may be part of the resource subscribed to; `None` for lists.
     """
 
     kind: ChangeKind
@@ -28,8 +28,8 @@ class Change:
 
 
 def change_in(event: NotificationReceived) -> Change | None:
-    """Return the change that a notification tells of; `None` when it tells of none, or makes no sense: nobody could
-    answer it."""
+    """Return the change that a notification tells of; `None` for other notifications and for malformed notifications,
+    since a notification has no error reply."""
     name = event.method.name
     if name == "notifications/resources/updated":
         try:
@@ -40,7 +40,7 @@ def change_in(event: NotificationReceived) -> Change | None:
 
 
 def kinds_in(asked: SubscriptionFilter) -> frozenset[ChangeKind]:
-    """Return the kinds of changes that a stream tells of for which ``asked`` was asked."""
+    """Return the kinds of changes on a stream with the filter ``asked``."""
     kinds: dict[ChangeKind, object] = {
         "tools": asked.tools_list_changed,
         "prompts": asked.prompts_list_changed,

@@ -1,4 +1,4 @@
-"""Client: a server, as seen by those who call it."""
+"""Client: a server, as seen by its callers."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ T = TypeVar("T")
 
 
 class Client:
-    """A connection to one server, open until the ``open_*`` block that made it is left.
+    """A connection to one server, open until the end of its ``open_*`` block.
 
     Its methods may be called from any task, any number at a time. Leaving a call by cancellation, by a deadline for
-    example, stops the handler in the server and what it started; the connection stays usable. Every call raises
+    example, stops the handler in the server and the handler's tasks; the connection stays usable. Every call raises
     `PeerError` when the server answers with an error, `ConnectionLost` when the connection is gone or goes,
-    `ProtocolViolation` when the answer makes no sense, and, with nothing sent, `MethodUnavailable` for what the
-    revision does not have, and `ValueError` for a bad key of ``meta``. Cancellation and time limits stay trio's.
+    `ProtocolViolation` when the answer is malformed, and, with nothing sent, `MethodUnavailable` for anything that the
+    revision lacks, and `ValueError` for a bad key of ``meta``. Cancellation and time limits stay trio's.
 
-    A modern server asks by answering a call: the handlers then run in tasks of that call, their exceptions leave
-    the call as they are, and the server is called again with their answers.
+    A modern server asks by answering a call: the handlers then run in tasks of that call, their exceptions leave the
+    call unchanged, and the server is called again with their answers.
     """
 
     def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
@@ -105,7 +105,7 @@ class Client:
 
     @property
     def lost(self) -> ConnectionLost | None:
-        """The reason why the connection is gone; `None` while it is there, as far as we know."""
+        """The reason why the connection is gone; `None` while the connection is open, as far as known."""
         return self.duplex.outbound.over
 
     @property
@@ -135,9 +135,9 @@ class Client:
     ) -> CallToolResult:
         """Call a tool. A failure of the tool itself is a result with ``is_error``, not an exception.
 
-        ``on_progress`` is called with each `Progress`, in order, in the calling task, before this returns; its
-        exceptions leave the call, which is cancelled then. Hints a server gives about its tools are hints:
-        base no decision on those of a server you do not trust.
+        ``on_progress`` is called with each `Progress`, in order, in the calling task, before this method returns; an
+        exception of ``on_progress`` cancels the call and propagates. A server's hints about its tools are hints: base
+        no decision on the hints of an untrusted server.
         """
         data: JSONObject = {"name": name, "arguments": dict(arguments) if arguments else {}}
         return await self.requests.request_plain("tools/call", data, CallToolResult, on_progress=on_progress, meta=meta)
@@ -150,8 +150,8 @@ class Client:
         meta: JSONObject | None = None,
         refresh: bool = False,
     ) -> ReadResourceResult:
-        """Read a resource. An unknown one is a `PeerError`: code -32002 in legacy revisions, -32602 in modern.
-        ``on_progress``: see `call_tool`; ``refresh``: see `request`."""
+        """Read a resource. An unknown resource is a `PeerError`: code -32002 in legacy revisions, -32602 in modern
+        ones. ``on_progress``: see `call_tool`; ``refresh``: see `request`."""
         params = ReadResourceParams(uri)
         return await self.requests.request(
             "resources/read", params, ReadResourceResult, on_progress=on_progress, meta=meta, refresh=refresh
@@ -165,8 +165,8 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Get a prompt with its arguments filled in. An unknown one, and arguments that it does not take, are a
-        `PeerError` (-32602). ``on_progress``: see `call_tool`."""
+        """Get a prompt with its arguments filled in. An unknown prompt or argument is a `PeerError` (-32602).
+        ``on_progress``: see `call_tool`."""
         params = GetPromptParams(name, dict(arguments) if arguments is not None else None)
         return await self.requests.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
 
@@ -179,7 +179,7 @@ class Client:
         settled: Mapping[str, str] | None = None,
     ) -> Completion:
         """Return suggestions for an ``argument`` of which ``value`` was typed; ``settled`` are arguments given before.
-        An argument without suggestions gives none; an unknown ``ref`` is a `PeerError` (-32602)."""
+        An argument without suggestions gives an empty list; an unknown ``ref`` is a `PeerError` (-32602)."""
         context = CompletionContext(dict(settled)) if settled is not None else None
         params = CompleteParams(ref, CompletionArgument(argument, value), context)
         return (await self.requests.request("completion/complete", params, CompleteResult)).completion
@@ -190,8 +190,8 @@ class Client:
         """Iterate over the tools, page by page: ``async for tool in client.list_tools()``. ``refresh``: see `request`.
 
         Each page is requested when its first tool is needed. The iteration may be left anywhere, and a step that was
-        cancelled can be repeated. Raises as a call, and `ProtocolViolation` for a list that does not end: one of more
-        than ``max_pages`` pages, or with the same cursor twice.
+        cancelled can be repeated. Raises as a call, and `ProtocolViolation` for a list without end: a list of more than
+        ``max_pages`` pages, or with the same cursor twice.
         """
         return Pages(self.requests.request, "tools/list", self._settings.max_pages, refresh=refresh)
 
@@ -215,10 +215,10 @@ class Client:
         """Listen for changes: ``async with client.listen(tools=True) as changes: async for change in changes``.
 
         ``tools``, ``prompts``, ``resources``: changes of these lists; ``uris``: changes of these resources. The block
-        is entered when the server has acknowledged; `Changes.acknowledged` says what it agreed to. Leaving the block
-        sends one cancel. Any number may be open at once. Modern revisions only, in legacy ones it is
-        `MethodUnavailable`: there is ``on_list_changed`` for lists, and `subscribe` with ``on_resource_updated`` for
-        resources, which work in modern ones, too.
+        is entered when the server has acknowledged; `Changes.acknowledged` gives the changes that the server agreed to.
+        Leaving the block sends one cancel. Any number of blocks may be open at once. Modern revisions only; legacy
+        revisions raise `MethodUnavailable`. In both eras ``on_list_changed`` works for lists, and `subscribe` with
+        ``on_resource_updated`` for resources.
         """
         if isinstance(uris, str):
             raise TypeError(f"uris is a list of URIs: uris=[{uris!r}], not uris={uris!r}")
@@ -227,26 +227,28 @@ class Client:
         )
 
     async def subscribe(self, uri: str) -> None:
-        """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream of
-        its own, and opens it anew, after a while, when the server ends it: the callback is called then, too, since
-        changes may have been missed. A resource that the server cannot tell of is a `PeerError` in all revisions."""
+        """Have ``on_resource_updated`` called when this resource changes. In modern revisions this opens a stream for
+        the resource, and opens the stream anew, after a while, when the server ends the stream: the callback is called
+        then, too, since changes may have been missed. A resource that the server cannot tell of is a `PeerError` in all
+        revisions."""
         if self.revision.changes == "listen":
             await self.change_streams.subscribe(uri)
         else:
             await self.requests.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe`. In modern revisions the call waits until the stream is over, and does nothing where there
-        is none; in legacy ones the server is asked."""
+        """Undo `subscribe`. In modern revisions the call waits until the stream is over, and does nothing without a
+        stream; in legacy ones the server is asked."""
         if self.revision.changes == "listen":
             await self.change_streams.unsubscribe(uri)
         else:
             await self.requests.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
-        """Get log messages of ``level`` and above from now on. Raises `ValueError` for a level that is none.
+        """Get log messages of ``level`` and above from now on. Raises `ValueError` for an unknown level.
 
-        Legacy servers are told at once; modern ones with each request that follows, and send none before.
+        Legacy servers are told at once; modern servers learn the level from each later request, and send no logs
+        before.
         """
         level = LogLevel(level)
         if self.revision.log_level == "request":
@@ -263,14 +265,15 @@ class Client:
             await self.requests.request("server/discover", None, DiscoverResult, refresh=True)
 
     async def until_lost(self) -> NoReturn:
-        """Wait for the end of the connection, and raise it: `ConnectionLost`."""
+        """Wait for the end of the connection, and raise its `ConnectionLost`."""
         with self.duplex.outbound.while_connected():
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
-        """Tell a legacy server that our roots changed, once there is room in the outbox; cancelled before that, the
-        call sends nothing. Modern servers ask anew each time and are told nothing, as are those to which we did not
-        declare that we tell: without ``roots``, or with ``forwards`` that do not say ``list_changed``."""
+        """Tell a legacy server that the client's roots changed, once there is room in the outbox; cancelled before
+        that, the call sends nothing. The call sends nothing to modern servers, which ask anew each time, and nothing
+        without a declared ``list_changed`` of roots: without ``roots``, or with ``forwards`` that lack
+        ``list_changed``."""
         await trio.lowlevel.checkpoint()
         declared = self.capabilities.supports("roots.list_changed")
         if declared and "notifications/roots/list_changed" in self.revision.methods:
@@ -292,8 +295,8 @@ class Client:
         """Send any request: ``params`` is a parameter class of the specification, a plain dict or `None`;
         ``meta`` is added to its ``_meta``. See the class for errors, `call_tool` for ``on_progress``.
 
-        Where a fresh answer to the same request is kept, that is returned and nothing is sent, unless ``refresh`` is
-        set. See `ClientSettings.cache`.
+        Where a fresh answer to the same request is kept, the kept answer is returned and nothing is sent, unless
+        ``refresh`` is set. See `ClientSettings.cache`.
         """
         return await self.requests.request(
             method, params, result_type, on_progress=on_progress, meta=meta, refresh=refresh
@@ -307,8 +310,9 @@ class Client:
         return self.callbacks.relay
 
     def forward_to(self, relay: Relay) -> None:
-        """From now on, tell ``relay`` what the server says, beside the callbacks, and ask it in place of handlers where
-        questions are forwarded. Raises `RuntimeError` when there is another relay."""
+        """From now on, pass notifications of the server to ``relay`` as well as to the callbacks, and questions to
+        ``relay`` instead of the handlers where questions are forwarded. Raises `RuntimeError` when there is another
+        relay."""
         if self.relay is not None:
             raise RuntimeError("this client forwards to another already")
         self.callbacks.relay = self._answers.relay = relay
@@ -320,7 +324,7 @@ class Client:
         capabilities: ServerCapabilities,
         instructions: str | None,
     ) -> None:
-        """Speak ``revision`` from now on. For those who open connections."""
+        """Speak ``revision`` from now on. For code that opens connections."""
         self.requests.speak(revision)
         self._state.revision = revision
         self._limits.asked_in_calls = not revision.server_requests

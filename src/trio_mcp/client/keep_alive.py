@@ -23,11 +23,11 @@ def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 
 @attrs.frozen(kw_only=True)
 class KeepAlive:
-    """Pings for an idle server; a server that does not answer is given up, and so are all calls to it.
+    """Pings for an idle server; a server that does not answer is given up, with all calls to that server.
 
-    No ping is sent while a request of ours is in progress: its caller knows best how long to wait, and a server that is
-    busy with it may be slow to answer anything else. Any answer is a sign of life, an error too: many
-    servers know no ping.
+    No ping is sent while a request of ours is in progress: the caller knows best how long to wait, and a server busy
+    with the request may be slow to answer a ping. Any answer is a sign of life, an error too: many servers know no
+    ping.
     """
 
     interval: float = attrs.field(default=30.0, validator=_positive)
@@ -39,7 +39,7 @@ class KeepAlive:
     trigger connection reset)."""
 
     async def run(self, duplex: DuplexChannel, ping: Callable[[], Awaitable[None]]) -> None:
-        """Watch the connection until it is lost: waiters get `ConnectionLost`, nobody is cancelled."""
+        """Watch the connection until its loss: waiters get `ConnectionLost`, nobody is cancelled."""
         missed = 0
         try:
             while missed < self.misses:
@@ -47,11 +47,11 @@ class KeepAlive:
                     await trio.sleep(self.interval)
                 missed = 0 if await self._is_there(duplex, ping) else missed + 1
         except ConnectionLost:
-            return  # it ended in another way
+            return  # the connection ended in another way
         duplex.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
     async def _is_there(self, duplex: DuplexChannel, ping: Callable[[], Awaitable[None]]) -> bool:
-        # A request of ours that began meanwhile may be what keeps the server busy.
+        # A request of ours that began meanwhile may keep the server busy.
         return in_progress(duplex) or await answers(ping, self.timeout) or in_progress(duplex)
 
 

@@ -35,11 +35,11 @@ __all__ = ["LostInProbe", "connecting", "open_client", "open_over"]
 
 _CLOSE_DEADLINE: Final = 1.0
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
-"""Answers of servers that do not know discovery. Some refuse it in their own words, which are no JSON-RPC."""
+"""Answers of servers that do not know discovery. Some refuse discovery in words of their own, which are no JSON-RPC."""
 
 
 class LostInProbe(ConnectionLost):
-    """The server was gone before it had answered the question for its era: some servers die of it."""
+    """The server was gone before its answer to the question for its era: some servers die of that question."""
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
@@ -59,7 +59,7 @@ def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> Ab
 
 @contextmanager
 def connecting(settings: ClientSettings, begun: float) -> Generator[None]:
-    """Connect inside, or do a part of it. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``."""
+    """Connect inside, in full or in part. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``."""
     with trio.CancelScope(deadline=begun + settings.connect_timeout) as scope:
         yield
     if scope.cancelled_caught:
@@ -131,7 +131,7 @@ async def _probe(client: Client) -> None:
             raise
         raise LostInProbe.of(error) from None
     finally:
-        # The error that was raised refers to frames, and these to the attempts: no cycle is to remain.
+        # The raised error refers to frames, and the frames to the attempts: no cycle is to remain.
         discovered.error = initialized.error = None
 
 
@@ -213,7 +213,7 @@ def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
 
 def _offered_by(error: MCPError | None) -> tuple[Revision, ...]:
     """Return the legacy revision that a refusal of all modern ones asks for; nothing for any other refusal, or none.
-    Raises `ProtocolViolation` when it asks for revisions that we do not speak."""
+    Raises `ProtocolViolation` for a refusal that asks for revisions unknown here."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()
     rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]

@@ -46,12 +46,12 @@ RootsHandler: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root
 
 @cache
 def _ourselves() -> Implementation:
-    """Return our own name and version. Cached, since they are looked for in the files of the distribution."""
+    """Return our own name and version. Cached, since the lookup reads files of the distribution."""
     return Implementation("trio-mcp", version("trio-mcp"))
 
 
 class ClientOptions(TypedDict, total=False):
-    """The keyword arguments that every ``open_*`` takes; `ClientSettings` documents them."""
+    """The keyword arguments of every ``open_*``, documented in `ClientSettings`."""
 
     info: Implementation
     sampling: SamplingHandler
@@ -102,59 +102,61 @@ def _is_time(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> None:
 
 @attrs.frozen(kw_only=True)
 class ClientSettings:
-    """The settings of a client: how it presents itself, what it answers, and whom it tells.
+    """The settings of a client: its name, its answers to questions, and its callbacks.
 
-    Handlers and callbacks are async, or plain ``def``: plain handlers run in worker threads, plain callbacks
-    in the client's own tasks, so they must be quick. Questions without a handler are not declared, and are refused. Any
-    other exception of a handler than `CodedError` is logged and hidden from a legacy server; in modern revisions
-    it leaves the call for which the server asked.
+    Handlers and callbacks are async, or plain ``def``: plain handlers run in worker threads, plain callbacks in the
+    client's own tasks, so plain callbacks must be quick. Questions without a handler are not declared, and are refused.
+    Any other exception of a handler than `CodedError` is logged and hidden from a legacy server; in modern revisions
+    the exception leaves the call for which the server asked.
     """
 
     info: Implementation = attrs.field(factory=_ourselves)
     """Name and version, shown to the server's people."""
     sampling: SamplingHandler | None = None
-    """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no: a legacy server
-    gets that error as the answer; in modern revisions, which have no place for it, the call that asked ends with
-    it, and the server is told that the call was given up, with the error's message as the reason."""
+    """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 when the user says no: a legacy server gets
+    that error as the answer; in modern revisions, which have no place for an error, the call that asked ends with the
+    `CodedError`, and the server is told that the call was given up, with the error's message as the reason."""
     sampling_tools: bool = False
     """True: the sampling handler knows tools."""
     sampling_context: bool = False
     """True: the sampling handler can include the context of servers."""
     sampling_asks_user: bool = False
     """True: the sampling handler waits for the user (2025-11-25 sampling: there SHOULD always be a human in the loop).
-    Time limits then stand still while it runs, as they do for elicitation: see `fail_after_work`."""
+    Time limits then stand still while the handler runs, as for elicitation: see `fail_after_work`."""
     elicitation: ElicitationHandler | None = None
-    """Asks the user to fill in a form. A plain dict is an accepted form. Fields left out of an accepted form get
-    the defaults of its schema. A form that then does not fit what the server asked is an error of the handler, a
+    """Asks the user to fill in a form. A plain dict is an accepted form. Fields left out of an accepted form get the
+    defaults of its schema. A form that then does not fit the server's schema is an error of the handler, a
     `ValueError`."""
     elicitation_url: UrlElicitationHandler | None = None
-    """Asks the user to visit a URL; it shows the URL and gets consent before it opens anything."""
+    """Asks the user to visit a URL. The handler shows the URL and gets consent before opening anything."""
     roots: Sequence[Root] | RootsHandler | None = None
-    """The roots, or a function that gives them."""
+    """The roots, or a function that returns the roots."""
     forwards: ClientCapabilities | None = None
-    """Capabilities that are declared in place of those of the handlers above, because a `proxy` hands the server's
-    questions on to its own clients. The questions are refused while there is no proxy."""
+    """Capabilities that are declared in place of the capabilities of the handlers above, because a `proxy` hands the
+    server's questions on to its own clients. The questions are refused while there is no proxy."""
     on_log: Callable[[LogParams], Any] | None = None
     """Called for each log message, one after another, in wire order. A call returns when the callback is done with the
-    messages that came while the call was in flight, except that a call made while the callback runs does not wait for
-    it, since the callback may wait for the call; and no call waits longer than `Limits.callback_grace` for a single
-    message. The order is kept among log messages; progress callbacks run beside them, in the tasks that called."""
+    messages that came while the call was in flight. Two exceptions: a call made while the callback runs does not wait
+    for the callback, since the callback may wait for the call; and no call waits longer than `Limits.callback_grace`
+    for a single message. The order is kept among log messages; progress callbacks run beside, in the tasks that
+    called."""
     on_list_changed: Callable[[ChangedList], Any] | None = None
     """Called when the server's tools, resources or prompts changed. With a modern server this opens a stream of
-    ``subscriptions/listen`` for those of the three whose changes the server declares. A stream that the server ended is
-    opened anew, and its lists count as changed then. Callbacks for changes run one after another, in wire order;
-    no call and no log message waits for them."""
+    ``subscriptions/listen`` for each of the three kinds whose changes the server declares. A stream that the server
+    ended is opened anew, and its lists count as changed then. Callbacks for changes run one after another, in wire
+    order; no call and no log message waits for such a callback."""
     on_resource_updated: Callable[[str], Any] | None = None
-    """Called with the URI of a resource that changed, if `Client.subscribe` was called for it."""
+    """Called with the URI of a changed resource after `Client.subscribe` for that URI."""
     on_unreadable: Callable[[UnreadableMessage], None] | None = attrs.field(default=None, validator=_is_plain)
-    """Called with output of the server that is no message of JSON-RPC: mostly what it prints to its standard output.
-    The server gets no answer to that. The output is logged, too, and counted: `Client.unreadable_messages`. A plain
-    function, called while the server's output is read, so it must be quick; its exceptions are logged."""
+    """Called with output of the server that is no message of JSON-RPC: mostly text printed to its standard output. The
+    server gets no answer. The output is logged, too, and counted: `Client.unreadable_messages`. The callback is a plain
+    function that must be quick, since the call runs while the server's output is read; its exceptions are logged."""
     on_elicitation_complete: Callable[[str], Any] | None = None
     """Called with the id of a URL elicitation when the server says that the user is done there (2025-11-25 only): once,
-    for one that the server asked for, or that an error -32042 required. It runs among the callbacks for changes."""
+    for an elicitation that the server asked for, or that an error -32042 required. The call takes its turn among the
+    callbacks for changes."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    """Times that a modern server may ask for input before it answers one call; `ProtocolViolation` beyond."""
+    """Times that a modern server may ask for input during one call; `ProtocolViolation` beyond."""
     max_input_requests: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
     """Questions that a modern server may ask at once, each answered in a task of its own; `ProtocolViolation` beyond.
     As many as requests of a legacy server run at the same time (`Limits.max_in_flight`)."""
@@ -162,41 +164,41 @@ class ClientSettings:
     """Handlers of a kind (``sampling``; ``elicitation`` and ``elicitation_url`` together; ``roots``) that run at the
     same time, in either era; further questions wait, first come, first served, within the bounds above and those of
     `Limits`. The time limits of calls stand still meanwhile (`fail_after_work`). A handler that calls a server does not
-    count until it has its answer: that server may ask again. Forwarded questions are not counted here."""
+    count until the call has its answer: that server may ask again. Forwarded questions are not counted here."""
     max_pages: int = attrs.field(default=10_000, validator=attrs.validators.ge(1))
-    """Pages that a listing may have; `ProtocolViolation` beyond. Their items are not counted: whoever iterates
-    over them may stop."""
+    """Pages that a listing may have; `ProtocolViolation` beyond. Items are not counted: the iterating code may stop at
+    any item."""
     cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
-    """Cache that keeps answers of a modern server while they are fresh: one of the client alone by default. `None`
-    keeps nothing, which is also what most servers ask for."""
+    """Cache for fresh answers of a modern server, by default a cache of the client alone. With `None` nothing is kept;
+    most servers ask for no caching anyway."""
     limits: Limits = DEFAULT_LIMITS
-    """Bounds of what the server may take from us."""
+    """Bounds on the server's use of this client."""
     tracing: Tracing | None = None
     """Observer that is told of requests, `trio_mcp.otel.OpenTelemetry` for example."""
     era: Literal["auto", "modern", "legacy"] = attrs.field(
         default="auto", validator=attrs.validators.in_(("auto", "modern", "legacy"))
     )
-    """Era of the server: ``auto`` asks for it with ``server/discover``, the others state it. With ``auto``, a child
-    process that ends without an answer is started once more and greeted with ``initialize``: some legacy servers die of
-    the question. Commands that turned out to be legacy are greeted so at once from then on, by all clients of this
-    process."""
+    """Era of the server: ``auto`` finds the era out with ``server/discover``, the other values state the era. With
+    ``auto``, a child process that ends without an answer is started once more and greeted with ``initialize``: some
+    legacy servers die of the question. All clients of this process then greet the same command with ``initialize`` at
+    once."""
     revision: str | None = attrs.field(default=None, validator=_is_legacy)
     """The legacy revision to offer in ``initialize``; `None` is the latest."""
     tell_deadlines: bool = True
-    """Tell the server with each call how many milliseconds are left of the deadline that it is made under
-    (``trio-mcp/remainingMs`` in ``_meta``), so that the handler stops even if no cancel gets through."""
+    """Tell the server with each call how many milliseconds are left of the call's deadline (``trio-mcp/remainingMs`` in
+    ``_meta``), so that the handler stops even if no cancel gets through."""
     send_cancels: bool = True
-    """Tell the server when a call or a stream is left. Some servers die of it (``mcp`` 1.9.4 to 1.11.0): ``False``
-    sends no ``notifications/cancelled`` at all. A call or stream that is left is given up on this side alone then, and
-    what the server still answers or tells of it is dropped."""
+    """Tell the server when a call or a stream is left. Some servers die of that notification (``mcp`` 1.9.4 to 1.11.0):
+    ``False`` sends no ``notifications/cancelled`` at all. A call or stream that is left is then given up on this side
+    alone, and late answers and notifications of the server are dropped."""
     connect_timeout: float = 60.0
     """Seconds until the connection must be ready; then `trio.TooSlowError`. Only connecting is limited."""
     probe_timeout: float = 2.0
-    """Seconds without an answer to ``server/discover`` after which ``initialize`` is tried beside it, and without an
-    acknowledgement of the stream for ``on_list_changed`` after which the client is ready all the same."""
+    """Seconds without an answer to ``server/discover`` after which ``initialize`` is tried at the same time, and
+    without an acknowledgement of the stream for ``on_list_changed`` after which the client is ready all the same."""
     call_timeout: float = attrs.field(default=math.inf, validator=_is_time)
-    """Seconds that each request may take, and a stream until it is acknowledged; then `trio.TooSlowError`, and the
-    server is told to stop. The limit is a `fail_after_work`; calls inside of one that the caller opened, or of
-    `fail_after_silence`, stand under that instead. So a caller may grant more than this, too."""
+    """Seconds that each request may take, and a stream until its acknowledgement; then `trio.TooSlowError`, and the
+    server is told to stop. The limit is a `fail_after_work`; a `fail_after_work` or `fail_after_silence` that the
+    caller opened around calls replaces the limit. So a caller may grant more time, too."""
     keep_alive: KeepAlive | None = None
-    """Pings for a server that is idle; `None`: none are sent."""
+    """Pings for a server that is idle; `None`: no pings."""

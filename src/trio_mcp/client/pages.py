@@ -24,7 +24,7 @@ class _List:
     items: str
     """The member of a page that holds the items."""
     identity: str
-    """The member of an item that tells it from all others."""
+    """The member of an item that identifies the item."""
     said: str
     """Code that iterates over the list."""
 
@@ -45,11 +45,11 @@ _LISTS: Final = {
 
 
 class Pages(AsyncIterator[T], Generic[T]):
-    """The items of all pages of what ``method`` lists, up to ``max_pages``, each requested when it is needed.
+    """The items of all pages of the list of ``method``, up to ``max_pages`` pages, each requested when needed.
 
-    ``request`` is that of a client, and ``refresh`` is handed on to it. A cursor may be refused that was good when its
-    page was kept in the cache: all pages are fetched anew then, once, and items given already are passed over. The
-    class is no async generator, so it may be left at any item without being closed. A cancelled step can be repeated.
+    ``request`` is the method of a client, and gets ``refresh``. When the server refuses the cursor of a page from the
+    cache, all pages are fetched anew, once, without the items given already. The class is no async generator, so an
+    iteration may stop at any item without a close. A cancelled step can be repeated.
     """
 
     def __init__(self, request: Callable[..., Awaitable[Any]], method: str, max_pages: int, *, refresh: bool) -> None:
@@ -63,7 +63,7 @@ class Pages(AsyncIterator[T], Generic[T]):
         self._passed_over: set[str] = set()
         self._cursor: str | None = None
         self._seen: set[int] = set()
-        """Hashes of the cursors so far: a server makes cursors as long as it likes."""
+        """Hashes of the cursors so far: a server may make cursors of any length."""
         self._complete = False
 
     def __await__(self) -> NoReturn:

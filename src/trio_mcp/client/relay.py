@@ -11,12 +11,12 @@ __all__ = ["Relay"]
 
 
 class Relay(Protocol):
-    """Hears what the server says, and takes its questions where the client declared to forward them
+    """Gets the notifications of the server, and the questions that the client declared to forward
     (`ClientSettings.forwards`)."""
 
     def told(self, event: NotificationReceived) -> None:
         """Take a notification, logs and changes of every kind, the moment it was read: before any callback, and before
-        the reply to any call that came after it. Must be quick, and must not raise."""
+        any later reply. Must be quick, and must not raise."""
         ...
 
     def ask(self, method: str, params: dict[str, Any]) -> Awaitable[Any]:

@@ -1,4 +1,4 @@
-"""Results: a server's answer as an object, or the error that says what is wrong with it."""
+"""Results: a server's answer as an object, or the error for a malformed answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def structured(method: str, result: Any, result_type: type[T]) -> T:
-    """Return ``result`` as a ``result_type``. Raises `ProtocolViolation` when it is none."""
+    """Return ``result`` as a ``result_type``. Raises `ProtocolViolation` when ``result`` does not fit."""
     if result_type is dict:
         return result
     try:

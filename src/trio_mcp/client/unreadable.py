@@ -22,7 +22,7 @@ class UnreadableMessage:
     reason: str
     """The reason, for people."""
     text: str
-    """The first 2,000 bytes; what is not UTF-8 there is replaced. Untrusted."""
+    """The first 2,000 bytes; bytes that are not UTF-8 are replaced. Untrusted."""
 
 
 class UnreadableMessages:

@@ -1,1 +1,1 @@
-"""Proxying: a server whose tools, resources and prompts are those of another server, reached through a client."""
+"""Proxying: a server that offers the tools, resources and prompts of another server, reached through a client."""

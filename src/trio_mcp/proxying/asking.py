@@ -1,4 +1,4 @@
-"""Handing of requests from the server behind a proxy on to the client that they are for."""
+"""Handing of requests from the server behind a proxy on to the right client."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ async def ask_downstream(
 ) -> JSONObject:
     """Return the answer of the client that is asked; request and answer are in the terms of ``revision``.
 
-    A request of a modern server belongs to the call in which it is made. A legacy server does not say for whom its
-    request is: it goes to the only client there is, else to the only client with a call in flight; and with the latest
-    of that client's calls that can carry it. Raises `CodedError` for an error reply.
+    A request of a modern server belongs to the call in which the request is made. A legacy server does not name the
+    client: its request goes to the only client there is, else to the only client with a call in flight; and with the
+    latest of that client's calls that can carry a request. Raises `CodedError` for an error reply.
     """
     scope = current_request.get(None)
     if revision.server_requests:
@@ -74,7 +74,7 @@ def _only(downstreams: list[Downstream]) -> _Respondent:
     if not downstreams:
         raise CodedError(INTERNAL_ERROR, _NOBODY)
     (downstream,) = downstreams
-    # Any call can carry the request: the latest one is the likeliest to have caused it.
+    # Any call can carry the request: the latest call is the likeliest cause.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.is_cancelled:
             return downstream if call.revision.server_requests else call
@@ -84,7 +84,8 @@ def _only(downstreams: list[Downstream]) -> _Respondent:
 
 
 def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _Respondent:
-    """Return the call that a modern server asks in: it asks only in a call, which runs for a request of ours."""
+    """Return the call in which a modern server asks. Modern servers ask only in calls, and each call runs for a request
+    of ours."""
     for downstream in downstreams:
         if scope is not None and scope in downstream.calls:
             return downstream.calls[scope]
@@ -93,7 +94,7 @@ def _calling(downstreams: Iterable[Downstream], scope: RequestScope | None) -> _
 
 def _check_declared(asked: _Respondent, method: str, params: JSONObject) -> None:
     """Raise `CapabilityMissing` for a request that the client has not declared (DESIGN ruling 18). A method that is not
-    one of the three in `ASKABLE` is passed on as it is, where the revision has it."""
+    one of the three in `ASKABLE` is passed on unchanged, where the revision has that method."""
     if method not in ASKABLE:
         return
     needed = capability_for(InputRequest(method, params))  # pyright: ignore[reportArgumentType] one of them
@@ -104,7 +105,7 @@ def _check_declared(asked: _Respondent, method: str, params: JSONObject) -> None
 
 def _as_said_there(asked: _Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
     meta = params.get("_meta")
-    if isinstance(meta, dict) and PROGRESS_TOKEN in meta:  # each connection has tokens of its own
+    if isinstance(meta, dict) and PROGRESS_TOKEN in meta:  # progress tokens differ on each connection
         params = {**params, "_meta": {name: value for name, value in meta.items() if name != PROGRESS_TOKEN}}  # pyright: ignore[reportUnknownVariableType] JSON
     try:
         return translated(params, METHODS[method].params, revision, asked.revision)

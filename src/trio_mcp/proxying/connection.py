@@ -40,7 +40,7 @@ __all__ = ["ProxyConnection"]
 
 _DONE: Final = EmptyResult()
 _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
-"""Versions that a client may speak to the proxy, whatever the server behind speaks."""
+"""Versions that a client may speak to the proxy, for any version of the server behind."""
 _UNNAMED: Final = Implementation("unknown", "0")
 """Stands for a modern server without a name, since a legacy server must have one."""
 
@@ -88,8 +88,8 @@ class ProxyConnection:
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client: see `DuplexChannel.run`. A server behind that was opened for this client is closed with it;
-        the loss of that server ends this connection, once all calls were answered."""
+        """Serve the client: see `DuplexChannel.run`. A server behind that was opened for this client is closed with the
+        client; the loss of that server ends this connection, once all calls were answered."""
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
@@ -105,7 +105,7 @@ class ProxyConnection:
 
     @property
     def _upstream(self) -> Upstream | None:
-        """The server behind, if it was reached already."""
+        """The server behind, if already reached; else `None`."""
         return self._reach.upstream if self._reach is not None else None
 
     async def _leave(self) -> None:
@@ -135,8 +135,8 @@ class ProxyConnection:
         return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
-        """Return whether the server behind is there and knows ``method``, so that the answer, a sign of its life, is
-        its own."""
+        """Return whether the server behind is there and knows ``method``, so that the server behind itself gives the
+        answer, a sign of life."""
         return upstream is not None and method in upstream.revision.methods and not self.duplex.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
@@ -189,7 +189,7 @@ class ProxyConnection:
             return _DONE
         if len(subscriptions) >= self.duplex.limits.max_subscriptions:
             raise too_many_subscriptions()
-        subscriptions.add(uri)  # so that nothing is missed that comes before the reply
+        subscriptions.add(uri)  # no change before the reply is to be missed
         try:
             await upstream.subscribe(uri)
         except BaseException:
@@ -215,12 +215,12 @@ class ProxyConnection:
         return event.method.name not in ("notifications/initialized", "notifications/cancelled")
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Hand a notification on to the server behind, where that knows it: see `RequestHandler.notified`."""
+        """Hand a notification on to a server behind that knows the method: see `RequestHandler.notified`."""
         upstream = self._upstream
         if upstream is None:
             return
         if event.method.name == "notifications/roots/list_changed":
-            await upstream.client.roots_changed()  # the client knows whether the server behind was told to expect it
+            await upstream.client.roots_changed()  # sent only where ``list_changed`` was declared
         elif event.method.name in upstream.revision.methods:
             await upstream.notify(event.method.name, event.params or None)
 

@@ -32,8 +32,8 @@ _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 
 
 async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the result of the server behind, in the terms of the client's revision. The notifications that came before
-    it are on their way to the client by then. Raises `CodedError` for an error reply."""
+    """Return the result of the server behind, in the terms of the client's revision. The notifications that preceded
+    the result are on their way to the client by then. Raises `CodedError` for an error reply."""
     request, spoken = scope.request, upstream.revision
     method = request.method.name
     if method not in spoken.methods:
@@ -74,7 +74,7 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
         return None
 
     async def report(told: Progress) -> None:
-        # Each report is handed on: the server behind has settled how often it reports. Excess ones were dropped
+        # Each report is handed on: the server behind has settled the rate of reports. Excess reports were dropped
         # earlier.
         await scope.outbox.room()
         request = scope.request  # of the round that is in flight now
@@ -87,7 +87,8 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
 
 
 def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the same parameters, with the fields of the client's connection replaced by those of the server's."""
+    """Return the same parameters, with the fields of the client's connection replaced by the fields of the server's
+    connection."""
     own = {name: value for name, value in request.params.items() if name not in _OF_A_ROUND}
     try:
         params = translated(own, request.method.params, request.revision, upstream.revision)
@@ -105,7 +106,7 @@ def _per_request_fields(request: InboundRequest, downstream: Downstream, upstrea
     if spoken.handshake:
         return {}
     fields: JSONObject = client.requests.meta_in(spoken)
-    if client.settings.forwards is not None:  # the capabilities are those of the client that can be asked now
+    if client.settings.forwards is not None:  # declare the capabilities of the client that can be asked now
         fields[CLIENT_CAPABILITIES] = (
             unstructure(request.capabilities, spoken)
             if request.revision.handshake

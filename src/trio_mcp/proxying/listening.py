@@ -37,11 +37,11 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> ListenResult:
-    """Answer ``subscriptions/listen``: report what the server behind reports, until the client leaves, or the
+    """Answer ``subscriptions/listen``: report the changes of the server behind, until the client leaves, or the
     connection on either side ends. Raises as `Client.listen`, and the error that ended the stream there."""
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     if asked.resource_subscriptions:
-        # They are kept as long as the stream, so their length and number are limited.
+        # The URIs are kept as long as the stream, so their length and number are limited.
         first = asked.resource_subscriptions[: downstream.limits.max_subscriptions]
         uris = [uri for uri in first if len(uri) <= LONGEST_URI]
         asked = SubscriptionFilter(
@@ -92,7 +92,7 @@ def _changes(upstream: Upstream, asked: SubscriptionFilter) -> AbstractAsyncCont
 
 @asynccontextmanager
 async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
-    """Open a stream of what a legacy server reports, unasked and on subscriptions."""
+    """Open a stream of the changes that a legacy server reports, unasked and on subscriptions."""
 
     async def ask(_: SubscriptionFilter, on_notification: OnNotification) -> None:
         def told(event: NotificationReceived, named: bool) -> None:

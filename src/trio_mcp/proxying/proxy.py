@@ -24,31 +24,31 @@ __all__ = ["Proxy", "RunningProxy", "proxy"]
 
 
 def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Proxy:
-    """Return a server for `serve_stdio`, `serve_websocket`, `open_memory` and the like that hands all on to
+    """Return a server for `serve_stdio`, `serve_websocket`, `open_memory` and the like that hands every message on to
     ``upstream``.
 
-    All is handed on, in both directions and from either era to either: requests with their progress and errors, cancels
-    with their reason, logs, changes, and the requests of the server behind. Ids, progress tokens and subscription ids
-    are those of each connection; unknown members and ``_meta`` stay as they are. A message that the client's revision
-    cannot express is an error of that request. Methods that no revision has are not handed on, but answered -32601.
+    Every message is handed on, in both directions and from either era to either: requests with their progress and
+    errors, cancels with their reason, logs, changes, and the requests of the server behind. Each connection has its own
+    ids, progress tokens and subscription ids; unknown members and ``_meta`` stay unchanged. A message that the client's
+    revision cannot express is an error of that request. Methods in no revision are not handed on, but answered -32601.
 
     With ``Command([...]).open`` or the like each client of the proxy gets a connection of its own to the server behind,
     in the client's name, with its capabilities and, where the server has it, in its revision. That connection is opened
     for the client's first request and closed with the client; its loss ends the connection of that client.
 
-    With an open `Client` all clients share its connection, also those of other proxies over it. Requests of the server
-    behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``, else its own handlers
-    answer them. A modern server asks in a call, which shows the client to ask. A legacy server is answered by the only
-    client there is, else by the only one with a call in flight, else with an error. Its logs go to all clients that
-    want them.
+    With an open `Client` all clients share its connection, also the clients of other proxies over that `Client`.
+    Requests of the server behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``,
+    else its own handlers answer them. A modern server asks in a call, which shows the client to ask. A legacy server is
+    answered by the only client there is, else by the only client with a call in flight, else with an error. Logs of a
+    legacy server go to all clients that want logs.
 
-    ``name`` is for the people who run the proxy. ``limits`` bound each connection to it.
+    ``name`` is for the people who run the proxy. ``limits`` bound each connection to the proxy.
     """
     return Proxy(upstream, name, limits)
 
 
 class Proxy:
-    """A server that hands all on to another server; `proxy` makes it."""
+    """A server that hands all on to another server, made by `proxy`."""
 
     def __init__(self, upstream: Client | OpenUpstream, name: str | None, limits: Limits) -> None:
         self._upstream = upstream

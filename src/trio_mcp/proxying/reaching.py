@@ -27,7 +27,7 @@ _UNREACHABLE: Final = "The server behind this proxy cannot be reached"
 
 
 class OpenUpstream(Protocol):
-    """Opens a client of the server behind, with these options: ``Command([...]).open``, for example."""
+    """A function that opens a client of the server behind, with these options: ``Command([...]).open``, for example."""
 
     def __call__(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]: ...
 
@@ -37,11 +37,11 @@ class Reach(Protocol):
 
     @property
     def upstream(self) -> Upstream | None:
-        """The server, once it was reached; else `None`."""
+        """The server, once reached; else `None`."""
         ...
 
     async def reached(self, request: InboundRequest) -> Upstream:
-        """Return the server, for ``request``. Raises `CodedError` when it cannot be reached."""
+        """Return the server, for ``request``. Raises `CodedError` when the server cannot be reached."""
         ...
 
 
@@ -59,8 +59,8 @@ class SharedUpstream:
 
 class OwnUpstream:
     """A server behind that is opened for the first request of the client, with the client's name, its capabilities and,
-    where the server has it, its era and revision. It ends with ``nursery``; ``ended`` is called with the reason when it
-    ends before that or cannot be opened."""
+    where the server has it, its era and revision. The connection ends with ``nursery``; ``ended`` is called with the
+    reason for an earlier end and for a failure to open."""
 
     def __init__(self, open_upstream: OpenUpstream, nursery: ServiceNursery, ended: Callable[[str], None]) -> None:
         self.upstream: Upstream | None = None
@@ -102,7 +102,7 @@ class OwnUpstream:
             why = f"the server behind is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
         except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
             why = f"{_UNREACHABLE}: {error}"
-        except Exception:  # foreign code, which must not end the connections of others
+        except Exception:  # foreign code must not end the connections of other clients
             logger.exception("the server behind failed")
         finally:
             self._settled.set()

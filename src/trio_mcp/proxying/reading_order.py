@@ -1,4 +1,4 @@
-"""ReadingOrder hands on requests that were read together in the order in which they were read."""
+"""ReadingOrder hands on requests that were read together in the order of reading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Turn:
 
 
 class ReadingOrder:
-    """The order of a connection's requests. Each runs in a task of its own, and tasks start in any order."""
+    """The order of a connection's requests. Each request runs in a task of its own, and tasks start in any order."""
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
@@ -36,8 +36,8 @@ class ReadingOrder:
         self._numbers[request] = next(self._count)
 
     async def take(self, request: InboundRequest) -> None:
-        """Wait for the requests that were read before ``request`` and whose tasks have come here, or come in the same
-        moment. The next request waits until the caller of this one waits for something."""
+        """Wait for the requests that were read before ``request`` and have reached this method, or reach this method in
+        the same moment. The next request waits until the caller of this call waits for something."""
         turn = _Turn(self._numbers.pop(request))
         heappush(self._turns, turn)
         try:

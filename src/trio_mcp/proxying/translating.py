@@ -13,11 +13,11 @@ __all__ = ["translated", "translated_result"]
 
 
 def translated(data: Any, kind: Any, said: Revision, wanted: Revision) -> Any:
-    """Return ``data``, a ``kind`` in the terms of revision ``said``, in those of revision ``wanted``.
+    """Return ``data``, a ``kind`` in the terms of revision ``said``, translated to the terms of revision ``wanted``.
 
-    For equal revisions it is returned as it is, unchecked. Otherwise members that ``kind`` does not have are kept as
-    they are, and members that ``wanted`` does not have are left out. Raises `ValueError` for data that is no ``kind``,
-    and `NotExpressible` for data that ``wanted`` cannot express.
+    For equal revisions ``data`` is returned unchanged and unchecked. Otherwise members that ``kind`` does not have are
+    kept unchanged, and members that ``wanted`` does not have are left out. Raises `ValueError` for data that is no
+    ``kind``, and `NotExpressible` for data that ``wanted`` cannot express.
     """
     if said is wanted:
         return data
@@ -41,7 +41,7 @@ def translated_result(data: JSONObject, kind: Any, said: Revision, wanted: Revis
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """Return ``wanted`` with the parts of ``data`` that are not in ``known``, which holds what was understood of
+    """Return ``wanted`` with the parts of ``data`` that are not in ``known``, which holds the understood part of
     ``data``."""
     if isinstance(data, dict) and isinstance(known, dict) and isinstance(wanted, dict):
         came, understood = cast("JSONObject", data), cast("JSONObject", known)

@@ -30,12 +30,13 @@ _UPDATED: Final = "notifications/resources/updated"
 _LEAVE_DEADLINE: Final = 1.0
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
-"""The callback for each notification of the server, and whether somebody has subscribed to its resource by this very
-name. Must be quick."""
+"""The callback for each notification of the server; the flag tells whether a client has subscribed to the resource
+under exactly this URI. Must be quick."""
 
 
 class Upstream(Relay):
-    """A server, reached through ``client``, and the clients that it tells and asks; several where it is ``shared``."""
+    """A server, reached through ``client``, and the clients that the server tells and asks; several clients if
+    ``shared``."""
 
     def __init__(self, client: Client, *, shared: bool) -> None:
         self.client = client
@@ -54,7 +55,7 @@ class Upstream(Relay):
 
     @classmethod
     def shared_through(cls, client: Client) -> Upstream:
-        """Return the upstream for all that share ``client``, of whatever proxy."""
+        """Return the upstream for all clients that share ``client``, of any proxy."""
         relay = client.relay
         return relay if isinstance(relay, cls) else cls(client, shared=True)
 
@@ -69,7 +70,8 @@ class Upstream(Relay):
         return self.client.server_capabilities
 
     def take_in(self, downstream: Downstream) -> bool:
-        """Tell a client what the server says, until `forget`. Return false when it is told already."""
+        """Tell ``downstream`` the notifications of the server, until `forget`. Return false when ``downstream`` is told
+        already."""
         if downstream in self.downstreams:
             return False
         self.downstreams[downstream] = None
@@ -84,7 +86,7 @@ class Upstream(Relay):
             on_change(event, named)
 
     async def ask(self, method: str, params: JSONObject) -> Any:
-        """Ask the client that the request is for: see `Relay.ask`."""
+        """Ask the right client: see `Relay.ask`."""
         return await ask_downstream(self.downstreams, method, params, self.revision)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
@@ -100,7 +102,7 @@ class Upstream(Relay):
         await self.client.until_lost()
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
-        """Send the server a notification that belongs to no request, when there is room for it."""
+        """Send the server a notification that belongs to no request, when there is room."""
         await self._duplex.room()
         self._duplex.notify(method, params)
 
@@ -147,7 +149,7 @@ class Upstream(Relay):
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
-        """Have a legacy server send at least logs of this level and above, for a request that wants them."""
+        """Have a legacy server send at least logs of this level and above, for a request that wants logs."""
         if self.revision.log_level != "connection" or self.capabilities.logging is None:
             return
         if self._level is None or log_level_rank(level) < log_level_rank(self._level):

@@ -1,1 +1,1 @@
-"""Answering: the questions of a server, and who answers them."""
+"""Answering: the questions of a server, and the handlers that answer."""

@@ -34,9 +34,9 @@ Answer: TypeAlias = Callable[[], Awaitable[Any]]
 
 
 class Answers:
-    """The handlers with which a client answers, ``max_questions`` of a kind at the same time. Plain ``def`` ones
-    run in threads of ``workers``, with ``graces`` once they are cancelled; the time ``limits`` of calls stand still
-    while the user is asked, or a question waits for its turn."""
+    """The handlers with which a client answers, ``max_questions`` of a kind at the same time. Plain ``def`` handlers
+    run in threads of ``workers``, with ``graces`` after a cancel; the time ``limits`` of calls stand still while the
+    user is asked, or a question waits for its turn."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Answers:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities to declare: exactly those that have handlers, or those that are forwarded."""
+        """The capabilities to declare: exactly the capabilities with handlers, or the forwarded capabilities."""
         settings = self._settings
         if settings.forwards is not None:
             return settings.forwards
@@ -77,8 +77,8 @@ class Answers:
         return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation)
 
     def prepare(self, method: str, params: Any, revision: Revision) -> Answer:
-        """Return the function that answers this question; nothing has run yet. Raises `CodedError` for an undeclared
-        method (-32601; an undeclared part of a kind -32602) and for parameters that make no sense (-32602)."""
+        """Return the function that answers this question, before any handler runs. Raises `CodedError` for an
+        undeclared method (-32601; an undeclared part of a kind -32602) and for malformed parameters (-32602)."""
         settings = self._settings
         match method:
             case name if settings.forwards is not None:
@@ -164,7 +164,7 @@ class Answers:
 def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
     """Raise `ValueError` for an accepted form that does not fit ``schema`` (2025-11-25 and 2026-07-28 elicitation,
     Security Considerations: clients SHOULD validate all responses against the schema). A schema that is more than a
-    flat form is none of the specification, and is not trusted with this check."""
+    flat form is not in the specification, and is not trusted with this check."""
     if answer.action != "accept":
         return
     try:

@@ -17,7 +17,8 @@ _LONGEST: Final = 1000
 
 
 class OpenURLs:
-    """The ids of URL elicitations, kept until they are complete: the last 1,000, of up to 1,000 characters each.
+    """The ids of URL elicitations, kept until the elicitations are complete: the last 1,000, of up to 1,000 characters
+    each.
 
     2025-11-25 elicitation, Completion Notifications: clients MUST ignore notifications referencing unknown or
     already-completed ids.
@@ -27,12 +28,12 @@ class OpenURLs:
         self._ids: dict[str, None] = {}
 
     def asked(self, params: JSONObject) -> None:
-        """Note the parameters of a question, unchecked, if it is a URL elicitation."""
+        """Note the parameters of a question, unchecked, if the question is a URL elicitation."""
         if params.get("mode") == "url":
             self._note(params.get("elicitationId"))
 
     def required(self, error: PeerError) -> None:
-        """Note the elicitations that an error of the server requires, if it requires any."""
+        """Note the elicitations, if any, that an error of the server requires."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:

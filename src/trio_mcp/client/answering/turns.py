@@ -14,7 +14,7 @@ __all__ = ["Turn", "Turns", "current_turn"]
 
 
 class Turn:
-    """The turn of one question: its handler runs, and counts, unless it waits for a server."""
+    """The turn of one question. The handler of the question counts while running, except while waiting for a server."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -23,14 +23,14 @@ class Turn:
         self._over = False
 
     def step_aside(self) -> None:
-        """Let another question have the turn: the handler calls a server, which may ask before it answers. Undone by
-        `step_back`, as often as it was called."""
+        """Let another question have the turn: the handler calls a server, which may ask before it answers. Each call is
+        undone by one call of `step_back`."""
         self._calls += 1
         self._leave()
 
     async def step_back(self) -> None:
-        """Wait until the handler may go on, ahead of the questions that have not begun. If cancelled, it has no
-        turn."""
+        """Wait until the handler may go on, ahead of the questions that have not begun. After a cancel, the handler has
+        no turn."""
         self._calls -= 1
         if self._counts or self._calls or self._over:
             return
@@ -41,7 +41,7 @@ class Turn:
             self._counts = True
 
     def end(self) -> None:
-        """Give the turn up, since the handler has ended. Tasks that it started elsewhere may still call."""
+        """Give the turn up, since the handler has ended. Tasks that the handler started elsewhere may still call."""
         self._over = True
         self._leave()
 
@@ -56,7 +56,7 @@ current_turn: ContextVar[Turn | None] = ContextVar("trio_mcp.current_turn", defa
 
 
 class Turns:
-    """The turns of one kind of question: ``most`` at the same time, the others wait, first come, first served.
+    """The turns of one kind of question: ``most`` at the same time; further questions wait, first come, first served.
 
     ``standing_still`` gives the context in which a question waits.
     """
@@ -69,7 +69,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Wait for a turn, and have it inside. No checkpoint when one is free."""
+        """Wait for a turn, and hold the turn inside. No checkpoint when a turn is free."""
         await self.take(first=False)
         turn = Turn(self)
         token = current_turn.set(turn)

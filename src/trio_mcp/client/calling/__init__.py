@@ -1,1 +1,1 @@
-"""Calling: the requests of a client, with what is asked back and what is kept of the answers."""
+"""Calling: the requests of a client, with the questions that come back and the answers that are kept."""

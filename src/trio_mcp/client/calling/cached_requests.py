@@ -20,16 +20,16 @@ from .input_responses import InputRounds
 __all__ = ["CACHEABLE", "CachedRequests"]
 
 CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
-"""The methods whose answers may be kept; all others need not come here."""
+"""The methods with answers that may be kept; requests of other methods need not come here."""
 
 _WITHOUT_EFFECT: Final = frozenset({BAGGAGE, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
-"""Keys of ``_meta`` that do not change what is asked for. All others are part of the key: a server may list
+"""Keys of ``_meta`` that have no effect on the result. All other keys are part of the cache key: a server may list
 other tools to a client that can do more."""
 
 
 class CachedRequests:
-    """Sends requests of `CACHEABLE` methods, in revisions with cache hints, as ``rounds`` does, except for those whose
-    answer is in ``partition``.
+    """Sends requests of `CACHEABLE` methods, in revisions with cache hints, as ``rounds`` does, except for requests
+    with an answer in ``partition``.
 
     Without a partition nothing is kept.
     """
@@ -48,10 +48,11 @@ class CachedRequests:
         *,
         refresh: bool,
     ) -> Any:
-        """Return the result, plain data that is the caller's own. ``refresh``: ask in any case, and keep the answer.
+        """Return the result, plain data that is the caller's own. ``refresh``: send the request in any case, and keep
+        the answer.
 
-        A kept answer is given on a living connection only, with a checkpoint before it. A result of more than one
-        round is not kept: it depends on what was answered in between (2026-07-28 caching, Cache Key: MUST NOT).
+        A kept answer is given on a living connection only, with a checkpoint before it. A result of more than one round
+        is not kept: the result depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
         """
         key = None if self._partition is None else _key_of(method, params)
         if self._partition is None or key is None:
@@ -82,6 +83,6 @@ def _key_of(method: str, params: JSONObject) -> RequestKey | None:
     try:
         text = canonical_value({**params, "_meta": meta})
     except NotSerializable:
-        return None  # it cannot be sent either, which sending it reports
+        return None  # not sendable either, which the attempt to send reports
     uri, cursor = params.get("uri"), params.get("cursor")
     return RequestKey(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

@@ -33,15 +33,15 @@ class Completed:
     result: Any
     """Plain data."""
     rounds: int
-    """Number of requests it took. After more than one the result depends on what was said in between, so it is not
-    kept for other calls."""
+    """Number of requests sent. After more than one request the result depends on the answers given in between, so the
+    result is not kept for other calls."""
     received: float = -inf
-    """Time on trio's clock when the result was read, which may be long before the callbacks it waited for were done;
-    given for cacheable methods in modern revisions."""
+    """Time on trio's clock when the result was read, which may be long before the end of the callbacks that the call
+    waited for; given for cacheable methods in modern revisions."""
 
 
 class InputRounds:
-    """Sends requests, and answers what the server asks for each before it gives the result.
+    """Sends requests, and answers the questions that the server asks before the result of each.
 
     All state of a call lives in its own `request`: its answers and its ``requestState`` never meet another call.
     """
@@ -61,13 +61,14 @@ class InputRounds:
         """Send a request of a modern revision as `DuplexChannel.request`, in as many rounds as the server wants, up to
         ``max_rounds``.
 
-        Each round has an id and a progress token of its own and is otherwise the same request, with the answers
-        and the exact ``requestState`` of the round before. The handlers for the questions run in tasks of this
-        call, all at once. The first one that fails cancels the others and ends the call: its exception leaves as
-        it is, since ``inputResponses`` have no place for an error and a missing answer would be asked for again.
+        Each round has an id and a progress token of its own and is otherwise the same request, with the answers and the
+        exact ``requestState`` of the round before. The handlers for the questions run in tasks of this call, all at
+        once. The first one that fails cancels the others and ends the call: its exception leaves unchanged, since
+        ``inputResponses`` have no place for an error and a missing answer would be asked for again.
 
-        Leaving the call between two rounds, whatever for, tells the server once: see `Outbound.round_trips`. Raises
-        `ProtocolViolation` when the server asks for something it may not ask, for too much or too often.
+        Leaving the call between two rounds, for any reason, tells the server once: see `Outbound.round_trips`. Raises
+        `ProtocolViolation` when the server asks a question that is not allowed, too many questions at once, or too
+        often.
         """
         settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
         with self._outbound.round_trips() as trips:
@@ -97,7 +98,7 @@ class InputRounds:
         if asked.input_requests is not None:
             answers = self._prepare(method, asked, revision)
             with self._outbound.while_connected():
-                # A call that is left tells the server at once, and not when the last handler has cleaned up.
+                # Leaving the call tells the server at once, instead of after the cleanup of the last handler.
                 given = await run_together([_giving(each, revision) for each in answers.values()], trips.leave)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
@@ -113,7 +114,7 @@ class InputRounds:
         try:
             return {key: self._answers.prepare(each.method, each.params, revision) for key, each in questions.items()}
         except CodedError as error:
-            # mrtr, Server Requirements: MUST NOT ask for what the client did not declare.
+            # mrtr, Server Requirements: MUST NOT send requests that the client did not declare.
             raise ProtocolViolation(f"{method}: the server asks for input that we cannot give: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""Requests: the contents of a client's requests, and how they are sent."""
+"""Requests: the contents and the sending of a client's requests."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 
 class Requests:
-    """Sends all requests of a client: each carries in ``_meta`` what its revision asks for, stands under
-    the limits of calls, is answered from the cache where it can be, and else takes as many rounds as the server asks.
+    """Sends all requests of a client: each carries the ``_meta`` of its revision, stands under the limits of calls, is
+    answered from the cache where possible, and else takes as many rounds as the server asks for.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Requests:
         }
 
     def ask_for_logs(self, level: LogLevel) -> None:
-        """Have requests say from now on that their logs of ``level`` and above are wanted (2026-07-28 logging)."""
+        """Ask in each request from now on for its logs of ``level`` and above (2026-07-28 logging)."""
         self._log_level = {LOG_LEVEL: level.value}
 
     def request(
@@ -113,8 +113,8 @@ class Requests:
         return structured(method, result, result_type)
 
     async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
-        """Send a request for code that forwards: ``params`` are complete, in modern revisions with all that `meta_in`
-        gives, and the result is returned as it came, never from the cache."""
+        """Send a request for code that forwards: ``params`` are complete, in modern revisions with all fields of
+        `meta_in`, and the result is returned unchanged, never from the cache."""
         with self._limits.around_call():
             return await self._send(method, params, self.revision, on_progress)
 
@@ -126,7 +126,7 @@ class Requests:
         return self._outbound.request(method, params or None, revision, on_progress)
 
     def open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:
-        """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends it, and nothing
-        of it is kept; see `Outbound.request` for ``on_notification``."""
+        """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends the stream, and no
+        message of the stream is kept; see `Outbound.request` for ``on_notification``."""
         params = {**unstructure(ListenParams(asked), self.revision), "_meta": self._meta}
         return self._outbound.request("subscriptions/listen", params, self.revision, on_notification=on_notification)

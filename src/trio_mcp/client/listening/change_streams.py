@@ -31,21 +31,22 @@ logger = logging.getLogger("trio_mcp")
 class Changes(AsyncIterator[Change]):
     """Changes of the server in the order in which they came: see `Client.listen`.
 
-    Changes that nobody took yet are kept, equal ones once. So nothing that was asked for is lost except repetitions,
-    and the connection waits for nobody. Each step is a checkpoint; a cancelled one loses nothing. Several tasks
-    may take turns. The iteration ends when the server ends the stream in good order, and after the block;
-    it raises `ConnectionLost` when the connection is gone, and `PeerError` when the server fails the stream.
+    Changes that nobody took yet are kept, equal ones once. So no requested change is lost except repetitions, and the
+    connection waits for nobody. Each step is a checkpoint; a cancelled step loses nothing. Several tasks may take
+    turns. The iteration ends when the server ends the stream in good order, and after the block; a step raises
+    `ConnectionLost` when the connection is gone, and `PeerError` when the server fails the stream.
     """
 
     def __init__(self, asked: SubscriptionFilter, seen: Callable[[Change], None], limits: Limits) -> None:
         self.stream = Stream(asked)
         self.acknowledged = SubscriptionFilter()
-        """Changes that the server agreed to tell of: fewer than were asked for, where it cannot tell of all."""
+        """Changes that the server agreed to tell of: fewer than requested, where the server cannot tell of all."""
         self.dropped = 0
-        """Number of changes that had no room: of resources that were not asked for by name, parts of one perhaps."""
+        """Number of changes that had no room: of resources not requested by name, parts of a requested resource
+        perhaps."""
         self.taker: Callable[[Change], bool] | None = None
-        """Function that is offered each change the moment it was read, where no other waits; returns whether it took
-        it."""
+        """Function that is offered each change right after the read, while no other change waits; returns whether the
+        change was taken."""
         self._uris = frozenset(asked.resource_subscriptions or ())
         self._kinds = kinds_in(asked)
         self._seen = seen
@@ -56,7 +57,7 @@ class Changes(AsyncIterator[Change]):
 
     def _told(self, event: NotificationReceived, size: int) -> None:
         change = change_in(event)
-        # 2026-07-28 subscriptions: the server MUST NOT send what was not asked for.
+        # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
         if change is None or change.kind not in self._kinds:
             return
         self._seen(change)
@@ -91,7 +92,7 @@ class Changes(AsyncIterator[Change]):
         return change
 
     def take_all(self) -> list[Change]:
-        """Return the changes that nobody took yet, and forget them; for a caller that waits no longer."""
+        """Return the changes that nobody took yet, and forget them; for a caller that no longer waits."""
         taken = list(self._waiting)
         self._waiting.clear()
         self._bytes = 0
@@ -123,10 +124,10 @@ class ChangeStreams:
             yield changes
 
     async def follow_lists(self, declared: ServerCapabilities, patience: float) -> None:
-        """Have the callbacks told when a list changes, of those whose changes are ``declared``.
+        """Have the callbacks called for changed lists, as far as such changes are ``declared``.
 
         Waits up to ``patience`` seconds for the acknowledgement, so that no change by later calls is missed. A server
-        that does not keep what it declared is logged; no error is raised.
+        that breaks its declaration is logged; no error is raised.
         """
         asked = SubscriptionFilter(
             (declared.tools and declared.tools.list_changed) or None,

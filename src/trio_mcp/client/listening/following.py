@@ -29,11 +29,11 @@ _STABLE_AFTER: Final = 60.0
 
 
 class Following:
-    """A stream for callbacks, which cannot be told that it ended: so it is opened anew.
+    """A stream for callbacks, opened anew whenever the stream ends, since callbacks cannot be told of an end.
 
     A server may end a stream while the connection lives on. After growing delays, up to a minute, the server is asked
-    again, until the client leaves, the connection ends, or the server says that it tells no more of any of it.
-    When it has acknowledged, ``tell`` gets a change of all that is followed, since changes may have been missed.
+    again, until the client leaves, the connection ends, or the server tells no more of any followed change. After a new
+    acknowledgement ``tell`` gets a change of each followed list or resource, since changes may have been missed.
 
     ``what`` is the name of the stream's subject in the log.
     """
@@ -49,7 +49,7 @@ class Following:
         """Set when the stream has ended, and is not opened anew."""
 
     async def run(self, ask: Ask) -> None:
-        """Hold the stream open, and open it anew when it ends, until `leave` or its final end."""
+        """Hold the stream open, and open a new stream after each end, until `leave` or the final end."""
         attempt = 0
         acknowledged = False
         try:
@@ -82,7 +82,7 @@ class Following:
         await trio.sleep(delay)
 
     def leave(self) -> None:
-        """End the stream from our side: the server gets one cancel, unless it has ended the stream already."""
+        """End the stream from our side: the server gets one cancel, unless the server has ended the stream already."""
         self._scope.cancel(reason=LEFT)
 
     @property
@@ -91,12 +91,12 @@ class Following:
         return self._stream.is_told
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for the acknowledgement, and return it. See `Stream.acknowledgement`."""
+        """Wait for the acknowledgement, and return its content. See `Stream.acknowledgement`."""
         return await self._stream.acknowledgement()
 
     def _received(self, event: NotificationReceived, size: int) -> None:
         change = change_in(event)
-        # 2026-07-28 subscriptions: the server MUST NOT send what was not asked for.
+        # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
         if change is not None and change.kind in self._kinds:
             self._tell(event, size)
 

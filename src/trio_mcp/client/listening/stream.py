@@ -27,7 +27,8 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 class Stream:
     """A ``subscriptions/listen`` request of ours.
 
-    ``on_acknowledged`` is called in the reader, with what the server agreed to, before anything else on the stream.
+    ``on_acknowledged`` is called in the reader, with the changes that the server agreed to, before any other message on
+    the stream.
     """
 
     def __init__(
@@ -39,18 +40,19 @@ class Stream:
         """Changes that the server agreed to tell of; `None` before."""
         self._settled = trio.Event()
         self.failure: MCPError | None = None
-        """Error that ended the stream; `None` when it ended in good order."""
+        """Error that ended the stream; `None` after an end in good order."""
         self.over = trio.Event()
 
     async def run(self, ask: Ask, tell: OnNotification) -> None:
-        """Hold the stream open until the server ends it, or the connection does. ``tell`` gets the notifications on it,
-        but for the acknowledgement. Leaving the stream sends the server one cancel."""
+        """Hold the stream open until the server or the end of the connection ends the stream. ``tell`` gets the
+        notifications on the stream, except the acknowledgement. Leaving the stream sends the server one cancel."""
         try:
             result = await ask(self._asked, partial(self._received, tell))
-            if result is not None:  # it was not cancelled by the server
+            if result is not None:  # not cancelled by the server
                 check_result_type("subscriptions/listen", result)
         except MCPError as error:
-            # Its traceback refers to this frame and so to this stream, which is not to wait for the garbage collector.
+            # The traceback refers to this frame and so to this stream; the stream must not wait for the garbage
+            # collector.
             self.failure = error.with_traceback(None)
         finally:
             self._settled.set()
@@ -74,7 +76,8 @@ class Stream:
         return self.acknowledged is not None and not self.over.is_set()
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for the acknowledgement, and return it. Raises the error if one ended the stream instead."""
+        """Wait for the acknowledgement, and return its content. Raises the error that ended the stream instead, if
+        any."""
         await self._settled.wait()
         if self.acknowledged is None:
             raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")

@@ -27,10 +27,11 @@ _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
 
 
 def to_plain(value: Any) -> Any:
-    """Return a handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like. All
-    fields of a dataclass are included, also those that its constructor does not set, and also inside a msgspec Struct.
-    Text and numbers of foreign classes (numpy's, for example) become plain text and numbers. Content blocks inside of
-    data are as the specification writes them. Raises `TypeError` for a value without JSON form, and for a
+    """Return a handler's value as JSON data: attrs classes, dataclasses, TypedDicts, enums, dates and the like.
+
+    All fields of a dataclass are included, also those that its constructor does not set, and also inside a msgspec
+    Struct. Text and numbers of foreign classes (numpy's, for example) become plain text and numbers. Content blocks
+    inside of data are as the specification writes them. Raises `TypeError` for a value without JSON form, and for a
     `CallToolResult` or `InputRequired` inside of data, since each is a whole result; `NotSerializable` for data that is
     nested too deep.
     """
