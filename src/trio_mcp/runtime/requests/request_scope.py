@@ -381,6 +381,7 @@ class RequestScope:
         self.life.take(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
+        self.lines = Owner()  # an owner has lines in one outbox
         self._set_deadline()
         self._reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
 
