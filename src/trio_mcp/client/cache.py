@@ -182,8 +182,9 @@ class ResponseCache:
                 earlier.outdated = True
 
     def outdate(self, server: object, method: str, uri: str | None = None) -> None:
-        """Forget the answers of ``server`` to ``method``, and keep none of the answers still under way. With ``uri``,
-        only answers read at or above that URI, since the changed resource may be a part of the resource above."""
+        """Forget the answers of ``server`` to ``method``, and do not keep answers that are still under way. With
+        ``uri``, only answers read at or above that URI, since the changed resource may be a part of the resource
+        above."""
         for fetch in self._fetches:
             if (fetch.partition.server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
                 fetch.outdated = True

@@ -39,7 +39,7 @@ class Callbacks:
         """Context variables of the callback for logs, apart from the reader's; `None` before the first message."""
         self.urls = OpenURLs()
         self.relay: Relay | None = None
-        """The relay that is told of everything."""
+        """The relay that is told of every notification."""
         self.watchers: list[Callable[[Change], None]] = []
         """Functions that are called for every change that the client learns of, in either era, the moment it was read:
         before any callback, any listener and any later reply. A watcher must be quick, and must not raise."""

@@ -18,7 +18,7 @@ ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
 
 @attrs.frozen
 class Change:
-    """A change: the list of ``tools``, ``prompts`` or ``resources`` is another one, or a ``resource`` has new contents.
+    """A change: the list of ``tools``, ``prompts`` or ``resources`` has changed, or a ``resource`` has new contents.
 
     ``uri`` is the URI of the resource, which may be part of the resource subscribed to; `None` for lists.
     """

@@ -58,11 +58,11 @@ T = TypeVar("T")
 class Client:
     """A connection to one server, open until the end of its ``open_*`` block.
 
-    Its methods may be called from any task, any number at a time. Leaving a call by cancellation, by a deadline for
+    Methods may be called from any task, any number at a time. Leaving a call by cancellation, by a deadline for
     example, stops the handler in the server and the handler's tasks; the connection stays usable. Every call raises
-    `PeerError` when the server answers with an error, `ConnectionLost` when the connection is gone or goes,
-    `ProtocolViolation` when the answer is malformed, and, with nothing sent, `MethodUnavailable` for anything that the
-    revision lacks, and `ValueError` for a bad key of ``meta``. Cancellation and time limits stay trio's.
+    `PeerError` when the server answers with an error, `ConnectionLost` when the connection is lost before or during the
+    call, `ProtocolViolation` when the answer is malformed, and, with nothing sent, `MethodUnavailable` for anything
+    that the revision lacks, and `ValueError` for a bad key of ``meta``. Cancellation and time limits stay trio's.
 
     A modern server asks by answering a call: the handlers then run in tasks of that call, their exceptions leave the
     call unchanged, and the server is called again with their answers.
@@ -238,7 +238,7 @@ class Client:
 
     async def unsubscribe(self, uri: str) -> None:
         """Undo `subscribe`. In modern revisions the call waits until the stream is over, and does nothing without a
-        stream; in legacy ones the server is asked."""
+        stream; in legacy revisions the server is asked."""
         if self.revision.changes == "listen":
             await self.change_streams.unsubscribe(uri)
         else:

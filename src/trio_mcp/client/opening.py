@@ -121,8 +121,8 @@ async def _negotiate(client: Client, legacy_first: bool) -> None:
 
 async def _probe(client: Client) -> None:
     """Settle the era (2026-07-28 stdio, Backward Compatibility): ask ``server/discover`` first; any error that is not a
-    modern one, or silence, means legacy. A slow modern server is not taken for a silent legacy one: the question stays
-    open beside the handshake, and the first good answer counts."""
+    modern error, or silence, means legacy. A slow modern server is not taken for a silent legacy server: the question
+    stays open beside the handshake, and the first good answer counts."""
     discovered, initialized = _Attempt(_discover), _Attempt(_initialize)
     try:
         await _first_good(client, discovered, initialized)
@@ -197,7 +197,7 @@ async def _discover(client: Client) -> None:
 
 
 async def _discovery(client: Client, revision: Revision) -> Any:
-    """Ask in ``revision``, and once more in one that the server offers instead (2026-07-28 versioning)."""
+    """Ask in ``revision``, and once more in a revision that the server offers instead (2026-07-28 versioning)."""
     try:
         return await _ask_in(client, revision)
     except PeerError as error:
@@ -212,8 +212,8 @@ def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def _offered_by(error: MCPError | None) -> tuple[Revision, ...]:
-    """Return the legacy revision that a refusal of all modern ones asks for; nothing for any other refusal, or none.
-    Raises `ProtocolViolation` for a refusal that asks for revisions unknown here."""
+    """Return the legacy revision that a refusal of all modern revisions asks for; nothing for any other refusal, and
+    without a refusal. Raises `ProtocolViolation` for a refusal that asks for revisions unknown here."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()
     rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]

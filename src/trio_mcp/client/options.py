@@ -150,7 +150,8 @@ class ClientSettings:
     on_unreadable: Callable[[UnreadableMessage], None] | None = attrs.field(default=None, validator=_is_plain)
     """Called with output of the server that is no message of JSON-RPC: mostly text printed to its standard output. The
     server gets no answer. The output is logged, too, and counted: `Client.unreadable_messages`. The callback is a plain
-    function that must be quick, since the call runs while the server's output is read; its exceptions are logged."""
+    function that must be quick, since the call runs while the server's output is read; exceptions of the callback are
+    logged."""
     on_elicitation_complete: Callable[[str], Any] | None = None
     """Called with the id of a URL elicitation when the server says that the user is done there (2025-11-25 only): once,
     for an elicitation that the server asked for, or that an error -32042 required. The call takes its turn among the

@@ -34,7 +34,7 @@ class ServerMessages:
         if request.method.name == "ping":
             return Now(EmptyResult())
         if request.method.name == "elicitation/create":
-            self._callbacks.urls.asked(request.params)  # here, since its end may come in the same read
+            self._callbacks.urls.asked(request.params)  # here, since the end of the request may come in the same read
         return LATER
 
     async def answer(self, scope: RequestScope) -> Any:

@@ -66,7 +66,7 @@ async def ask_downstream(
 
 
 def _only(downstreams: list[Downstream]) -> _Respondent:
-    """Return the client, or the call of it, that a legacy server asks."""
+    """Return the client, or the client's call, that a legacy server asks."""
     if len(downstreams) > 1:
         downstreams = [each for each in downstreams if each.is_waiting]
         if len(downstreams) > 1:
@@ -109,7 +109,7 @@ def _as_said_there(asked: _Respondent, method: str, params: JSONObject, revision
         params = {**params, "_meta": {name: value for name, value in meta.items() if name != PROGRESS_TOKEN}}  # pyright: ignore[reportUnknownVariableType] JSON
     try:
         return translated(params, METHODS[method].params, revision, asked.revision)
-    except ValueError as error:  # NotExpressible is one
+    except ValueError as error:  # NotExpressible is a ValueError
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
 
 

@@ -92,7 +92,7 @@ def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream)
     own = {name: value for name, value in request.params.items() if name not in _OF_A_ROUND}
     try:
         params = translated(own, request.method.params, request.revision, upstream.revision)
-    except ValueError as error:  # NotExpressible is one
+    except ValueError as error:  # NotExpressible is a ValueError
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
     meta = {name: value for name, value in request.meta.items() if name not in _OF_ONE_CONNECTION}
     meta |= _per_request_fields(request, downstream, upstream)

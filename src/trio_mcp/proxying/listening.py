@@ -123,7 +123,7 @@ def _seen_already(_: Change) -> None:
 
 
 async def _subscribed(upstream: Upstream, uri: str) -> list[str]:
-    """Subscribe to ``uri`` and return it in a list; an empty list, for the acknowledgement, when the server refuses."""
+    """Subscribe to ``uri`` and return ``[uri]``; an empty list, for the acknowledgement, when the server refuses."""
     try:
         await upstream.subscribe(uri)
     except PeerError:

@@ -33,8 +33,9 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     revision cannot express is an error of that request. Methods in no revision are not handed on, but answered -32601.
 
     With ``Command([...]).open`` or the like each client of the proxy gets a connection of its own to the server behind,
-    in the client's name, with its capabilities and, where the server has it, in its revision. That connection is opened
-    for the client's first request and closed with the client; its loss ends the connection of that client.
+    in the client's name, with the client's capabilities and, where the server has that revision, in the client's
+    revision. The connection is opened for the client's first request and closed with the client; a loss of the
+    connection ends the connection of that client.
 
     With an open `Client` all clients share its connection, also the clients of other proxies over that `Client`.
     Requests of the server behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``,

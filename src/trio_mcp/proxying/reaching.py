@@ -58,9 +58,9 @@ class SharedUpstream:
 
 
 class OwnUpstream:
-    """A server behind that is opened for the first request of the client, with the client's name, its capabilities and,
-    where the server has it, its era and revision. The connection ends with ``nursery``; ``ended`` is called with the
-    reason for an earlier end and for a failure to open."""
+    """A server behind that is opened for the first request of the client, with the name and the capabilities of the
+    client, and in the era and revision of the client where the server has that revision. The connection ends with
+    ``nursery``; ``ended`` is called with the reason for an earlier end and for a failure to open."""
 
     def __init__(self, open_upstream: OpenUpstream, nursery: ServiceNursery, ended: Callable[[str], None]) -> None:
         self.upstream: Upstream | None = None

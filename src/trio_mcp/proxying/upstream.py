@@ -1,4 +1,4 @@
-"""Upstream: the server behind a proxy, as the clients of the proxy share it."""
+"""Upstream: the server behind a proxy, shared by the clients of the proxy."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["ConnectedClient"]
 class ConnectedClient:
     """A legacy client that notified the server of changed roots, and the way to ask for its roots.
 
-    Each connection has one such object, the same each time, which may be kept and compared.
+    Each connection has a single such object, which may be kept and compared.
     """
 
     __slots__ = ("_duplex", "_lifespan")

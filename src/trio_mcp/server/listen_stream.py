@@ -31,11 +31,11 @@ def honoured_part(asked: SubscriptionFilter, declared: ServerCapabilities, uris:
 
 
 class ListenStream:
-    """A stream of changes to a client that is open from `acknowledge` to `end`.
+    """A stream of changes to a client, open from `acknowledge` to `end`.
 
-    Its lines belong to the ``scope`` of its request, so a cancel takes back the unwritten lines. While the outbox is
-    full, changes wait here instead, each at most once: no sender waits for a client that reads slowly. A sender whose
-    changes have no bound in number waits for `room` after each change.
+    The lines of a stream belong to the ``scope`` of its request, so a cancel takes back the unwritten lines. While the
+    outbox is full, changes wait here instead, each at most once: no sender waits for a client that reads slowly. A
+    sender of an unbounded number of changes waits for `room` after each change.
     """
 
     def __init__(self, scope: RequestScope, honoured: SubscriptionFilter) -> None:

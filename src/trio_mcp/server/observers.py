@@ -1,4 +1,4 @@
-"""Observers: the connections that are told when something of a server changes."""
+"""Observers: the connections that are told of changes of a server."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class PromptOptions(TypedDict, total=False):
     icons: Sequence[Icon] | None
     """Icons for people."""
     meta: JSONObject | None
-    """``_meta`` of the listed thing. Its keys are checked: `ValueError`."""
+    """``_meta`` of the listed thing. Raises `ValueError` for an invalid key."""
 
 
 class ResourceOptions(PromptOptions, total=False):
@@ -63,7 +63,7 @@ class ToolOptions(PromptOptions, total=False):
     handler, without the time in which the user is asked (`RequestContext.elicit`), in either era; with ``replay``, each
     run counts anew."""
     max_concurrency: int | None
-    """Calls that may run at the same time; further ones wait."""
+    """Calls that may run at the same time; further calls wait."""
     requires: Sequence[str]
     """Capabilities that a client must have declared, ``"sampling.tools"`` for example, else the call is refused:
     -32021, in legacy revisions -32600."""
@@ -91,4 +91,4 @@ class SamplingOptions(TypedDict, total=False):
     tool_choice: ToolChoice | None
     """Rule for whether the model must use a tool; needs ``sampling.tools``."""
     meta: JSONObject | None
-    """``_meta`` of the question. Its keys are checked: `ValueError`."""
+    """``_meta`` of the question. Raises `ValueError` for an invalid key."""

@@ -49,7 +49,7 @@ class StandIn(Protocol):
 
     @property
     def info(self) -> Implementation:
-        """The stand-in's name, for the people who run it."""
+        """The stand-in's name, for the people who run the stand-in."""
         ...
 
     @property

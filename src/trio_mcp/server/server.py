@@ -50,7 +50,7 @@ class Server:
     ``expose_errors``, for development: error replies give the type and text of unexpected exceptions, instead of
     "internal error" alone.
     ``secrets``, of 32 bytes or more each, seal the state that modern clients carry from round to round: the first
-    seals, all open. Processes that serve the same clients share one; without any, a random one is made.
+    seals, all open. Processes that serve the same clients share a secret; without ``secrets``, a random secret is made.
     ``cache``: how modern clients may cache the results of discovering, listing and reading, by default not at all;
     ``cache_by_method`` overrides ``cache`` for single methods, ``{"tools/list": CacheHints(60_000, "public")}``.
     """
@@ -92,7 +92,7 @@ class Server:
         self.completions = Completions(self.prompts, self.resources)
         self.state_cipher = StateCipher(name, secrets)
         self.load = Load()
-        """Counters that all connections share; `statistics` reads them."""
+        """Counters that all connections share, read by `statistics`."""
         self._lifespan = lifespan
         self.observers = Observers()
         self.roots_changed: RootsChanged | None = None

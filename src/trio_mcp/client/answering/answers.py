@@ -1,4 +1,4 @@
-"""Answers: how a client answers the questions of its server, in either era."""
+"""Answers: the answers of a client to the questions of its server, in either era."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ class OpenURLs:
                 del self._ids[next(iter(self._ids))]
 
     def completed(self, params: JSONObject) -> bool:
-        """Take the parameters of a notification, unchecked; return whether it completes an open elicitation."""
+        """Take the parameters of a notification, unchecked; return whether the notification completes an open
+        elicitation."""
         try:
             elicitation_id = structure(params, ElicitationCompleteParams).elicitation_id
         except ValueError:

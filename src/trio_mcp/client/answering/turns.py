@@ -23,7 +23,7 @@ class Turn:
         self._over = False
 
     def step_aside(self) -> None:
-        """Let another question have the turn: the handler calls a server, which may ask before it answers. Each call is
+        """Let another question have the turn: the handler calls a server, which may ask before its answer. Each call is
         undone by one call of `step_back`."""
         self._calls += 1
         self._leave()

@@ -51,8 +51,8 @@ class CachedRequests:
         """Return the result, plain data that is the caller's own. ``refresh``: send the request in any case, and keep
         the answer.
 
-        A kept answer is given on a living connection only, with a checkpoint before it. A result of more than one round
-        is not kept: the result depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
+        A kept answer is given on a living connection only, after a checkpoint. A result of more than one round is not
+        kept: the result depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
         """
         key = None if self._partition is None else _key_of(method, params)
         if self._partition is None or key is None:

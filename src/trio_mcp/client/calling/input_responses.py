@@ -43,7 +43,7 @@ class Completed:
 class InputRounds:
     """Sends requests, and answers the questions that the server asks before the result of each.
 
-    All state of a call lives in its own `request`: its answers and its ``requestState`` never meet another call.
+    All state of a call lives in its own `request`: answers and ``requestState`` of a call never meet another call.
     """
 
     def __init__(self, outbound: Outbound, answers: Answers, settings: ClientSettings) -> None:
@@ -63,7 +63,7 @@ class InputRounds:
 
         Each round has an id and a progress token of its own and is otherwise the same request, with the answers and the
         exact ``requestState`` of the round before. The handlers for the questions run in tasks of this call, all at
-        once. The first one that fails cancels the others and ends the call: its exception leaves unchanged, since
+        once. The first handler that fails cancels the others and ends the call: the exception leaves unchanged, since
         ``inputResponses`` have no place for an error and a missing answer would be asked for again.
 
         Leaving the call between two rounds, for any reason, tells the server once: see `Outbound.round_trips`. Raises

@@ -92,7 +92,7 @@ class Changes(AsyncIterator[Change]):
         return change
 
     def take_all(self) -> list[Change]:
-        """Return the changes that nobody took yet, and forget them; for a caller that no longer waits."""
+        """Return and forget the changes that nobody took yet; for a caller that no longer waits."""
         taken = list(self._waiting)
         self._waiting.clear()
         self._bytes = 0

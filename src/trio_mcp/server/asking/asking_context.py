@@ -38,7 +38,7 @@ class AskingContext(RequestContext):
         raise NotImplementedError
 
     def _declares(self, capability: str) -> bool:
-        """Return whether the client declared ``capability``, and its revision has it."""
+        """Return whether the client declared ``capability``, and its revision has that capability."""
         raise NotImplementedError
 
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:

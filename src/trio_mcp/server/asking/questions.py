@@ -58,7 +58,7 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 
 def said(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
-    """Return the parameters of a question as ``revision`` writes them. Raises as `question`."""
+    """Return the parameters of a question in the form of ``revision``. Raises as `question`."""
     check_meta_keys(params.meta)
     if isinstance(params, ElicitFormParams):
         check_form_schema(params.requested_schema)

@@ -48,11 +48,11 @@ class RoundStates:
         )
 
     def read(self, request: InboundRequest, principal: str | None) -> Decision:
-        """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for it, else
-        `LATER`, with the content of the retry in ``request.continuation``.
+        """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for the retry,
+        else `LATER`, with the content of the retry in ``request.continuation``.
 
         Raises `CodedError` -32602 for a state that this server did not give to this caller for this very request. Where
-        nothing was parked, an expired state is as good as none: the handler runs from the top, and asks anew.
+        nothing was parked, an expired state is ignored: the handler runs from the top, and asks anew.
         """
         params = request.params
         text = params.get("requestState")

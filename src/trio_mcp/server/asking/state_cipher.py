@@ -50,13 +50,13 @@ class SealedState(msgspec.Struct, frozen=True, array_like=True):
 class StateCipher:
     """Seals and opens states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
 
-    The first secret seals, and each opens, so that a new secret can be put in front while states sealed by the old one
-    are still out. Processes that share a secret open each other's states. Raises `ValueError` for a secret of less than
-    32 bytes, and `TypeError` for text. Without any, a random secret lives as long as this object.
+    The first secret seals, and each opens, so that a new secret can be put in front while states sealed by the old
+    secret are still out. Processes that share a secret open each other's states. Raises `ValueError` for a secret of
+    less than 32 bytes, and `TypeError` for text. Without any, a random secret lives as long as this object.
     """
 
     def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
-        # Servers that share a secret, but are not the same, do not accept each other's states.
+        # Different servers that share a secret do not accept each other's states.
         self._purpose = _PURPOSE + name.encode(errors="surrogatepass")
         for secret in shared:
             size = memoryview(secret).nbytes  # TypeError for text, from a variable of the environment for example
@@ -84,7 +84,7 @@ class StateCipher:
         return text
 
     def open(self, text: str) -> SealedState:
-        """Return the content that was sealed. Raises `BadRequestState`; the caller checks whether it has expired."""
+        """Return the content that was sealed. Raises `BadRequestState`; the caller checks the expiry."""
         from cryptography.exceptions import InvalidTag
 
         if len(text) > _LONGEST:

@@ -1,4 +1,4 @@
-"""Auth: the caller of a request, as far as the transport knows it."""
+"""Auth: the caller of a request, as far as known to the transport."""
 
 from __future__ import annotations
 

@@ -93,13 +93,13 @@ class RequestContext:
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The request's nursery. Its tasks are part of the request: a cancel of the request cancels the tasks, and the
-        answer goes out when the handler has returned and all tasks have ended."""
+        """The request's nursery. The tasks of the nursery are part of the request: a cancel of the request cancels the
+        tasks, and the answer goes out when the handler has returned and all tasks have ended."""
         raise RuntimeError("this context has no nursery: it is a passive one, for tests")
 
     @property
     def cancel_scope(self) -> trio.CancelScope:
-        """The scope of the whole request; its cancel is the abort signal."""
+        """The scope of the whole request. A cancel of this scope aborts the request."""
         return trio.CancelScope()
 
     @property
@@ -161,7 +161,7 @@ class RequestContext:
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
         """Tell the client that its user is done at the URL of this elicitation: one of `elicit_url`, or of an error
-        -32042. The call also works when the request has ended, for as long as its connection lives: keep the context.
+        -32042. The call also works after the end of the request, for as long as the connection lives: keep the context.
 
         Waits for room in the outbox; cancelled before that, the call sends nothing. True when the notification is on
         its way. False, with nothing sent, where the revision lacks the notification (all but 2025-11-25), the client
@@ -195,8 +195,8 @@ class RequestContext:
         """Return the answer to ``key`` as a ``kind``, `ElicitResult` for example, or a class of the handler's own: of
         attrs, a dataclass, TypedDict, NamedTuple or msgspec Struct.
 
-        The members of such a class are named as its fields are. An empty object stands for an absent answer. JSON types
-        are never coerced. Raises `ValueError` when the answer does not fit.
+        Members in JSON have the names of the fields. An empty object stands for an absent answer. JSON types are never
+        coerced. Raises `ValueError` when the answer does not fit.
         """
         return typed(self.input_responses.get(key, {}), kind)
 
@@ -224,9 +224,9 @@ class RequestContext:
         return CodedError(INVALID_REQUEST, "there is no server-to-client channel")
 
     async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
-        """Send a request that belongs to this one and return its result as a ``result_type``.
+        """Send a request to the client, as part of this request, and return its result as a ``result_type``.
 
-        The request is cancelled with this one, for the same reason. Raises `PeerError`, `ConnectionLost`,
+        A cancel of this request cancels the sent request, for the same reason. Raises `PeerError`, `ConnectionLost`,
         `ProtocolViolation` for a result that is no ``result_type``, and `CodedError` when the request may not be sent.
         """
         raise self.no_channel()

@@ -90,9 +90,9 @@ class WorkerLog:
 class WorkerContext:
     """The members of `RequestContext`, for a worker thread: members that are async there block here.
 
-    A thread cannot be interrupted, so long work calls `check_cancelled` often. Each blocking method also
-    raises `trio.Cancelled` once the request was cancelled; let it propagate. While a thread waits for an answer of the
-    client, another handler may have its place; see `Limits.max_asking_threads`.
+    A thread cannot be interrupted, so long work calls `check_cancelled` often. Each blocking method also raises
+    `trio.Cancelled` once the request was cancelled; let that exception propagate. While a thread waits for an answer of
+    the client, another handler may have its place; see `Limits.max_asking_threads`.
     """
 
     def __init__(self, context: RequestContext) -> None:

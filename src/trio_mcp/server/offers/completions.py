@@ -70,7 +70,7 @@ class Completions:
 
 def _cut(completion: Completion) -> Completion:
     """Return ``completion`` with at most 100 values (2025-11-25 completion, Completion Results). Where values were left
-    out, ``total`` and ``has_more`` say so."""
+    out, ``total`` and ``has_more`` are set."""
     values = completion.values
     if len(values) <= MAX_COMPLETION_VALUES:
         return completion

@@ -31,7 +31,7 @@ def to_plain(value: Any) -> Any:
 
     All fields of a dataclass are included, also those that its constructor does not set, and also inside a msgspec
     Struct. Text and numbers of foreign classes (numpy's, for example) become plain text and numbers. Content blocks
-    inside of data are as the specification writes them. Raises `TypeError` for a value without JSON form, and for a
+    inside of data take the form of the specification. Raises `TypeError` for a value without JSON form, and for a
     `CallToolResult` or `InputRequired` inside of data, since each is a whole result; `NotSerializable` for data that is
     nested too deep.
     """
@@ -42,7 +42,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return ``value`` with everything in it that msgspec would write differently replaced by plain data."""
+    """Return ``value`` with plain data in place of all parts that msgspec would write differently."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):
@@ -70,8 +70,8 @@ def _fields(value: Any, names: list[str]) -> dict[str, Any]:
 
 
 def _struct(value: msgspec.Struct) -> msgspec.Struct:
-    """Return ``value`` with its members spelled out. It stays a Struct: names, tags and the omission of defaults are
-    left to msgspec."""
+    """Return ``value``, a Struct still, with its members spelled out: names, tags and the omission of defaults are left
+    to msgspec."""
     spelled = copy.copy(value)
     for field in msgspec.structs.fields(value):
         member = getattr(value, field.name)

@@ -156,7 +156,7 @@ class Tools:
         return entry.handler.signature.bind(arguments)
 
     async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
-        # The time limit counts from when the tool begins, not while it waits for others.
+        # The time limit counts from the start of the tool, without the wait for other calls.
         async with entry.slots or nullcontext():
             if entry.timeout is None:
                 return await call()

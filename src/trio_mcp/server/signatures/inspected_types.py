@@ -68,7 +68,8 @@ def _inside(kind: kinds.Type) -> Iterator[kinds.Type]:
 
 
 def needs_options(annotation: Any) -> bool:
-    """Return whether ``annotation`` holds a class that msgspec does not know, or a dict whose keys are no strings."""
+    """Return whether ``annotation`` holds a class that msgspec does not know, or a dict with keys that are no
+    strings."""
     return any(
         isinstance(kind, kinds.CustomType)
         or (isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.StrType | kinds.AnyType))
@@ -77,7 +78,7 @@ def needs_options(annotation: Any) -> bool:
 
 
 def check_keys(annotation: Any) -> None:
-    """Raise `TypeError` for a dict in ``annotation`` whose keys cannot be read from the strings that JSON has."""
+    """Raise `TypeError` for a dict in ``annotation`` with keys that cannot be read from the strings of JSON."""
     for kind in _types_in(annotation):
         if isinstance(kind, kinds.DictType):
             key = kind.key_type
@@ -97,7 +98,7 @@ def most_hashed(annotation: Any) -> int | None:
     sets and dicts are made in bounded time; `None` for any number.
 
     Python salts the hashes of text alone. For all other types a peer can send values with the same hash, so that each
-    item is compared with all before it. Integers of up to 64 bits, which hardly collide, are cheap.
+    item is compared with all earlier items. Integers of up to 64 bits, which hardly collide, are cheap.
     """
     hashed: list[kinds.Type] = []
     keys: list[kinds.Type] = []

@@ -20,7 +20,8 @@ _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max
 
 def check_notes(name: str, parameter: Parameter, hint: Any) -> None:
     """Raise `TypeError` for a constraint in the ``Annotated`` or the default of a ``parameter`` of ``name``, or of a
-    field of a class in it, that is none of msgspec's. Notes that say nothing of the value are passed over (PEP 593)."""
+    field of a class in the annotation, that is not msgspec's. Notes that do not constrain the value are passed over
+    (PEP 593)."""
     _check(f"{name}: parameter {parameter.name!r}", parameter.name, hint, parameter.default)
     check_fields(f"{name}: parameter {parameter.name!r}", hint)
 
