@@ -51,7 +51,7 @@ class Callbacks:
 
     def wants(self, event: NotificationReceived) -> bool:
         """Return whether `notified` is to be called for ``event``. See `RequestHandler.wants`."""
-        if event.method.name == _LOG:  # as most are
+        if event.method.name == _LOG:  # most notifications are logs
             return self._take_log(event)
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":

@@ -151,7 +151,7 @@ class Client:
         refresh: bool = False,
     ) -> ReadResourceResult:
         """Read a resource. An unknown resource is a `PeerError`: code -32002 in legacy revisions, -32602 in modern
-        ones. ``on_progress``: see `call_tool`; ``refresh``: see `request`."""
+        revisions. ``on_progress``: see `call_tool`; ``refresh``: see `request`."""
         params = ReadResourceParams(uri)
         return await self.requests.request(
             "resources/read", params, ReadResourceResult, on_progress=on_progress, meta=meta, refresh=refresh

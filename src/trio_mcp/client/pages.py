@@ -101,7 +101,7 @@ class Pages(AsyncIterator[T], Generic[T]):
     def _take(self, items: list[T]) -> None:
         for item in items:
             identity = getattr(item, self._list.identity)
-            if not self._refresh:  # only then can the list begin anew
+            if not self._refresh:  # without `refresh` the list may begin anew
                 self._given.add(identity)
             if identity not in self._passed_over:
                 self._items.append(item)

@@ -28,7 +28,7 @@ _WHOSE: Final = "Internal error: several clients share this server, and nothing 
 
 
 class _Respondent(Protocol):
-    """A client that can be asked, inside of a call or outside of any."""
+    """A client that can be asked, inside or outside of a call."""
 
     @property
     def revision(self) -> Revision: ...

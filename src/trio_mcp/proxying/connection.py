@@ -49,7 +49,7 @@ Reaching = Callable[[ServiceNursery, Callable[[str], None]], Reach]
 
 
 class ProxyConnection:
-    """Serve a client with the server at the end of its `Reach`, until either is gone."""
+    """Serve a client with the server at the end of its `Reach`, until the client or the server is gone."""
 
     def __init__(
         self,
@@ -210,8 +210,8 @@ class ProxyConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether to handle the notification: see `RequestHandler.wants`. The handshake's have been handled;
-        progress goes with its request."""
+        """Return whether to handle the notification: see `RequestHandler.wants`. Notifications of the handshake were
+        handled before; progress goes with its request."""
         return event.method.name not in ("notifications/initialized", "notifications/cancelled")
 
     async def notified(self, event: NotificationReceived) -> None:

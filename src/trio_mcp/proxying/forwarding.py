@@ -60,8 +60,8 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
 
 
 def upstream_error(error: PeerError | ConnectionLost | ProtocolViolation) -> CodedError:
-    """Return the error for the client: an error reply of the server behind word for word, and nothing internal
-    otherwise."""
+    """Return the error for the client: an error reply of the server behind word for word; other errors without internal
+    details."""
     if isinstance(error, PeerError):
         return CodedError(error.code, error.message, error.data)
     if isinstance(error, ConnectionLost):

@@ -49,7 +49,7 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
 
 
 class Proxy:
-    """A server that hands all on to another server, made by `proxy`."""
+    """A server that hands every message on to another server, made by `proxy`."""
 
     def __init__(self, upstream: Client | OpenUpstream, name: str | None, limits: Limits) -> None:
         self._upstream = upstream

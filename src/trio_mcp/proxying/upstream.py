@@ -113,7 +113,7 @@ class Upstream(Relay):
             self._follows_lists = True
             await client.change_streams.follow_lists(self.capabilities, client.settings.probe_timeout)
 
-    # Wishes of several clients for the same connection
+    # Subscriptions and log levels of several clients on one connection
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to changes of this resource, once more. Raises as `Client.subscribe`."""

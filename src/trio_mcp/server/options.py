@@ -40,9 +40,9 @@ class ResourceOptions(PromptOptions, total=False):
     size: int | None
     """Size in bytes."""
     ttl_ms: int | None
-    """Milliseconds for which modern clients may keep the contents, see `CacheHints`; `None`: as the server says."""
+    """Milliseconds for which modern clients may keep the contents, see `CacheHints`; `None`: the server's default."""
     cache_scope: CacheScope | None
-    """Users to whom caches may show the contents; `None`: as the server says."""
+    """Users to whom caches may show the contents; `None`: the server's default."""
 
 
 class ToolOptions(PromptOptions, total=False):

@@ -1,1 +1,1 @@
-"""Listening: being told of changes by a modern server, on streams."""
+"""Listening: the changes that a modern server reports on streams."""

@@ -1,4 +1,4 @@
-"""ChangeStreams: being told of changes by a modern server, on streams of ``subscriptions/listen``."""
+"""ChangeStreams: the changes that a modern server reports on streams of ``subscriptions/listen``."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ChangeStreams:
     @asynccontextmanager
     async def listen(self, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
         """Hold a stream open inside. See `Client.listen`."""
-        await trio.lowlevel.checkpoint_if_cancelled()  # or the stream would be asked for, and cancelled, all the same
+        await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
         changes = Changes(asked, self._callbacks.seen, self._duplex.limits)
         async with open_service_nursery(LEFT) as nursery:
             nursery.start_soon(changes.run, self._ask)
@@ -158,7 +158,7 @@ class ChangeStreams:
             following.leave()
             raise
         is_honoured = uri in (honoured.resource_subscriptions or ())
-        if is_honoured and not self._is_told_of(uri):  # or another task was faster
+        if is_honoured and not self._is_told_of(uri):  # else another task has subscribed already
             interrupted = self._followed.get(uri)
             if interrupted is not None:
                 interrupted.leave()

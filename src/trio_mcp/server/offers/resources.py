@@ -31,7 +31,7 @@ __all__ = ["RegisteredResource", "RegisteredTemplate", "ResourceNotFound", "Reso
 
 class ResourceNotFound(MCPError):
     """Raised by a resource handler for a URI that names nothing. The answer has the code of the request's revision:
-    -32002 in legacy ones, -32602 in modern ones."""
+    -32002 in legacy revisions, -32602 in modern revisions."""
 
 
 @attrs.frozen(eq=False)

@@ -31,7 +31,7 @@ class UserFunction:
         return cls(Signature.of(function), inspect.getdoc(function))
 
     def call(self, scope: RequestScope, lifespan: Any, bound: dict[str, Any]) -> Awaitable[Any]:
-        """Run the function with ``bound`` arguments: async ones right here, plain ones in a worker thread."""
+        """Run the function with ``bound`` arguments: async functions right here, plain functions in a worker thread."""
         signature = self.signature
         if signature.is_async:
             if signature.context_name is not None:
