@@ -1,4 +1,5 @@
-"""The trio shell of one connection: runs what comes in, correlates what went out, bounds everything.
+"""The trio shell of one connection: runs the requests that come in, correlates replies with the requests that went out,
+and sets a bound for everything.
 
-`duplex` holds it together; the other files are its parts, one idea each.
+`duplex` holds the parts together; each of the other files is one part, with one idea.
 """

@@ -13,17 +13,17 @@ _KEPT: Final = 10_000
 
 
 class Announcements:
-    """Puts notifications into ``outbox``, each of them once."""
+    """Puts notifications into ``outbox``, each notification once."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._waiting: dict[bytes, Segment] = {}
-        """Segments by their lines; some of them may be taken by now."""
+        """Segments by the line that each holds; some segments may be taken by now."""
 
     def put(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification. Synchronous; raises `NotSerializable`.
 
-        A notification that still waits to be written is not sent twice: it would tell nothing new.
+        A notification that still waits to be written is not sent twice: a second copy would tell nothing new.
         """
         line = frame_notification(method, params) + b"\n"
         waiting = self._waiting.get(line)

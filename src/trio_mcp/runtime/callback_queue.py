@@ -20,17 +20,17 @@ __all__ = ["NotificationQueue", "callback_queue", "report_failure"]
 logger = logging.getLogger("trio_mcp")
 
 _WORTH_PACKING: Final = 256
-"""Bytes above which a notification waits as text. Shorter ones take a few kilobytes at most, and there is a bound on
-how many wait."""
+"""Bytes above which a notification waits as text. Shorter notifications take a few kilobytes each at most, and the
+number that may wait is bounded."""
 
 _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", default=frozenset())
 
 
 class NotificationQueue:
-    """Keeps notifications in wire order, as many as ``backlog`` does; those that are dropped are counted.
+    """Keeps notifications in wire order, as many as ``backlog`` takes; dropped notifications are counted.
 
-    ``handle`` gets one at a time. What it raises goes to ``failed``, and the next notification is handled. `finished`
-    waits up to ``grace`` seconds for each callback.
+    ``handle`` gets one notification at a time. An exception of ``handle`` goes to ``failed``, and the next notification
+    is handled. `finished` waits up to ``grace`` seconds for each callback.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class NotificationQueue:
         self._failed = failed
         self._grace = grace
         self.task = OnDemand()
-        """Task that handles them. Its cancel, at the end of the connection, ends the waits in `caught_up` and
-        `finished`."""
+        """Task that handles the notifications. The cancel of the task, at the end of the connection, ends the waits in
+        `caught_up` and `finished`."""
         self._progressed = trio.lowlevel.ParkingLot()
         self._over = False
         self.received = 0
-        """Number of notifications that ever came."""
+        """Number of notifications received so far."""
         self.handled = 0
-        """Number of those that are done with, the dropped ones included."""
+        """Number of notifications handled or dropped so far."""
         self.dropped = 0
         self.running = 0
-        """Number, counted from 1, of the callback that runs now; 0: none does."""
+        """Number, counted from 1, of the callback that runs now; 0 while no callback runs."""
         self._begun = 0
         self._too_slow = 0
         """Number of the callback that was last reported for taking longer than the grace."""
@@ -93,12 +93,12 @@ class NotificationQueue:
             self._progressed.unpark_all()
 
     def let_go(self) -> None:
-        """Handle nothing any more, since the connection is over."""
+        """Stop handling notifications, since the connection is over."""
         del self._handle
 
     async def caught_up(self, count: int) -> None:
-        """Wait until ``count`` notifications are done with. Return at once inside a callback, since there the
-        wait would be for the caller itself."""
+        """Wait until ``count`` notifications are handled or dropped. Return at once inside a callback, since the
+        callback would wait for itself."""
         while self._is_behind(count):
             await self._progressed.park()
 
@@ -106,11 +106,13 @@ class NotificationQueue:
         return self.handled < count and not self._over and id(self) not in _inside.get()
 
     async def finished(self, seen: int, count: int, running: int) -> None:
-        """Wait for the callbacks of what came in the course of a request: up to ``count``, the first ``seen`` excepted.
+        """Wait for the callbacks of the notifications that came in the course of a request: up to ``count``, the first
+        ``seen`` excepted.
 
-        When the request was made, the callback of number ``running`` ran. While that one still runs, there is no wait:
-        the callback may wait for the request, by way of another task. A callback that was begun later may wait for the
-        request just as well, which cannot be known, so each is waited for up to the grace, and reported then.
+        When the request was made, the callback of number ``running`` ran. While that callback still runs, there is no
+        wait: the callback may itself be waiting for the request, by way of another task. A callback that was begun
+        later may be waiting for the request, too, and there is no way to know. So the wait for each callback lasts no
+        longer than the grace; then the callback is reported.
         """
         if count <= seen or (running and running == self.running):
             return
@@ -126,7 +128,7 @@ class NotificationQueue:
 
     @property
     def _running_or_next(self) -> int:
-        """Number of the callback that runs; while none runs though one is due, that of the next."""
+        """Number of the callback that runs; while no callback runs though one is due, the number of the next."""
         return self.running or self._begun + 1
 
     def _report(self, number: int) -> None:
@@ -140,8 +142,8 @@ class NotificationQueue:
 def callback_queue(
     limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
 ) -> NotificationQueue:
-    """Make the queue for one kind of notifications that a connection's handler is ``notified`` of. Kinds have queues of
-    their own: a flood of logs drops no change, and a slow callback for changes holds up no reply."""
+    """Return a queue that hands one kind of notification to ``notified``. Each kind has a queue of its own: a flood of
+    logs drops no change, and a slow callback for changes holds up no reply."""
     backlog = Backlog[NotificationReceived | PackedNotification](
         limits.max_pending_notifications, limits.max_inbound_bytes
     )
@@ -149,5 +151,5 @@ def callback_queue(
 
 
 def report_failure(error: Exception) -> None:
-    """Log what a callback has raised."""
+    """Log an exception that a callback has raised."""
     logger.error("a notification callback failed", exc_info=error)

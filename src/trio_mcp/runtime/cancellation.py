@@ -21,7 +21,7 @@ class CancelCause(StrEnum):
     PEER = "peer"
     """The caller gave up on the request."""
     DEADLINE = "deadline"
-    """The time limit of the tool was over, or the deadline that its caller gave with the call."""
+    """The time limit of the tool was over, or the deadline had passed that the caller gave with the call."""
     DISCONNECT = "disconnect"
     """The connection is gone."""
     EXPIRED = "expired"
@@ -32,12 +32,12 @@ class CancelCause(StrEnum):
     """Our side is closing down and the time to drain was over."""
     PARENT = "parent"
     """The application itself cancelled the request: by a scope around the whole connection, or by the request's own
-    one, `RequestContext.cancel_scope`."""
+    scope, `RequestContext.cancel_scope`."""
 
 
 @attrs.frozen
 class Cancellation:
-    """The ``cause`` of a cancel, the ``reason`` in the words of whoever cancelled (`None`: no words), and the time,
+    """The ``cause`` of a cancel, the ``reason`` that the cancelling party gave (`None`: no reason given), and the time,
     ``at``, of `trio.current_time`."""
 
     cause: CancelCause
@@ -51,10 +51,11 @@ class Cancellation:
 
 
 def reason_of(cancelled: BaseException) -> str:
-    """Return what the peer is told when we leave a call for ``cancelled``.
+    """Return the reason that the peer is told when we leave a call because of ``cancelled``.
 
-    Only the words of an explicit `trio.CancelScope.cancel` travel, and those of a `CodedError`, which are made
-    for the peer. trio's own reasons name tasks and exceptions of this process, which are not for the peer.
+    Apart from fixed phrases, two texts travel: the reason of an explicit `trio.CancelScope.cancel`, and the message of
+    a `CodedError`, which is written for the peer. trio's own reasons name tasks and exceptions of this process, and
+    stay here.
     """
     if isinstance(cancelled, CodedError):
         return cancelled.message

@@ -1,4 +1,4 @@
-"""MessageChannel is all that the runtime asks of a transport: whole messages in and out."""
+"""MessageChannel is the interface that the runtime needs of a transport: whole messages in and out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["ConnectionLost", "MessageChannel", "UnreadableFrame"]
 
 
 class ConnectionLost(MCPError):
-    """The connection is gone, and every call that waited on it fails with this, exactly once.
+    """The connection is gone: every call that waited on the connection fails with this error, exactly once.
 
-    ``exit_status`` is the child's (negative: minus the signal), and ``stderr`` its last lines, where the
-    peer was a child process of ours; else `None` and empty.
+    Where the peer was a child process of ours, ``exit_status`` is the exit status of the child (negative: minus the
+    signal), and ``stderr`` the child's last lines there; else `None` and empty.
     """
 
     def __init__(self, reason: str, *, exit_status: int | None = None, stderr: tuple[str, ...] = ()) -> None:
@@ -32,10 +32,10 @@ class ConnectionLost(MCPError):
 
 
 class UnreadableFrame(Exception):
-    """Raised when a message could not be read, because it was too long for example. The channel goes on.
+    """Raised when a message could not be read, for example because of its length. The channel goes on.
 
-    The peer is told the ``reason``. ``head`` and ``tail`` are the beginning and the end of the message: the call that
-    waits for it may be found there.
+    The peer is told the ``reason``. ``head`` and ``tail`` are the beginning and the end of the message, where the id of
+    the waiting call may be found.
     """
 
     def __init__(self, reason: str, head: bytes | bytearray = b"", tail: bytes | bytearray = b"") -> None:
@@ -46,37 +46,38 @@ class UnreadableFrame(Exception):
 
 
 class MessageChannel(ABC):
-    """A transport. It knows nothing of JSON-RPC; one task receives, and one at a time sends."""
+    """A transport, which knows nothing of JSON-RPC. One task receives; one task at a time sends."""
 
     network: str | None = None
-    """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when they do not leave the process."""
+    """Way that the messages travel: ``pipe``, ``tcp`` or ``unix``; `None` when the messages do not leave the
+    process."""
 
     @abstractmethod
     async def receive(self) -> bytes | bytearray:
         """Return the next message, without its framing.
 
-        Raises `UnreadableFrame` for a message that was skipped, `trio.EndOfChannel` when the peer sends no
-        more but may still read, and `ConnectionLost` when both directions are gone. Cancelled, it loses no
-        message and no byte. It need not be a checkpoint while messages are at hand.
+        Raises `UnreadableFrame` for a message that was skipped, `trio.EndOfChannel` when the peer sends no more but may
+        still read, and `ConnectionLost` when both directions are gone. A cancel loses no message and no byte. Need not
+        be a checkpoint while messages are at hand.
         """
 
     @abstractmethod
     async def send(self, messages: bytes | bytearray) -> None:
         """Send one or more whole messages, each ended by a newline and holding no other.
 
-        Raises `ConnectionLost` when the peer reads no more. Cancelled, it may leave half a message behind,
-        so nothing may be sent after that.
+        Raises `ConnectionLost` when the peer reads no more. A cancel may leave half a message behind, so nothing may be
+        sent afterwards.
         """
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the front of a whole message, ended by a newline, without waiting, and return how many bytes of it were
-        sent: ``0`` where that would wait or is not worth while, and where it fails, which `send` reports.
+        """Send the front of a whole message, ended by a newline, without waiting, and return the number of bytes sent:
+        ``0`` where sending would wait or is not worth while, and where sending fails; `send` reports the failure.
 
-        Never raises. What is left must be sent before all else, by `send`. To be called only while nobody is in `send`,
-        and after no `send` that was cancelled.
+        Never raises. The rest of the message must be sent before all else, by `send`. Must not be called while a task
+        is in `send`, nor after a `send` that was cancelled.
         """
         return 0
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close both directions. Idempotent; when cancelled it closes forcefully, as `trio.abc.AsyncResource`."""
+        """Close both directions. Idempotent; a cancelled call closes forcefully, as for `trio.abc.AsyncResource`."""

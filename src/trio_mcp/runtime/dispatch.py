@@ -1,4 +1,4 @@
-"""Dispatch carries out each event of the connection's state. Synchronous: the reader never waits for it."""
+"""Dispatch carries out each event of the connection's state. Synchronous, so that the reader never waits."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = ["Dispatch", "OnUnreadable"]
 logger = logging.getLogger("trio_mcp")
 
 _QUOTED: Final = 200
-"""Bytes that the log shows of what is no message."""
+"""Number of bytes that the log shows of a line that is no message."""
 
 
 OnUnreadable: TypeAlias = "Callable[[str, bytes | bytearray], None]"
-"""Callback that is run in the reader with the reason and the bytes of what is no message, as far as they were kept: it
-must be quick, and must not raise."""
+"""Callback that runs in the reader with the reason and the kept bytes of a line that is no message. The callback must
+be quick, and must not raise."""
 
 
 class Dispatch:
-    """Hands requests, which belong to ``exchange``, and cancels to ``runner``, replies and progress to the call that
-    they belong to, and what is no message to the log and to ``on_unreadable``. Of the notifications that ``handler``
-    wants, those that belong to a request go to ``told`` and the others to ``changes``."""
+    """Hands requests, which belong to ``exchange``, and cancels to ``runner``; replies and progress to their call; and
+    lines that are no message to the log and to ``on_unreadable``. Of the notifications that ``handler`` wants,
+    notifications that belong to a request go to ``told``, and all others to ``changes``."""
 
     def __init__(
         self,
@@ -59,8 +59,9 @@ class Dispatch:
         self._on_unreadable = on_unreadable
 
     def act(self, event: events.Event, line: bytes | bytearray, batch: BatchExchange | None = None) -> None:
-        """Carry out ``event``, which came in ``line``. ``batch`` collects the replies, where it came in one."""
-        match event:  # the frequent ones first
+        """Carry out ``event``, which came in ``line``. ``batch`` collects the replies when the event came in a
+        batch."""
+        match event:  # frequent events first
             case events.ResultReceived():
                 self._outbound.settle(event.request, event.result, None)
             case events.RequestReceived():
@@ -123,5 +124,5 @@ class Dispatch:
 
 
 def _size(line: bytes | bytearray, batch: BatchExchange | None, params: dict[str, Any]) -> int:
-    """Return how many bytes a notification with ``params`` took on the wire, about."""
+    """Return about how many bytes a notification with ``params`` took on the wire."""
     return len(line) if batch is None else len(pack_value(params))

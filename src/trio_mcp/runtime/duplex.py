@@ -1,15 +1,15 @@
 """DuplexChannel is the trio shell of one connection.
 
-Two tasks, and two on demand::
+Two tasks, and two tasks on demand::
 
     reader   channel.receive -> decode -> ConnectionState.receive -> Dispatch   never waits for a handler
-    writer   Outbox.take -> channel.send                                        wakes for what was not written at once
+    writer   Outbox.take -> channel.send                                        wakes for lines not written at once
     told     NotificationQueue: our callbacks for logs, one after another       on demand
-    changes  NotificationQueue: those for all else, one after another           on demand
+    changes  NotificationQueue: our callbacks for all else, one after another   on demand
 
-Requests of the peer belong to the connection, its `Exchange`, and run in the nursery of their `RequestHost`, each in a
-task and a nursery of its own (RequestRunner, RequestScope). All state of what is in flight changes in
-`ConnectionState`, synchronously; the tasks only carry it out.
+Requests of the peer belong to the `Exchange` of the connection and run in the nursery of the `RequestHost`, each in a
+task and a nursery of its own (RequestRunner, RequestScope). The state of all requests in flight changes in
+`ConnectionState`, synchronously; the tasks only carry the changes out.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ _HURRIED_GRACE: Final = 0.3
 
 @attrs.frozen
 class CallSettings:
-    """How a side makes its requests. ``tell_deadlines``: the peer is told how long we wait. ``send_cancels``: the peer
-    is told when we leave a request."""
+    """Settings for the requests that a side makes. ``tell_deadlines``: the peer is told how long we wait.
+    ``send_cancels``: the peer is told when we leave a request."""
 
     tell_deadlines: bool = True
     send_cancels: bool = True
 
 
 class DuplexChannel:
-    """Serves one connection, from the moment `run` starts until it returns. Meanwhile ``host`` has to run.
+    """Serves one connection, from the start of `run` until its return. Meanwhile ``host`` has to run.
 
-    ``graces`` are the times that cancelled handlers in threads may clean up, shortened when the connection ends.
-    ``replies`` writes the replies of this side. ``tracing`` is told of requests. ``on_unreadable`` is told of what is
-    no message.
+    ``graces`` bounds how long cancelled handlers in threads may clean up, and is shortened when the connection ends.
+    ``replies`` writes the replies of this side. ``tracing`` is told of requests. ``on_unreadable`` is told of lines
+    that are no message.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class DuplexChannel:
         self.host = host
         self.outbox = Outbox(limits.high_water, channel.send_nowait)
         self.exchange = Exchange(state, self.outbox, peer)
-        """What the requests of the peer belong to."""
+        """Exchange that the requests of the peer belong to."""
         self.lost: ConnectionLost | None = None
-        """Reason why nothing we write reaches the peer any more; `None` while it does."""
+        """Reason why our messages reach the peer no more; `None` while the connection lasts."""
         self.is_only = False
-        """True when no other connection is served, so that the end of this one is that of the server."""
+        """True when no other connection is served, so that the server ends with this connection."""
         self._channel = channel
         self._told = callback_queue(limits, handler.notified, limits.callback_grace)
         self._changes = callback_queue(limits, handler.notified)
@@ -124,7 +124,7 @@ class DuplexChannel:
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
         self._service: trio.Nursery | None = None
-        """Nursery of the connection's own tasks, while it is sure to stay open; `None` before and after."""
+        """Nursery of the connection's own tasks, while the nursery is sure to stay open; `None` before and after."""
 
     @property
     def peer(self) -> Peer:
@@ -141,10 +141,10 @@ class DuplexChannel:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the connection until its end, then close the transport.
 
-        Returns normally however the connection ends; a lost connection raises nothing here, only in the calls
-        that wait on it (DESIGN ruling 17). At the end of input, or after `shut_down`, accepted requests go on
-        for up to ``drain_timeout`` seconds and are cancelled then (ruling 14). A cancel from outside cancels all
-        requests at once.
+        Returns normally however the connection ends; a lost connection raises nothing here, only in the calls that wait
+        for replies (DESIGN ruling 17). At the end of input, or after `shut_down`, accepted requests go on for up to
+        ``drain_timeout`` seconds and are cancelled then (ruling 14). A cancel from outside cancels all requests at
+        once.
         """
         with share_of_a_peer():
             await self._run(task_status)
@@ -164,7 +164,7 @@ class DuplexChannel:
                 try:
                     await self._asleep()
                 except BaseException:
-                    self._cancel_all(CancelCause.PARENT, None)  # where `_asleep` has not done so: an interrupt
+                    self._cancel_all(CancelCause.PARENT, None)  # where `_asleep` has not cancelled: an interrupt
                     raise
                 finally:
                     self._service = None
@@ -183,8 +183,8 @@ class DuplexChannel:
                 self._ended.set()
 
     def _let_go(self) -> None:
-        """Cut the references among the parts of the connection, which is over, and to their handler, so that none of
-        them has to wait for the garbage collector."""
+        """Cut the references among the parts of the connection, which is over, and to the handler, so that no part has
+        to wait for the garbage collector."""
         self._runner.let_go()
         self._told.let_go()
         self._changes.let_go()
@@ -192,12 +192,13 @@ class DuplexChannel:
         del self._dispatch
 
     async def _asleep(self) -> None:
-        """Wait until `_wake`, which is called when all is drained. When this task is cancelled before, all requests
-        learn why before any of them runs: trio calls ``abort`` functions at once, and wakes the tasks afterwards."""
+        """Wait until `_wake`, which is called when the connection is drained. When this task is cancelled before, all
+        requests get the cause of the cancel before any handler runs: trio calls ``abort`` functions at once, and wakes
+        the tasks afterwards."""
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
-            self._runner.refuse_new("the connection has ended")  # the reader may run once more before it is cancelled
+            self._runner.refuse_new("the connection has ended")  # the reader may run once more before its own cancel
             self._cancel_all(CancelCause.PARENT, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -207,7 +208,7 @@ class DuplexChannel:
     def _end(self) -> None:
         if not self.is_ending:
             self.exchange.ending.set()
-            # A last reply that is ahead of the end by much makes the peer ask again, in vain.
+            # A last reply that arrives long before the end makes the peer ask again, in vain.
             self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)
@@ -264,7 +265,7 @@ class DuplexChannel:
         self._wake()
 
     def _cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests, because of our end or that of the peer."""
+        """Cancel all requests, because our side or the peer ends."""
         if cause is not CancelCause.DISCONNECT or self.is_only:
             self._runner.graces.shorten(self.limits.shutdown_grace)
         self.exchange.cancel_all(cause, reason)
@@ -275,9 +276,10 @@ class DuplexChannel:
         return self._runner.refuse_reason or "the connection has ended"
 
     def lose(self, error: ConnectionLost) -> None:
-        """End the connection, whose two directions are gone: no reply will be read, so nothing goes on. Idempotent."""
-        # The error is kept, and its traceback refers to us, as that of its cause does; each call that waits gets an
-        # exception of its own.
+        """End the connection, since both directions are gone: no reply will be read, so no request goes on.
+        Idempotent."""
+        # The error is kept, and its traceback refers to this connection, as the traceback of its cause does; each
+        # waiting call gets an exception of its own.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
@@ -313,12 +315,13 @@ class DuplexChannel:
     ) -> Awaitable[Any]:
         """Send a request and wait for its result, plain data.
 
-        Leaving the call for any reason, cancellation or an exception of ``on_progress``, withdraws the request if
-        it was not yet written, and else sends exactly one ``notifications/cancelled`` with the reason. When the call
-        returns, the callbacks are done for the logs that came since it was sent; see `NotificationQueue.finished`.
+        Leaving the call for any reason, cancellation or an exception of ``on_progress``, withdraws a request that was
+        not yet written, and otherwise sends exactly one ``notifications/cancelled`` with the reason. When the call
+        returns, the callbacks are done for the logs that came since the request was sent; see
+        `NotificationQueue.finished`.
 
-        Raises `PeerError` for an error reply, `ConnectionLost`, `MethodUnavailable` when the revision lets
-        us not send it, and `NotSerializable` for ``params`` that are no JSON; the last two send nothing.
+        Raises `PeerError` for an error reply, `ConnectionLost`, `MethodUnavailable` when the revision does not let us
+        send ``method``, and `NotSerializable` for ``params`` that are no JSON; the last two send nothing.
         """
         return self.outbound.request(method, params, revision, on_progress)
 
@@ -336,12 +339,13 @@ class DuplexChannel:
                 else:
                     act(state.receive(decode(line, max_batch=max_batch)), line)
                 if outbox.size > _READING_MARKS * outbox.high_water:
-                    # The peer sends on and on without reading its replies, so reading pauses until it does. Only the
-                    # lines that reading itself has put there count: two sides that stopped reading because both
-                    # have much to say would wait for each other for ever.
+                    # The peer keeps sending without reading its replies, so our reading pauses until the peer reads.
+                    # Only the lines count that the reader itself has put into the outbox: two sides that stopped
+                    # reading because both have much to send would wait for each other for ever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
         except trio.EndOfChannel:
-            # The peer will not answer any more, so our own calls are over; its requests are finished (ruling 14).
+            # The peer will not answer any more, so our own calls are over; the peer's requests may still finish (ruling
+            # 14).
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._end()
         except ConnectionLost as error:

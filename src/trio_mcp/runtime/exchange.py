@@ -1,4 +1,5 @@
-"""Exchange is what a request belongs to for the moment: where its lines go, who asks, and what ends it."""
+"""Exchange is the way to a peer that a request belongs to for the moment, with the outbox for its lines, the caller,
+and the end."""
 
 from __future__ import annotations
 
@@ -21,15 +22,17 @@ class Held(Protocol):
     """A request that an exchange holds: a `RequestScope`."""
 
     def end(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel the request, unless it was cancelled before or is over."""
+        """Cancel the request, unless the request was cancelled before or is over."""
         ...
 
 
 class Exchange:
-    """A way between us and one peer, and the requests that belong to it: a connection, or a part of one.
+    """A way between us and one peer, with the requests that belong to this way: a connection, or a part of a
+    connection.
 
-    ``state`` rules on the requests, whose lines go to ``outbox``; ``peer`` says who asks. When an exchange ends, it
-    cancels what it holds (`cancel_all`). A request that waits for its client to come back belongs to none.
+    ``state`` rules on the requests; their lines go to ``outbox``; ``peer`` is the party that asks. The end of an
+    exchange cancels all held requests (`cancel_all`). A request that waits for its client to come back belongs to no
+    exchange.
     """
 
     __slots__ = ("_emptied", "_held", "_streams", "at_once", "ending", "outbox", "peer", "state")
@@ -45,24 +48,24 @@ class Exchange:
         self._held: dict[InboundRequest, Held] = {}
         self._streams = 0
         self._emptied: trio.lowlevel.ParkingLot | None = None
-        """Tasks that wait until no request, or no stream, is left; `None` while there are none."""
+        """Tasks that wait until no request, or no stream, is left; `None` until the first such task."""
 
     @property
     def caller(self) -> object:
-        """The party that may come back for a handler that waits: the principal, or, where nobody has one, the exchange
-        itself."""
+        """The party that may come back for a waiting handler: the principal, or, where the transport knows no
+        principal, the exchange itself."""
         return self if self.peer.principal is None else self.peer.principal
 
-    # The requests that it holds
+    # Held requests
 
     def hold(self, request: InboundRequest, held: Held) -> None:
-        """Take ``held``, which is to be cancelled when this exchange ends, under its ``request``."""
+        """Hold ``held`` under its ``request``, to be cancelled when the exchange ends."""
         self._held[request] = held
         if request.method.streams:
             self._streams += 1
 
     def release(self, request: InboundRequest) -> None:
-        """Let go of a request, which has ended or waits for its client to come back. Idempotent."""
+        """Release a request that has ended or waits for its client to come back. Idempotent."""
         if self._held.pop(request, None) is None:
             return
         if request.method.streams:
@@ -71,21 +74,21 @@ class Exchange:
             self._emptied.unpark_all()
 
     def find(self, request: InboundRequest) -> Held | None:
-        """Return what is held under ``request``."""
+        """Return the `Held` of ``request``; `None` when the exchange does not hold the request."""
         return self._held.get(request)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests that it holds, oldest first."""
+        """Cancel all held requests, oldest first."""
         for held in tuple(self._held.values()):
             held.end(cause, reason)
 
     async def idle(self) -> None:
-        """Wait until it holds no request."""
+        """Wait until no request is held."""
         while self._held:
             await self._one_less()
 
     async def streams_idle(self) -> None:
-        """Wait until it holds no stream."""
+        """Wait until no stream is held."""
         while self._streams:
             await self._one_less()
 
@@ -97,8 +100,8 @@ class Exchange:
     # Replies
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Send the reply to one of its requests; `None`: the request is over and gets none. The line can be withdrawn
-        with the others of ``owner``."""
+        """Send the reply to a request of the exchange; `None`: the request is over and gets no reply. The line can be
+        withdrawn with the other lines of ``owner``."""
         if line is not None:
             self.outbox.put_now(line, owner)
 
@@ -109,8 +112,8 @@ class Exchange:
 
 
 class BatchExchange(Exchange):
-    """A batch of ``members`` messages that came over ``connection``, whose replies go out together in one array
-    (JSON-RPC 2.0, section 6). All else is that of the connection, which holds the requests, too."""
+    """A batch of ``members`` messages that came over ``connection``. The replies go out together in one array (JSON-RPC
+    2.0, section 6). In all else the connection acts for the batch, and holds the requests, too."""
 
     __slots__ = ("_connection", "_lines", "_open")
 
@@ -135,8 +138,8 @@ class BatchExchange(Exchange):
         return self._connection.find(request)
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Note that one member is done, with this reply or, as notifications and cancelled requests, without. When the
-        last is done, send the replies."""
+        """Note that one member is done, with this reply or, for notifications and cancelled requests, without a reply.
+        When the last member is done, send the replies."""
         self._open -= 1
         if line is not None:
             self._lines.append(line.rstrip(b"\n"))

@@ -11,13 +11,13 @@ import trio
 __all__ = ["LEAST_FLUSH", "LastFlush"]
 
 LEAST_FLUSH: Final = 0.4
-"""Seconds: with the half second that a transport waits for the peer's own end, less than the second that leaving may
-take."""
+"""Seconds that the flush gets in any case. With the half second that a transport waits for the peer's own end, the sum
+is less than the second that leaving may take."""
 _HURRIED_FLUSH: Final = 0.1
 
 
 class LastFlush:
-    """The last flush of one connection: it gets what is left of the time to drain, and a moment in any case."""
+    """The last flush of one connection: the flush gets the rest of the time to drain, and a moment in any case."""
 
     def __init__(self) -> None:
         self._end = math.inf

@@ -1,4 +1,4 @@
-"""Load counts what all connections of one server carry together."""
+"""Load counts the connections of one server, and their requests, streams and bytes together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Load", "Statistics"]
 
 @attrs.frozen
 class Statistics:
-    """The counts of a server: what there is at one moment, and what has happened since it was made."""
+    """The counts of a server: of one moment, and of all events since the server was made."""
 
     connections: int
     """Connections that are open now."""
@@ -20,13 +20,13 @@ class Statistics:
     queued: int
     """Requests that wait for their turn now."""
     listening: int
-    """Streams of ``subscriptions/listen`` that are open now. They do not count as in flight."""
+    """Streams of ``subscriptions/listen`` that are open now. Streams do not count as in flight."""
     parked: int
     """Handlers that wait now for a modern client to come back with answers."""
     cancelled: int
     """Requests cancelled so far: by their caller, by the loss or the end of their connection, or while parked."""
     expired: int
-    """Cancelled requests so far that were parked, and got no answers in time or were too many."""
+    """Parked requests cancelled so far, because no answers came in time or too many requests were parked."""
     overrun: int
     """Cancelled requests so far whose cleanup took longer than its grace."""
     dropped_logs: int
@@ -35,7 +35,8 @@ class Statistics:
 
 @attrs.define(eq=False)
 class Load:
-    """The counts behind `Statistics`, kept by every connection, and what the bounds for all together leave free."""
+    """The counts behind `Statistics`, kept by every connection, and the room that the bounds of the whole server leave
+    free."""
 
     connections: int = 0
     in_flight: int = 0
@@ -57,7 +58,7 @@ class Load:
         return limits.max_server_streams - self.listening
 
     def statistics(self) -> Statistics:
-        """Return the counts as they are now."""
+        """Return the present counts."""
         return Statistics(
             connections=self.connections,
             in_flight=self.in_flight,

@@ -1,4 +1,4 @@
-"""Progress: what a callback of a caller is told while the call goes on."""
+"""Progress: the reports that a caller's callback gets while the call goes on."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]
-"""Callback that is run in the caller's own task, in wire order, before the call returns. May be async."""
+"""Callback that runs in the caller's own task, in wire order, before the call returns. May be async."""

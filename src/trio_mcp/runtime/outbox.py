@@ -1,9 +1,9 @@
-"""The outbox holds what waits to be written, in order, and can still be taken back.
+"""The outbox holds lines that wait to be written, in order, and that can still be taken back.
 
-Producers put whole lines here, and the one writer takes them out in large pieces. A line that the peer waits for is
-written at once while nothing waits here, since waking the writer costs several times as much as writing. Lines of one
+Producers put whole lines in, and the one writer takes lines out in large pieces. A line that the peer waits for is
+written at once while no other line waits, since waking the writer costs several times as much as writing. Lines of one
 owner that follow each other share a segment, a bytearray, so that a line costs an append and no object. A segment that
-the writer has not taken yet can be withdrawn or, if it holds a single line, replaced.
+the writer has not taken yet can be withdrawn or, with only a single line inside, replaced.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
-        """Segments that wait, oldest first; the writer takes them in this order."""
+        """Segments that wait, oldest first, in the order of the writer."""
 
 
 def _taken(segment: Segment) -> bytearray:
@@ -60,8 +60,8 @@ def _never(_: bytes) -> int:
 class Outbox:
     """Lines on their way to one stream.
 
-    ``high_water`` in bytes is where `room` starts to make producers wait; `put` itself never waits, since some
-    lines (answers to pings, cancels) must be written from where nothing can be awaited. ``send_nowait`` is that of the
+    ``high_water`` is the number of bytes from which `room` makes producers wait; `put` itself never waits, since some
+    lines (answers to pings, cancels) must be written by code that cannot wait. ``send_nowait`` is the method of the
     channel; see `MessageChannel.send_nowait`.
     """
 
@@ -81,9 +81,9 @@ class Outbox:
         """Number of producers and watchers that wait for room."""
         self._writing = False
         self.over = False
-        """True once nothing is written any more."""
+        """True once no line is written any more."""
         self._emptied: trio.Event | None = None
-        """Event set when all is written; `None` while no task waits for that."""
+        """Event set when all lines are written; `None` while no task waits for the event."""
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
         """Append ``line``, newline included."""
@@ -97,8 +97,8 @@ class Outbox:
         self._append(Segment(bytearray(line), owner, False))
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
-        """Put ``line``, newline included, and write it at once where that needs no waiting. For lines that the peer
-        waits for."""
+        """Put ``line``, newline included, and write the line at once where writing needs no waiting. For lines that the
+        peer waits for."""
         if not (self._writer.asleep and self._write(line)):
             self.put(line, owner)
 
@@ -124,7 +124,7 @@ class Outbox:
         return segment
 
     def put_first(self, line: bytes) -> None:
-        """Put ``line`` ahead of all lines that are not begun. Lines that several tasks put so at the same moment are
+        """Put ``line`` ahead of all lines that are not begun. Lines put ahead by several tasks at the same moment are
         written together."""
         self._segments.insert(1 if self._begun else 0, Segment(bytearray(line), None, True))
         self._added(len(line))
@@ -141,8 +141,8 @@ class Outbox:
         self._writer.wake()
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Put ``line`` in the place of a sealed segment. Return false when the writer has that already, or it was
-        withdrawn: nothing has changed then."""
+        """Put ``line`` in the place of a sealed segment. Return false, with nothing changed, when the writer has the
+        segment already, or the segment was withdrawn."""
         if segment.taken:
             return False
         self.size += len(line) - len(segment.data)
@@ -150,7 +150,7 @@ class Outbox:
         return True
 
     def withdraw(self, owner: Owner) -> bool:
-        """Take back all lines that ``owner`` has here. Return true when there were any."""
+        """Take back all waiting lines of ``owner``. Return true when there were any."""
         if not owner.segments:
             return False
         for segment in owner.segments:
@@ -168,10 +168,10 @@ class Outbox:
         return self.size >= marks * self.high_water
 
     async def room(self, marks: int = 1) -> None:
-        """Wait until less than ``marks`` times the high-water mark is here. No checkpoint when there is room."""
+        """Wait until fewer bytes wait than ``marks`` times the high-water mark. No checkpoint when there is room."""
         while self.size >= marks * self.high_water:
             await self._blocked_in(self._producers)
-            # Wake the next one: the task that was woken may put nothing, and no other would wake the next one.
+            # Wake the next producer: this producer may put nothing, and no other task would wake the next.
             self._make_room(1)
 
     async def _blocked_in(self, lot: trio.lowlevel.ParkingLot) -> None:
@@ -191,9 +191,9 @@ class Outbox:
             await self._blocked_in(self._watchers)
 
     async def take(self) -> bytearray:
-        """Wait for lines and take them, for the writer, about ``high_water`` bytes at a time, always whole.
+        """Wait for lines and return about ``high_water`` bytes of whole lines, for the writer.
 
-        No checkpoint when there are any. Taken lines can be neither withdrawn nor replaced.
+        No checkpoint when lines are waiting. Taken lines can be neither withdrawn nor replaced.
         """
         self._writing = False
         while True:
@@ -222,7 +222,8 @@ class Outbox:
         return chunk
 
     def let_go(self) -> None:
-        """Drop what still waits, since nothing is written any more, and wake the producers that wait for room."""
+        """Drop the lines that still wait, since no line is written any more, and wake the producers that wait for
+        room."""
         self.over = True
         self.write_nothing_now()
         for segment in self._segments:

@@ -33,17 +33,18 @@ class Headers(Mapping[str, str]):
 
 @attrs.frozen(eq=False)
 class Peer:
-    """The client as the transport knows it; nothing is known on stdio and in memory."""
+    """The client, as far as known to the transport; nothing is known on stdio and in memory."""
 
     session_id: str | None = None
     """Name of this connection, made by us."""
     headers: Mapping[str, str] | None = None
-    """Headers of the HTTP request that the client came with, best as `Headers`."""
+    """Headers of the HTTP request that the client came with, preferably as `Headers`."""
     principal: str | None = None
-    """Identity of the caller, where the transport has found out; answers to questions must come from the same."""
+    """Identity of the caller, where the transport has found out; answers to questions must come from the same
+    principal."""
     alone: bool = False
-    """True when no other client can come as long as this one is here, as on stdio: nothing need be kept free for
-    others."""
+    """True when no other client can come while this client is connected, as on stdio: no resources need be kept free
+    for others."""
 
 
 NOBODY_KNOWN = Peer()

@@ -1,7 +1,8 @@
 """The time that is left travels with a call, in its ``_meta``, under a key of ours.
 
 The value is a duration and no time of day, so the clocks of the two sides need not agree. The receiver's deadline is
-later than the caller's, by what the message took and by a grace, so no caller that still waits is left without a reply.
+later than the caller's, by the time that the message took and by a grace, so no caller that still waits is left without
+a reply.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _TRAVELS_WITH: Final = frozenset(METHODS) - _AT_ONCE
 
 
 def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) -> dict[str, Any] | None:
-    """Return ``params`` with, in their ``_meta``, the time from now to ``deadline`` (`trio.current_time`), if it is
-    one."""
+    """Return ``params`` with the time from now to ``deadline`` (`trio.current_time`) in ``_meta``. Without a deadline,
+    or for a method with which no time travels, return ``params`` unchanged."""
     if deadline == math.inf or method not in _TRAVELS_WITH:
         return params
     params = params or {}
@@ -37,8 +38,8 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
 
 
 def due_of(meta: Mapping[str, Any]) -> float:
-    """Return when a request with ``meta``, received now, is over for its caller (`trio.current_time`); `math.inf` when
-    the caller did not say, or said what is no sensible number of milliseconds."""
+    """Return the time (`trio.current_time`) at which a request with ``meta``, received now, is over for its caller;
+    `math.inf` when the caller gave no number of milliseconds, or no sensible number."""
     remaining = meta.get(REMAINING_MS)
     if type(remaining) is not int or not 0 <= remaining <= _LONGEST:
         return math.inf

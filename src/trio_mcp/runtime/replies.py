@@ -1,5 +1,5 @@
-"""Replies writes reply lines: a result or an error in the words of the request's revision, and always something that
-can be sent."""
+"""Replies writes reply lines: a result or an error in the terms of the request's revision, and always a line that can
+be sent."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ __all__ = ["Replies", "error_line"]
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST_TOLD: Final = 4000
-"""Characters of an exception that is exposed."""
+"""Most characters that are told of an exposed exception."""
 
 
 class Replies:
-    """Writes the replies of one side. ``server_info``: what results carry in ``_meta``, per revision that wants it.
-    ``expose_errors``: the peer is told the text of unexpected exceptions."""
+    """Writes the replies of one side. ``server_info``: description of the server that results carry in ``_meta``, for
+    each revision that wants one. ``expose_errors``: the peer is told the text of unexpected exceptions."""
 
     def __init__(self, server_info: dict[Revision, Any], *, expose_errors: bool = False) -> None:
         self._server_info = server_info
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any) -> bytes:
-        """Return the line of ``result``, or of a failure when it cannot be expressed or sent (DESIGN ruling 15)."""
+        """Return the line of ``result``, or of a failure when the result cannot be expressed or sent (DESIGN ruling
+        15)."""
         try:
             return self.line(request, result)
         except NotExpressible as error:
@@ -50,8 +51,8 @@ class Replies:
             return self.failure(request, error)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
-        """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and whatever comes of a value of
-        another class than the specification's."""
+        """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and any exception caused by a
+        value of another class than the specification's."""
         revision = request.revision
         data: Any = unstructure(result, revision)
         if meta := data.get("_meta"):
@@ -69,21 +70,22 @@ class Replies:
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
         """Return the line of ``error``, under a code that the revision of ``request`` has."""
         code = request.revision.renamed_errors.get(error.code, error.code)
-        # A fresh error: the traceback of the one that was raised refers to the request, and only the garbage collector
-        # could free the two.
+        # A fresh error: the traceback of the raised error refers to the request, and only the garbage collector could
+        # free the two.
         request.error = CodedError(code, error.message, error.data)
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
     def failure(self, request: InboundRequest, failure: BaseException) -> bytes:
-        """Return the line for an exception of a handler: the peer is told of a `CodedError` or `ToolError`; all else
-        stays inside, and is logged. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
+        """Return the line for an exception of a handler: the peer is told of a `CodedError` or `ToolError`; any other
+        exception stays inside, and is logged. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
         single = only_member(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
-            # Questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all that
-            # is missing.
+            # Questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all missing
+            # capabilities.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
-            # It is about what the handler wanted to send: the method of the request itself is there.
+            # The error is about a message that the handler wanted to send: the method of the request itself is
+            # available.
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):
             return self.error(request, single)
@@ -95,7 +97,7 @@ class Replies:
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
-        """Return the line for an unexpected ``failure``; ``reason``: what of it the peer may know."""
+        """Return the line for an unexpected ``failure``; ``reason``: the part of the failure that the peer may know."""
         if request.method.tells_failures:
             told = f"internal error in tool {str(request.params.get('name'))[:200]}"
         else:
@@ -114,7 +116,7 @@ class Replies:
 
 
 def _look_at_keys(request: InboundRequest, meta: Any) -> None:
-    """Log a key in ``meta`` that is not legal, but do not fail: the result may be that of another server, handed on."""
+    """Log a key in ``meta`` that is not legal, but do not fail: the result may come from another server, handed on."""
     try:
         check_meta_keys(meta)
     except ValueError as error:
@@ -122,7 +124,8 @@ def _look_at_keys(request: InboundRequest, meta: Any) -> None:
 
 
 def _missing_in(failure: BaseException) -> set[str]:
-    """Return the capabilities missing in a `CapabilityMissing`, or in a group of nothing else; otherwise none."""
+    """Return the capabilities that a `CapabilityMissing` names, or a group that holds nothing else; otherwise an empty
+    set."""
     if isinstance(failure, CapabilityMissing):
         return set(failure.missing)
     if isinstance(failure, BaseExceptionGroup):
@@ -132,7 +135,7 @@ def _missing_in(failure: BaseException) -> set[str]:
 
 
 def _in_words(failure: BaseException) -> str:
-    """Return the types and texts of an exception, or of those in a group, as something that can be sent."""
+    """Return the types and texts of an exception, or of the exceptions in a group, as text that can be sent."""
     members = (
         failures_in(cast("BaseExceptionGroup[BaseException]", failure))
         if isinstance(failure, BaseExceptionGroup)
@@ -143,7 +146,8 @@ def _in_words(failure: BaseException) -> str:
 
 
 def error_line(reply: ErrorResponse) -> bytes:
-    """Return the line of an error; one whose data or message cannot be sent says so instead."""
+    """Return the line of an error; when its data or message cannot be sent, the line of an internal error that says
+    so."""
     try:
         return frame_error(reply.id, reply.code, reply.message, reply.data) + b"\n"
     except NotSerializable:

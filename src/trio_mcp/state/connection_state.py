@@ -1,11 +1,11 @@
-"""ConnectionState rules on what is legal on one connection, and under which revision.
+"""ConnectionState rules on which messages are legal on one connection, and under which revision.
 
-The sans-IO law: no trio, no clock, no bytes. A message goes in (`receive`), an event comes out, and the
-tables have changed; or a method of `RequestTables` is called and says whether the step is allowed. Nothing in
-`trio_mcp.state` waits and nothing in it can be cancelled, so its tables never disagree with each other.
+The sans-IO law: no trio, no clock, no bytes. A message goes in (`receive`), an event comes out, and the tables have
+changed; or a method of `RequestTables` is called and says whether the step is allowed. No function of `trio_mcp.state`
+waits or can be cancelled, so the tables never disagree with each other.
 
 ========== =================================== ======================================================
-before     what arrives                        after
+before     message                             after
 ========== =================================== ======================================================
 opening    ``initialize``                      legacy: connection-wide revision and capabilities
 opening    a request with modern ``_meta``     opening: served under its own revision, nothing kept
@@ -75,8 +75,8 @@ _NO_CAPABILITIES: Final = ClientCapabilities()
 class ConnectionState(RequestTables):
     """Rules on the messages of one connection, seen from ``role``.
 
-    ``require_initialized``: as a server, refuse legacy requests with -32002 until ``notifications/initialized``
-    has come. Without it, requests between ``initialize`` and that notification are served, as most peers expect.
+    ``require_initialized``: as a server, refuse legacy requests with -32002 until ``notifications/initialized`` has
+    come. Otherwise, requests between ``initialize`` and that notification are served, as most peers expect.
     """
 
     def __init__(self, role: Role, *, require_initialized: bool = False) -> None:
@@ -139,7 +139,8 @@ class ConnectionState(RequestTables):
 
     @property
     def _never_replies(self) -> bool:
-        """True for a client of a modern revision: it MUST NOT write responses (2026-07-28 stdio, Sending Messages)."""
+        """True for a client of a modern revision: such a client MUST NOT write responses (2026-07-28 stdio, Sending
+        Messages)."""
         return self.role == "client" and self.revision is not None and not self.revision.server_requests
 
     def _receive_bad_answer(self, answer: Unreadable) -> Event:
@@ -201,7 +202,7 @@ class ConnectionState(RequestTables):
 
     def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
-            # Whichever revision was settled: servers MUST NOT write modern requests, and clients never reply to them.
+            # In any settled revision: servers MUST NOT write modern requests, and clients never reply to such requests.
             raise _NotOurs(f"a request of the server in a modern revision: {message.method[:200]}")
         fields = self._fields
         revision = fields.revision(meta)
@@ -262,7 +263,7 @@ class ConnectionState(RequestTables):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
-        # Either a modern client left its _meta incomplete (MUST be -32602), or a legacy one skipped the handshake.
+        # Either a modern client left its _meta incomplete (MUST be -32602), or a legacy client skipped the handshake.
         raise CodedError(INVALID_PARAMS, f"Invalid params: name {PROTOCOL_VERSION} in _meta, or send initialize first")
 
     def _receive_notification(self, message: Notification) -> Event:
@@ -277,7 +278,7 @@ class ConnectionState(RequestTables):
         revision = self.revision or LATEST_LEGACY
         row = notifications_of(self.peer, revision).get(method)
         if row is None:
-            # 2025-11-25 basic, Notifications: they are never answered, so an unknown one is ignored.
+            # 2025-11-25 basic, Notifications: notifications are never answered, so an unknown notification is ignored.
             return Ignored(f"unknown notification {method[:200]}")
         if method == "notifications/initialized":
             self.initialized = self.revision is not None
@@ -299,12 +300,12 @@ class ConnectionState(RequestTables):
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id):
             return Ignored("a cancel that names no request")
-        # Between two rounds a call has no request in flight, and the client can name it only by its last id.
+        # Between two rounds a call has no request in flight, and the client can name the call only by its last id.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if type(reason) is not str:
             reason = None
         if entry is None:
-            # 2026-07-28 cancellation: a server MUST send a cancel when it tears a stream down, and in no other case.
+            # 2026-07-28 cancellation: a server MUST send a cancel when tearing a stream down, and in no other case.
             stream = self._stream(request_id)
             if stream is None:
                 return Ignored("a cancel for no request in flight")

@@ -47,26 +47,27 @@ class NotificationReceived:
     revision: Revision
 
     def packed(self) -> PackedNotification:
-        """Return the notification with its parameters as text, to be kept: objects take up to thirty times as much."""
+        """Return the notification with its parameters as text, to be kept: objects take up to thirty times as much
+        memory."""
         return PackedNotification(self.method, pack_value(self.params), self.revision)
 
 
 @value
 class PackedNotification:
-    """A `NotificationReceived` that is kept as text while it waits."""
+    """A `NotificationReceived` that is kept as text while waiting."""
 
     method: Method
     text: bytes
     revision: Revision
 
     def unpacked(self) -> NotificationReceived:
-        """Return the notification as it was before `NotificationReceived.packed`."""
+        """Return the notification in the form before `NotificationReceived.packed`."""
         return NotificationReceived(self.method, decode_value(self.text), self.revision)
 
 
 @value
 class CancelReceived:
-    """The peer gave up on ``request``, whose id is free again from here on."""
+    """The peer gave up on ``request``. The id of the request is free again from now on."""
 
     request: InboundRequest
     reason: str | None
@@ -90,7 +91,7 @@ class StreamReceived:
 
 @value
 class StreamCancelled:
-    """The peer ended a stream of ours: ``request``, which opened it, gets no reply any more."""
+    """The peer ended a stream of ours: ``request``, which opened the stream, gets no reply any more."""
 
     request: OutboundRequest
     reason: str | None
@@ -114,7 +115,7 @@ class ErrorReceived:
 
 @value
 class ReplyUnreadable:
-    """The peer answered a request of ours with something that cannot be read."""
+    """The peer answered a request of ours with a message that cannot be read."""
 
     request: OutboundRequest
     reason: str
@@ -122,7 +123,7 @@ class ReplyUnreadable:
 
 @value
 class AnswerLost:
-    """An answer to one of ``requests``, which are ours, cannot be read, and to which of them is unknown."""
+    """An answer to one of our ``requests`` cannot be read, and which request was answered is unknown."""
 
     requests: tuple[OutboundRequest, ...]
     reason: str

@@ -1,4 +1,4 @@
-"""PerRequestFields reads what each modern request says of itself and of its client, in ``_meta``.
+"""PerRequestFields reads the fields in ``_meta`` by which each modern request describes itself and its client.
 
 2026-07-28 basic, Per-request protocol fields: a required field that is missing is -32602.
 """
@@ -22,7 +22,7 @@ __all__ = ["PerRequestFields"]
 class PerRequestFields:
     """Reads the fields in ``_meta`` for one connection. All methods raise `CodedError` for the error reply.
 
-    Clients declare the same on every request, so what was read last is kept.
+    Clients declare the same on every request, so the values read last are kept.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class PerRequestFields:
         return capabilities
 
     def client_info(self, meta: dict[str, Any], revision: Revision) -> Implementation | None:
-        """Return who the client is; `None` when it does not say so."""
+        """Return the client's description of itself; `None` when the request has none."""
         info = meta.get(CLIENT_INFO)
         if info is None:
             return None

@@ -10,7 +10,7 @@ MUTED                                       MUTED      OVER
 OVER
 ========== ========== ========== ========== ========== ==========
 
-An empty cell is a step that cannot be taken. Lines of a request are sent while it runs, and in no other phase
+An empty cell is a step that cannot be taken. Lines of a request are sent while the request runs, and in no other phase
 (DESIGN ruling 1).
 """
 
@@ -34,7 +34,7 @@ class Phase(IntEnum):
     MUTED = 3
     """Nothing more is sent but, perhaps, the reply: the handler is done, or the request was cancelled."""
     OVER = 4
-    """The handler, all that it started and its cleanup have ended."""
+    """The handler, all its tasks and its cleanup have ended."""
 
 
 class Step(IntEnum):
@@ -79,7 +79,8 @@ class RequestLife:
         """True while lines of the request are sent, its reply apart."""
 
     def take(self, step: Step) -> None:
-        """Go on to the phase that follows by ``step``. Raises `IllegalStep`, and nothing has changed then."""
+        """Go on to the phase that follows by ``step``. Raises `IllegalStep`, with nothing changed, when the table has
+        no such step."""
         after = _NEXT[self.phase][step]
         if after is None:
             raise IllegalStep(f"{step.name} is no step of a request that is {self.phase.name}")

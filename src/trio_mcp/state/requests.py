@@ -27,16 +27,16 @@ class Continuation:
     """The results of earlier rounds, for a handler that runs again (2026-07-28 mrtr)."""
 
     responses: dict[str, Any]
-    """``inputResponses`` as they came, or the results of our own requests to a legacy client: untrusted."""
+    """``inputResponses`` as received, or the results of our own requests to a legacy client: untrusted."""
     state: str = ""
-    """The handler's own state, as it returned it the last time; empty when it returned none."""
+    """The handler's own state, as returned the last time; empty when the handler returned no state."""
     answers: dict[str, Any] = attrs.field(factory=dict[str, Any])
     """The answers of all rounds so far, by the keys of the questions."""
 
 
 @attrs.define(eq=False)
 class InboundRequest:
-    """A request of the peer. It carries its own revision: legacy and modern ones may be mixed on one connection."""
+    """A request of the peer, with a revision of its own: legacy and modern requests may be mixed on one connection."""
 
     id: RequestId
     method: Method
@@ -48,22 +48,23 @@ class InboundRequest:
     """Capabilities that the client declared: on this request where the revision says so, else in ``initialize``."""
     client_info: Implementation | None
     log_level: str | None
-    """Least severe level that a modern request asked for; `None`: no logs. Legacy requests ask the connection."""
+    """Least severe level that a modern request asked for; `None`: no logs. For legacy requests the level of the
+    connection counts."""
     progress_token: ProgressToken | None
     size: int
-    """Bytes that the request takes, about: `Request.size`."""
+    """Bytes that the request takes, approximately: see `Request.size`."""
     error: CodedError | None = None
-    """Error that the request is answered with; `None` while there is none."""
+    """Error that the request is answered with; `None` while there is no error."""
     failed: bool = False
-    """True once the handler failed and a result tells of that."""
+    """True once the handler failed and a result tells of the failure."""
     continuation: Continuation | None = None
     """Results of earlier rounds; `None` in the first round."""
     packed: bytes | None = attrs.field(default=None, init=False)
-    """Parameters as text; `None` while ``params`` holds them as objects."""
+    """Parameters as text; `None` while ``params`` holds the objects."""
 
     def pack(self) -> None:
-        """Keep the parameters as text while the request waits: as objects they take up to thirty times as much. Until
-        `unpack`, ``params`` and ``meta`` are empty. Small requests (512 bytes or less) stay as they are."""
+        """Keep the parameters as text while the request waits: objects take up to thirty times as much memory. Until
+        `unpack`, ``params`` and ``meta`` are empty. Small requests (512 bytes or less) stay unpacked."""
         if self.size > _WORTH_PACKING:
             self.packed = pack_value(self.params)
             self.params, self.meta = {}, {}
@@ -75,7 +76,8 @@ class InboundRequest:
             self.meta = self.params.get("_meta") or {}
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
-        """Return those of ``capabilities`` that the client does not support, or that its revision does not have."""
+        """Return the members of ``capabilities`` that the client does not support, or that the revision of the request
+        does not have."""
         return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 

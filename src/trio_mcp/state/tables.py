@@ -19,7 +19,7 @@ Role: TypeAlias = Literal["client", "server"]
 
 
 class RequestTables:
-    """The requests of a connection, seen from ``role``. `ConnectionState` rules on what may enter."""
+    """The requests of a connection, seen from ``role``. `ConnectionState` rules on which requests may enter."""
 
     def __init__(self, role: Role) -> None:
         self.role: Final[Role] = role
@@ -70,7 +70,7 @@ class RequestTables:
     # Requests of the peer
 
     def finish(self, request: InboundRequest) -> bool:
-        """Take an inbound request out of the table, and return whether it is to be answered now.
+        """Take an inbound request out of the table, and return whether the request is to be answered now.
 
         The entry must be the same object: a request that was cancelled is never answered, and its late end cannot
         touch a newer request under the same id (DESIGN rulings 1 and 6). Idempotent.
@@ -83,8 +83,8 @@ class RequestTables:
         return True
 
     def park(self, request: InboundRequest) -> None:
-        """Note that an inbound request is answered with questions. Its id is free, but until the id is taken again, or
-        `finish` is called, a cancel that names it is for the handler that waits for the answers."""
+        """Note that an inbound request is answered with questions. The id is free, but until the id is taken again, or
+        `finish` is called, a cancel that names the id is for the handler that waits for the answers."""
         if self.finish(request):
             self._parked[request.id] = request
 

@@ -1,9 +1,9 @@
 """CoalescingStream: the stream under a trio-websocket connection, on which no writer waits for another.
 
-trio-websocket writes from any task that has something to send, holds a lock while it does, and does not read while its
-own pong waits for that lock. Here its writes wait only while more than 1 MiB is collected: what the system does not
-take at once is collected, and one task, `pump`, writes it, as much as there is. So a peer that does not read can never
-keep us from hearing its cancel, and no cancelled caller leaves half a frame behind.
+trio-websocket writes from any task that has something to send, holds a lock during the write, and does not read while a
+pong of its own waits for the lock. Here the writes of trio-websocket wait only while more than 1 MiB is collected:
+bytes that the system does not take at once are collected, and one task, `pump`, writes all collected bytes together. So
+a peer that does not read can never keep us from hearing its cancel, and no cancelled caller leaves half a frame behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .nowait import nowait_writer
 __all__ = ["HEAD_END", "CoalescingStream"]
 
 HEAD_END: Final = re.compile(rb"\n\r?\n")
-"""The end of an HTTP head, as h11 finds it: all who look at the frames must see them begin at the same place."""
+"""The end of an HTTP head, by the rule of h11: every reader of the stream must agree on where the frames begin."""
 _LONGEST_HEAD: Final = 65536
 _WRITE: Final = 65536
 _READ: Final = 65536
@@ -31,7 +31,8 @@ _MOST_COLLECTED: Final = 1024 * 1024
 class CoalescingStream(trio.abc.Stream):
     """A stream over ``transport``, of which ``received`` was read already.
 
-    trio-websocket never closes the transport: its `aclose` only says that it is done. `end` closes it.
+    trio-websocket never closes the transport: `aclose` only notes that trio-websocket is done. `end` closes the
+    transport.
     """
 
     def __init__(self, transport: trio.abc.Stream, max_message_bytes: int, received: bytes = b"") -> None:
@@ -49,13 +50,13 @@ class CoalescingStream(trio.abc.Stream):
         self.broken = False
         """True once nothing can be written any more."""
         self.close_sent = False
-        """True once a close frame was collected. Nothing follows it."""
+        """True once a close frame was collected. Nothing follows a close frame."""
         self.ended = trio.Event()
         """Set once nothing more will be received."""
         self.heard_at = trio.current_time()
         """Time at which the peer last sent anything."""
         self.came_together = False
-        """True while more than one frame is in what `receive_some` returned last."""
+        """True while the bytes that `receive_some` returned last hold more than one frame."""
         self.moved_at = trio.current_time()
         """Time at which bytes last went out, or began to wait in an empty stream."""
 
@@ -71,7 +72,7 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def refusal(self) -> bytes:
-        """The HTTP answer of a server that refuses the upgrade, as far as it has come; empty after an upgrade."""
+        """The HTTP answer of a server that refuses the upgrade, as far as received; empty after an upgrade."""
         return bytes(self._head or b"")
 
     @property
@@ -97,7 +98,7 @@ class CoalescingStream(trio.abc.Stream):
                 return data
             kept += data
             # Bytes of an incomplete frame are kept here until there are many: trio-websocket makes an object of each
-            # piece of a message. A head is passed on at once, whatever follows it.
+            # piece of a message. A head is passed on at once, even when an incomplete frame follows.
             if was_head or not self._gauge.inside_frame or len(kept) >= _READ:
                 self.came_together = self._gauge.frames > begun + 1
                 return kept
@@ -122,7 +123,7 @@ class CoalescingStream(trio.abc.Stream):
         self._head += data
         end = HEAD_END.search(self._head)
         refused = self._head.startswith(b"HTTP/") and not self._head.startswith(b"101", 9)
-        if end is not None and not refused:  # what follows a refusal is text for people
+        if end is not None and not refused:  # the body of a refusal is text for people
             frames, self._head = self._head[end.end() :], None
             self._gauge.feed(frames)
         elif len(self._head) > _LONGEST_HEAD:
@@ -131,8 +132,8 @@ class CoalescingStream(trio.abc.Stream):
     # Writing
 
     def put(self, frames: bytes | bytearray) -> None:
-        """Write whole frames, or collect what the system does not take at once. Frames after a close frame are dropped.
-        Synchronous."""
+        """Write whole frames, or collect the bytes that the system does not take at once. Frames after a close frame
+        are dropped. Synchronous."""
         if self.put_nowait(frames) or self.close_sent or self.broken:
             return
         if self.is_flushed:
@@ -143,8 +144,8 @@ class CoalescingStream(trio.abc.Stream):
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of a frame and its rest
     def put_nowait(self, frames: bytes | bytearray) -> bool:
-        """Put whole frames where the system takes a part of them at once, as it does unless something waits to be
-        written. Return false where it does not: they are dropped."""
+        """Put whole frames if the system takes at least a part at once, as is usual unless bytes wait to be written.
+        Otherwise return false: the frames are dropped."""
         if self.close_sent or self.broken or not self.is_flushed or len(frames) > _WRITE:
             return False
         count = self._write_nowait(frames)
@@ -171,16 +172,16 @@ class CoalescingStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     async def flushed(self) -> None:
-        """Wait until all that was collected is written. Raises `trio.BrokenResourceError` when it cannot be."""
+        """Wait until all collected bytes are written. Raises `trio.BrokenResourceError` when that is impossible."""
         while not self.is_flushed and not self.broken:
             await self._moved.park()
         if self.broken:
             raise trio.BrokenResourceError("the peer reads no more")
 
     async def pump(self) -> None:
-        """Write what is collected, until nothing can be written any more. No other task writes."""
+        """Write collected bytes until the transport breaks. While bytes are collected, no other task writes."""
         try:
-            with until_broken():  # the task that reads learns it, too
+            with until_broken():  # the task that reads notices, too
                 while True:
                     while not self._collected:
                         await self._wake.park()
@@ -198,14 +199,14 @@ class CoalescingStream(trio.abc.Stream):
     # Closing
 
     async def aclose(self) -> None:
-        """Note that trio-websocket is done. The transport stays open for what is still to be written."""
+        """Note that trio-websocket is done. The transport stays open for bytes that are still to be written."""
         self._done = True
         self.ended.set()
         await trio.lowlevel.checkpoint()
 
     async def say_last(self, close: bytes) -> None:
-        """Write what was collected, and the close frame ``close``, after the end of `pump`. After half a frame this
-        writes nothing, since the close frame would become a part of that."""
+        """Write the collected bytes, and the close frame ``close``, after the end of `pump`. After half a frame nothing
+        is written, since the close frame would become a part of the half-written frame."""
         if self._writing or self.close_sent:
             return
         self.close_sent = True
@@ -214,13 +215,13 @@ class CoalescingStream(trio.abc.Stream):
 
     async def discard(self) -> None:
         """Read until the peer closes its side. The system resets a connection that is closed with unread bytes, and the
-        peer might never see what was written last."""
+        peer might never see the bytes written last."""
         with until_broken(), suppress(trio.BusyResourceError):
             while await self._transport.receive_some(_READ):
                 pass
 
     async def end(self) -> None:
-        """Close the transport at once, whatever is under way. Idempotent."""
+        """Close the transport at once, even with a read or a write under way. Idempotent."""
         self.broken = True
         await trio.aclose_forcefully(self._transport)
         self._moved.unpark_all()

@@ -1,9 +1,9 @@
 """DescriptorStream: a byte stream over two file descriptors that other processes share.
 
-Standard input and output are shared with the process that started us, and with the terminal. Making them non-blocking
-would change them for everybody, since that flag belongs to the open file, not to our descriptor. So each is opened anew
-where the system allows it, and used with care where not: polled before each use, or called so that it does not block.
-The flags of the given descriptors stay as they were found. Pipes, sockets, terminals, regular files and ``/dev/null``
+Standard input and output are shared with the process that started us, and with the terminal. Making the descriptors
+non-blocking would affect every process, since the flag belongs to the open file, not to our descriptor. So each file is
+opened anew where the system allows that. Elsewhere each descriptor is polled before each use, or used by calls that do
+not block. The flags of the given descriptors stay unchanged. Pipes, sockets, terminals, regular files and ``/dev/null``
 all work.
 """
 
@@ -26,13 +26,13 @@ __all__ = ["DescriptorStream"]
 T = TypeVar("T")
 
 _SMALL_WRITE: Final = select.PIPE_BUF
-"""A pipe that polls as writable takes this much without blocking."""
+"""Bytes that a pipe takes without blocking once polled as writable."""
 
 
 @attrs.frozen
 class _Descriptor:
-    """A descriptor of our own. ``waits``: it would block, so it must be polled before each use; ``never``: it is always
-    ready and cannot be polled; ``tries``: it reports when it is not ready."""
+    """A descriptor of our own. ``waits``: the descriptor would block, and must be polled before each use; ``never``:
+    the descriptor is always ready and cannot be polled; ``tries``: a call reports when the descriptor is not ready."""
 
     fd: int
     readiness: Literal["tries", "waits", "never"]
@@ -48,7 +48,7 @@ def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
     """Return another descriptor for the file behind ``fd``, one that never blocks where the system allows that."""
     kind = os.fstat(fd).st_mode
     if stat.S_ISSOCK(kind):
-        # A socket cannot be opened by name, but each call can say that it must not block.
+        # A socket cannot be opened by name, but each call can ask not to block.
         ours = socket.socket(fileno=os.dup(fd))
         own_fd = ours.detach()
         return _Descriptor(
@@ -63,7 +63,7 @@ def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
     for name in _names(fd):
         with suppress(OSError):  # no /proc here, or the file belongs to another user
             return _plain(os.open(name, flags), "tries")
-    return _plain(os.dup(fd), "waits")  # poll first, then use it a little
+    return _plain(os.dup(fd), "waits")  # to be polled first, then used for small pieces
 
 
 def _names(fd: int) -> Iterator[str]:
@@ -90,11 +90,11 @@ def _socket_call(fd: int, call: Callable[[socket.socket], T]) -> T:
 class DescriptorStream:
     """A stream that reads ``read_fd`` and writes ``write_fd``, which stay open and unchanged.
 
-    Raises `OSError` when one of them is not open.
+    Raises `OSError` when a descriptor is not open.
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
-        os.fstat(write_fd)  # before the number of one that is not open is given to our own reader
+        os.fstat(write_fd)  # first, since our own reader could be given the number of a closed descriptor
         self._reader = _own(read_fd, "r")
         try:
             self._writer = _own(write_fd, "w")
@@ -107,7 +107,7 @@ class DescriptorStream:
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes, at most ``max_bytes`` (default 65,536); empty at the end of the file.
 
-        Always lets other tasks run. Cancelled, it has read nothing.
+        Always lets other tasks run. A cancelled call has read nothing.
         """
         reader, waited, most = self._reader, self._wait_first, max_bytes or 65536
         if waited:
@@ -128,12 +128,13 @@ class DescriptorStream:
             else:
                 # After a short read there is hardly more, so trying again before waiting would be in vain.
                 self._wait_first = reader.readiness != "never" and (reader.readiness == "waits" or len(data) < most)
-                if not waited:  # the bytes are ours already, so they must not be lost to a cancel here
+                if not waited:  # the bytes are ours already, and must not be lost to a cancel here
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of ``data``. Cancelled, it may have written a part. No checkpoint when it need not wait."""
+        """Write all of ``data``. A cancelled call may have written a part. No checkpoint when there is no need to
+        wait."""
         writer, rest = self._writer, memoryview(data)
         while rest:
             self._check_open()
@@ -147,8 +148,8 @@ class DescriptorStream:
                 raise trio.BrokenResourceError(str(error)) from error
 
     def send_nowait(self, data: bytes | bytearray) -> int:
-        """Write as much of ``data`` as goes without waiting, and return how many bytes went. ``0`` also where the
-        descriptor would have to be polled first, and where it fails, which `send_all` reports."""
+        """Write as much of ``data`` as goes without waiting, and return the number of bytes written: ``0`` also where
+        the descriptor would have to be polled first, and where writing fails, which `send_all` reports."""
         writer = self._writer
         if self._closed or writer.readiness == "waits":
             return 0

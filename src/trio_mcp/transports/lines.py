@@ -1,4 +1,4 @@
-"""LineChannel: one message per line, over any byte stream (2026-07-28 stdio, whose framing is recommended for every
+"""LineChannel: one message per line, over any byte stream (2026-07-28 stdio, which recommends this framing for every
 reliable stream)."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TAIL = 65536
 
 
 class ByteStream(Protocol):
-    """The methods that `LineChannel` needs of a stream; every `trio.abc.Stream` has them."""
+    """The methods that `LineChannel` needs of a stream; every `trio.abc.Stream` has the same."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``."""
@@ -37,8 +37,8 @@ class ByteStream(Protocol):
 class LineChannel(MessageChannel):
     """Messages as lines of UTF-8, separated by ``\\n`` or ``\\r\\n``; blank lines and a leading BOM are skipped.
 
-    A line of more than ``max_message_bytes`` is dropped without being kept, and reported once: an object when it ends,
-    since its id may stand there; anything else at once.
+    A line of more than ``max_message_bytes`` is dropped without being kept, and reported once: an object at the end of
+    the line, where the id may stand; any other line at once.
     """
 
     def __init__(self, stream: ByteStream, max_message_bytes: int) -> None:
@@ -46,12 +46,12 @@ class LineChannel(MessageChannel):
         self._stream = stream
         self._max = max_message_bytes
         self._lines: list[bytes | bytearray] = []
-        """Whole lines that were not received yet, the next one last."""
+        """Whole lines that `receive` has not returned yet, the next line last."""
         self._unfinished = bytearray()
-        """The beginning of the line after those."""
+        """The beginning of the line after ``_lines``."""
         self._head: bytearray | None = None
         """The first bytes of a line that is too long; empty once that line was reported. Meanwhile ``_unfinished``
-        holds no more than its last bytes so far."""
+        holds no more than the line's last bytes so far."""
         self._first = True
         self._ended = False
         self._write_nowait = nowait_writer(stream)
@@ -125,7 +125,7 @@ class LineChannel(MessageChannel):
             return
         if self._unfinished:
             whole[0] = self._unfinished + whole[0]
-        # Replies to what came together go together, too: they would cost both sides a system call each.
+        # Replies to messages that came together go together, too: each reply alone would cost both sides a system call.
         self._at_once = AT_ONCE if len(whole) == 1 else 0
         whole.reverse()
         self._lines = whole
@@ -147,8 +147,8 @@ class LineChannel(MessageChannel):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the front of the line: see `MessageChannel.send_nowait`. Only a few lines are sent so, and none while
-        lines come together, since those that follow each other cost less when the writer sends them together."""
+        """Send the front of the line: see `MessageChannel.send_nowait`. Only a few lines are sent so, and no line while
+        lines come together, since successive lines cost less when the writer sends all at once."""
         if not self._at_once:
             return 0
         self._at_once -= 1

@@ -1,4 +1,4 @@
-"""Writing to a stream without waiting: what the system takes at once needs no task."""
+"""Writing to a stream without waiting: bytes that the system takes at once need no task."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class NowaitStream(Protocol):
     """A stream that can be written to without waiting."""
 
     def send_nowait(self, data: bytes | bytearray) -> int:
-        """Write as much of ``data`` as goes without waiting, and return how many bytes went; ``0`` where that fails,
-        which ``send_all`` reports."""
+        """Write as much of ``data`` as goes without waiting, and return the number of bytes written; ``0`` where
+        writing fails, which ``send_all`` reports."""
         ...
 
 
 def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
-    """Return the `NowaitStream.send_nowait` of ``stream``, or what does the same for those streams of trio that write
-    straight to a descriptor which never blocks; for all others a function that writes nothing."""
+    """Return the `NowaitStream.send_nowait` of ``stream``, or an equivalent for the streams of trio that write straight
+    to a descriptor that never blocks; for all other streams a function that writes nothing."""
     match stream:
         case trio.StapledStream():
             return nowait_writer(stream.send_stream)
@@ -43,6 +43,6 @@ def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
 
 def _write_to(fileno: Callable[[], int], data: bytes | bytearray) -> int:
     try:
-        return os.write(fileno(), data)  # of a closed stream it is -1, which is no descriptor
+        return os.write(fileno(), data)  # -1 for a closed stream, which is no descriptor
     except OSError:
         return 0

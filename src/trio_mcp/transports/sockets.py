@@ -30,7 +30,7 @@ __all__ = ["SocketLineChannel", "keep_alive", "unix_listener"]
 logger = logging.getLogger("trio_mcp")
 
 _MESSAGE: Final = re.compile(rb"\s*+[{\[]")
-"""The beginning of a message, also of one that is too long."""
+"""The beginning of a message, also of a message that is too long."""
 _LINGER: Final = 0.5
 _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
@@ -44,7 +44,8 @@ class SocketLineChannel(LineChannel):
     """Messages as lines over a socket.
 
     A first line that is no JSON message ends the connection. A web page can make a browser speak HTTP or TLS to any
-    port of this machine; lines in the body of its request, or inside of the TLS hello, would be taken for messages.
+    port of this machine; lines in the body of the HTTP request, or inside of the TLS hello, would be taken for
+    messages.
     """
 
     def __init__(self, stream: trio.abc.Stream, max_message_bytes: int) -> None:
@@ -55,7 +56,7 @@ class SocketLineChannel(LineChannel):
         """True once a message has come."""
 
     async def receive(self) -> bytes | bytearray:
-        """Receive the next line: see `MessageChannel.receive`. Raises `ConnectionLost` when the first one is no JSON
+        """Receive the next line: see `MessageChannel.receive`. Raises `ConnectionLost` when the first line is no JSON
         message."""
         try:
             line = await super().receive()
@@ -71,7 +72,7 @@ class SocketLineChannel(LineChannel):
         return line
 
     async def aclose(self) -> None:
-        """Let the peer read what was sent, for half a second at most, and close. Cancelled, it still does all that."""
+        """Let the peer read what was sent, for half a second at most, and close. A cancel skips none of these steps."""
         if self._closed:
             return
         self._closed = True
@@ -115,13 +116,14 @@ def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None
 
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
-    """Listen on the Unix socket ``path``, mode 0600, and remove it afterwards. Raises `OSError`, see `serve_unix`."""
+    """Listen on the Unix socket ``path``, mode 0600, and remove the socket afterwards. Raises `OSError`, see
+    `serve_unix`."""
     name = os.fspath(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         with _alone(name):
             _remove_stale(name)
             bound.bind(name)
-            # Nobody can connect before it listens, so the mode is in force from the start.
+            # No client can connect before the socket listens, so the mode is in force from the start.
             os.chmod(name, 0o600)
             bound.listen(_BACKLOG)
         ours = os.stat(name)
@@ -135,18 +137,18 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
 
 @contextmanager
 def _alone(name: str) -> Generator[None]:
-    """Keep other servers of this user from looking for a stale socket at ``name`` meanwhile. They would take a socket
-    that was bound a moment ago, and does not listen yet, for a stale one.
+    """Keep other servers of this user from looking for a stale socket at ``name`` while the block runs. Another server
+    would take a socket that was bound a moment ago, and does not listen yet, for stale.
 
     The lock is on a file of its own, ``name`` with ``.lock`` behind it, which no other user can open. The directory
-    itself could be locked for ever, by anybody who may read it.
+    itself could be locked for ever, by any user who may read the directory.
     """
     path = f"{name}.lock"
     fd = _locked(path)
     try:
         yield
     finally:
-        os.unlink(path)  # while it is locked: whoever waits for it notices, and makes a new one
+        os.unlink(path)  # while the lock is held: a waiting server notices, and makes a new file
         os.close(fd)
 
 
@@ -170,7 +172,7 @@ def _locked(path: str) -> int:
 
 
 def _check_lock(path: str, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode) or status.st_size:  # ours are empty, and removed
+    if not stat.S_ISREG(status.st_mode) or status.st_size:  # our lock files are empty, and removed
         raise OSError(errno.EEXIST, "this is no lock file, so it is left alone", path)
     if status.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "this lock file is another user's, so it is left alone", path)
@@ -192,6 +194,6 @@ def _remove_stale(name: str) -> None:
         except ConnectionRefusedError:
             os.unlink(name)
             return
-        except BlockingIOError:  # its backlog is full, so somebody listens
+        except BlockingIOError:  # the backlog is full, so some server listens
             pass
     raise OSError(errno.EADDRINUSE, "another server listens here", name)

@@ -30,8 +30,8 @@ _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 class WebSocketChannel(MessageChannel):
     """Messages as text frames over ``transport``, of which ``received`` was read already.
 
-    Whoever makes a channel starts `serve` or `connect` in the background. That owns the channel's tasks:
-    trio-websocket's reader, the one writer, and the pings. It ends when the channel was closed. `aclose` closes with
+    The maker of a channel starts `serve` or `connect` in the background. Either method owns the channel's tasks
+    (trio-websocket's reader, the one writer, and the pings), and ends when the channel was closed. `aclose` closes with
     ``close_code``.
     """
 
@@ -61,10 +61,9 @@ class WebSocketChannel(MessageChannel):
     # Life
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept the upgrade, which was checked already, and carry the connection until it is closed.
+        """Accept the upgrade, which was checked already, and carry the connection until the channel is closed.
 
-        Reports that it has started when messages can be sent. Raises `ConnectionLost` when the client is gone before
-        that.
+        Reports the start when messages can be sent. Raises `ConnectionLost` when the client is gone before the start.
         """
         await self._carry(accepting(self._stream, self._max), task_status)
 
@@ -76,10 +75,10 @@ class WebSocketChannel(MessageChannel):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Ask for the upgrade and carry the connection until it is closed. Reports that it has started when messages
-        can be sent.
+        """Ask for the upgrade and carry the connection until the channel is closed. Reports the start when messages can
+        be sent.
 
-        Raises `ConnectionLost` when the server refuses, and `ProtocolViolation` when it does not speak ``mcp``.
+        Raises `ConnectionLost` when the server refuses, and `ProtocolViolation` when the server does not speak ``mcp``.
         """
         self._masked = True
         await self._carry(asking(self._stream, self._max, host, resource, headers), task_status)
@@ -96,7 +95,7 @@ class WebSocketChannel(MessageChannel):
                 await self._over.wait()
                 nursery.cancel_scope.cancel(reason="the connection was closed")
         except BaseExceptionGroup as group:
-            # Faults of trio-websocket and wsproto end here: they are this connection's alone.
+            # Faults of trio-websocket and wsproto end here: such a fault concerns this connection alone.
             if not _is_fault(group):
                 raise
             if not started:
@@ -124,7 +123,7 @@ class WebSocketChannel(MessageChannel):
             message = await self._socket.get_message()
         except ConnectionClosed as closed:
             raise self._loss(closed) from None
-        # Replies to what came together go together, too: they would cost both sides a system call each.
+        # Replies to messages that came together go together, too: each reply alone would cost both sides a system call.
         self._at_once = 0 if self._stream.came_together else AT_ONCE
         if isinstance(message, bytes):
             raise self._close_with(1003, "messages are text, not binary")
@@ -140,19 +139,21 @@ class WebSocketChannel(MessageChannel):
         reason = closed.reason
         code, words = (1006, None) if reason is None else (int(reason.code), reason.reason)
         if code in (1002, 1007) and not self._stream.close_sent:
-            # wsproto reports what it cannot read as if the peer had closed; the peer has still to be told.
+            # wsproto reports unreadable bytes as if the peer had closed; the peer has still to be told.
             return self._close_with(code, words or "")
         self._lost = closed_by_peer(code, words)
         return self._lost
 
     def _close_with(self, code: int, reason: str) -> ConnectionLost:
-        """Put a close frame at once, before any handler's cleanup, because of what the peer did. Return the loss."""
+        """Put a close frame at once, before any handler's cleanup, because of a violation by the peer. Return the
+        loss."""
         self._stream.put(close_frame(code, reason, masked=self._masked))
         self._lost = closed_by_us(code, reason)
         return self._lost
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `MessageChannel.send`. Cancelled, it still writes them all, in whole frames."""
+        """Send the messages: see `MessageChannel.send`. After a cancel, all messages are still written, in whole
+        frames."""
         stream = self._stream
         if stream.close_sent or stream.broken:
             raise self._lost or ConnectionLost("the peer reads no more")
@@ -164,8 +165,8 @@ class WebSocketChannel(MessageChannel):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the whole message or nothing: see `MessageChannel.send_nowait`. As few are sent so as of lines: see
-        `LineChannel.send_nowait`."""
+        """Send the whole message or nothing: see `MessageChannel.send_nowait`. As few messages are sent so as lines:
+        see `LineChannel.send_nowait`."""
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -184,7 +185,7 @@ class WebSocketChannel(MessageChannel):
     # Closing
 
     async def aclose(self) -> None:
-        """Send a close frame, wait a moment for the peer's own, and close. Cancelled, it still does all of that."""
+        """Send a close frame, wait a moment for the peer's own, and close. A cancel skips none of these steps."""
         if self._closed:
             return
         self._closed = True
@@ -193,7 +194,7 @@ class WebSocketChannel(MessageChannel):
         try:
             if not stream.broken:
                 stream.put(close_frame(code, _REASONS.get(code, ""), masked=self._masked))
-                # The writer has its turn before the wait begins, which could be over first on a busy machine.
+                # Let the writer run before the wait begins: on a busy machine the wait could be over first.
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
                     with suppress(trio.BrokenResourceError):
@@ -213,8 +214,9 @@ class WebSocketChannel(MessageChannel):
 
 
 def _is_fault(group: BaseExceptionGroup[Any]) -> bool:
-    """Return whether ``group`` holds no cancel, nor anything else that must pass. In a function of its own, because the
-    parts of a split group know the frame that they left by, which must not know them."""
+    """Return whether ``group`` holds neither a cancel nor any other exception that must pass. A separate function,
+    since the parts of a split group refer to frames in their tracebacks, and such a frame must not refer to the parts
+    in turn."""
     return group.split(Exception)[1] is None
 
 

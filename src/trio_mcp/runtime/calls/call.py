@@ -27,13 +27,14 @@ __all__ = ["Call", "OnNotification", "RoundTrips", "Settled"]
 
 
 OnNotification: TypeAlias = "Callable[[NotificationReceived, int], None]"
-"""Callback that is run in the reader with each notification of a stream and its size in bytes: it must be quick, and
-must not raise."""
+"""Callback that runs in the reader with each notification of a stream and the notification's size in bytes. The
+callback must be quick, and must not raise."""
 
 
 @value
 class Settled:
-    """The end of a call. ``after``: how many notifications that belong to requests came before it on the wire."""
+    """The end of a call. ``after``: number of notifications belonging to requests that came before the end on the
+    wire."""
 
     result: Any
     error: MCPError | None
@@ -42,28 +43,30 @@ class Settled:
 
 @attrs.define(eq=False)
 class RoundTrips:
-    """A call that takes several requests, because its server asks in between (2026-07-28 mrtr)."""
+    """A call that takes several requests, because the server asks questions in between (2026-07-28 mrtr)."""
 
     _cancel: Callable[[RequestId, BaseException], None]
     asked: RequestId | None = None
-    """Id of the last request that was answered with questions, while no later one has reached the server, which knows
-    the call under it. `None`: the server knows of no request, or of one that is in flight, or the call was left."""
+    """Id of the last request that was answered with questions; the server knows the call under this id until a later
+    request reaches the server. `None`: the server knows of no request, or of a request that is in flight, or the call
+    was left."""
     received: float = -inf
     """Time at which the last answer was read, on trio's clock; known for cacheable methods."""
 
     def leave(self, error: BaseException) -> None:
-        """Tell the server that the call ends with ``error``, where it waits for the next request. Idempotent."""
+        """Tell the server that the call ends with ``error``, if the server waits for the next request. Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
             self.asked = None
 
 
 class Call(Owner):
-    """The mailbox of one request of ours: its progress, then its end. ``backlog`` keeps the progress for a callback;
-    `None` without one. ``deadline`` is when the caller leaves the call at the latest, on trio's clock.
+    """The mailbox of one request of ours: first the progress, then the end. ``backlog`` keeps the progress for a
+    callback; `None` without a callback. ``deadline`` is the time on trio's clock at which the caller leaves the call at
+    the latest.
 
     The caller's own task empties the mailbox, so that callbacks run where the caller can see their exceptions and
-    cancel them.
+    cancel the callbacks.
     """
 
     __slots__ = (
@@ -90,15 +93,15 @@ class Call(Owner):
         super().__init__()
         self.request = request
         self.end: Settled | None = None
-        """The end; `None` while the request is in flight, and for ever when it was abandoned."""
+        """The end; `None` while the request is in flight, and for ever when the request was abandoned."""
         self.ended = -inf
-        """Time of the end on trio's clock, where that matters: for answers that may be kept."""
+        """Time of the end on trio's clock, for methods whose answers may be cached; ``-inf`` for all others."""
         self.on_notification = on_notification
         """Callback for the notifications on the stream that the request opened."""
         self._on_progress = on_progress
         limits = call_limits()
         self.limited = deadline < inf or bool(limits)
-        """True for a call that ends by itself when nothing comes."""
+        """True for a call that ends by itself when no reply comes."""
         self._limits = tuple(limit for limit in limits if limit.renewed) if limits else ()
         self.wants_progress = on_progress is not None or bool(self._limits)
         """True when progress is consumed, by a callback or a time limit."""
@@ -121,7 +124,7 @@ class Call(Owner):
         self._waiting.wake()
 
     async def outcome(self) -> Settled:
-        """Wait for the end and return it; run the callbacks in order meanwhile."""
+        """Wait for the end, running the callbacks in order meanwhile, and return the end."""
         while True:
             while self._items:
                 await self._tell(self._items.take())

@@ -1,4 +1,4 @@
-"""present_trace says to which trace a request that is made here and now belongs."""
+"""present_trace finds the trace that a request made here and now belongs to."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = Contex
 
 
 def present_trace() -> TraceContext | None:
-    """Return the trace context of the inbound request that is worked for, as its ``_meta`` says at this moment, or of
-    the call whose server is being answered; `None` without any."""
+    """Return the trace context of the inbound request that is being handled, as the request's ``_meta`` says at this
+    moment, or of the call whose server is being answered; `None` without a trace."""
     scope = current_request.get(None)
     answered = _answering.get()
     if answered is not None and answered[1] is scope:  # else a request was received since then
@@ -27,8 +27,8 @@ def present_trace() -> TraceContext | None:
 
 @contextmanager
 def answering(meta: Mapping[str, Any]) -> Generator[None]:
-    """Mark the block, and the tasks that it starts, as answering what a server asked in its answer to a request with
-    ``meta``. Where servers send requests, these say by themselves to which trace they belong."""
+    """Mark the block, and the tasks started in the block, as answering the questions that a server asked in reply to a
+    request with ``meta``. No mark is needed where servers ask by requests: each request names its own trace."""
     present = present_trace()
     trace = TraceContext.of(meta if present is None else present.carried_by(meta))
     token = _answering.set(None if trace is None else (trace, current_request.get(None)))

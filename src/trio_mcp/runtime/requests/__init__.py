@@ -1,1 +1,1 @@
-"""Requests: what the peer asks of us, from its admission to its end."""
+"""Requests of the peer, from admission to end."""

@@ -1,4 +1,4 @@
-"""AbortSignal says whether and why a request was cancelled, to trio and to code that trio does not tell: threads,
+"""AbortSignal tells whether and why a request was cancelled, to trio and to code that trio cannot tell: threads,
 foreign code, and callers that ask for the reason."""
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ _NOT_WATCHED: Final = trio.CancelScope()
 
 
 class AbortSignal:
-    """The abort signal of one request. The cancel scope of its nursery stops the handler and what it started."""
+    """The abort signal of one request. The cancel scope of the nursery stops the handler and all tasks that the handler
+    started."""
 
     __slots__ = ("_deadline", "_event", "_inside", "_limit", "_watching", "from_outside", "nursery")
 
     def __init__(self) -> None:
         self.nursery: trio.Nursery | None = None
-        """Nursery of the handler; `None` until the handler runs, and once it and all it started have ended."""
+        """Nursery of the handler; `None` until the handler runs, and again once the handler and all its tasks have
+        ended."""
         self._deadline: Alarm | None = None
         self.from_outside: Cancellation | None = None
-        """Cancellation from outside: by the peer, the connection or the server. The request is answered no more."""
+        """Cancellation from outside: by the peer, the connection or the server. The request gets no reply any more."""
         self._inside: Cancellation | None = None
-        """Cancellation by its own side: by its time limit, by its own scope, or because the handler is to run again.
-        The request is answered."""
+        """Cancellation from inside: by the time limit, by the request's own scope, or because the handler is to run
+        again. The request is answered."""
         self._limit: HandlerLimit | None = None
         """Limit of the handler's time, where there is one."""
         self._event: threading.Event | None = None
@@ -51,7 +53,7 @@ class AbortSignal:
     def enter(self, nursery: trio.Nursery) -> None:
         """Note that the handler runs in ``nursery`` from now on."""
         self.nursery = nursery
-        if self._deadline is not None:  # what the handler calls itself learns of the deadline by the scope
+        if self._deadline is not None:  # calls that the handler makes learn of the deadline by the scope
             nursery.cancel_scope.deadline = self._deadline.due
 
     def handler_returned(self) -> None:
@@ -61,8 +63,8 @@ class AbortSignal:
             watching.cancel(reason="the handler has ended")
 
     def leave(self) -> bool:
-        """Note that the handler and all that it started have ended. Return whether the cancel scope of the nursery was
-        cancelled, by whomever, and that ended them."""
+        """Note that the handler and all its tasks have ended. Return true when the cause was a cancel of the nursery's
+        scope, by any party."""
         nursery, self.nursery = self.nursery, None
         return nursery is not None and nursery.cancel_scope.cancelled_caught
 
@@ -75,11 +77,11 @@ class AbortSignal:
 
     @property
     def is_overdue(self) -> bool:
-        """True once that time has come, even if the alarm has not rung yet."""
+        """True once the time `due` has come, even if the alarm has not rung yet."""
         return self._deadline is not None and self._deadline.due <= trio.current_time()
 
     def set_deadline(self, alarm: Alarm | None) -> None:
-        """Take ``alarm``, which cancels the request when its time has come, instead of the one before."""
+        """Take ``alarm``, which cancels the request when its time has come, instead of the alarm before."""
         if self._deadline is not None:
             self._deadline.stop()
         self._deadline = alarm
@@ -89,7 +91,7 @@ class AbortSignal:
     # Cancels
 
     def cancel(self, cancellation: Cancellation) -> bool:
-        """Cancel the request from outside. Return false when it was cancelled so before."""
+        """Cancel the request from outside. Return false when the request was cancelled from outside before."""
         if self.from_outside is not None:
             return False
         self.from_outside = cancellation
@@ -116,7 +118,7 @@ class AbortSignal:
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """The cause, reason and time of the cancel; `None` while there was none. May be read from any thread."""
+        """The cause, reason and time of the cancel; `None` while there was no cancel. May be read from any thread."""
         known, limit = self.from_outside or self._inside, self._limit
         # Only trio's own thread can look at the clock; for other threads, `_watch` and the alarm do.
         if known is not None or not trio.lowlevel.in_trio_run():
@@ -132,7 +134,7 @@ class AbortSignal:
 
     @property
     def is_cancelled(self) -> bool:
-        """True once the request was cancelled, by whomever. May be read from any thread; never raises."""
+        """True once the request was cancelled, by any party. May be read from any thread; never raises."""
         return self.cancellation is not None
 
     @property
@@ -149,7 +151,7 @@ class AbortSignal:
         return event
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
-        """Set `event` when the nursery is cancelled: trio tells only the tasks inside, and this is one of them."""
+        """Set `event` when the nursery is cancelled: trio tells only the tasks inside, so this method runs in one."""
         with watching:
             try:
                 await trio.sleep_forever()
@@ -166,8 +168,8 @@ class AbortSignal:
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[None]:
-        """Cancel the block, the handler's, after ``seconds``, as `trio.move_on_after`: `cancellation` and `event` tell
-        of it, and the time in which the user of the client is asked does not count."""
+        """Cancel the block, which runs the handler, after ``seconds``, as `trio.move_on_after` does. `cancellation` and
+        `event` tell of the cancel, and time in which the user of the client is asked does not count."""
         assert self.nursery is not None, "a handler runs inside the nursery"
         watching, limit = trio.CancelScope(), HandlerLimit(seconds)
         self._limit = limit
@@ -176,7 +178,7 @@ class AbortSignal:
             with limit.scope:
                 yield
         finally:
-            if limit.scope.cancel_called:  # the handler may be woken, and leave, before the task that watches is
+            if limit.scope.cancel_called:  # the handler may wake, and leave, before the task that watches
                 self._passed(limit)
             watching.cancel(reason="the handler has ended")
             self._limit = None
@@ -190,14 +192,16 @@ class AbortSignal:
         return self._note(Cancellation(CancelCause.DEADLINE, "the time limit of the tool was over", limit.deadline))
 
     async def standing_still(self, asking: Awaitable[T]) -> T:
-        """Return what ``asking`` the user of the client gives; the handler's time limit stands still meanwhile."""
+        """Return the answer of ``asking`` the user of the client; the handler's time limit stands still meanwhile."""
         assert self._limit is not None, "it has a limit"
         with self._limit.standing_still():
             return await asking
 
 
 def _words_of(scope: trio.CancelScope) -> str | None:
-    """Return the reason that `trio.CancelScope.cancel` was given; `None` where trio cancelled it, or without any."""
-    # trio tells it only to the tasks that are cancelled, by an exception. The caller may clean up, or be another task.
+    """Return the reason that `trio.CancelScope.cancel` was given; `None` where trio itself cancelled, or without a
+    reason."""
+    # trio tells the reason only to the cancelled tasks, in an exception. The caller may be in its cleanup, or be
+    # another task.
     reason: Any = getattr(scope, "_cancel_reason", None)
     return reason.reason if reason is not None and reason.source == "explicit" else None

@@ -20,13 +20,13 @@ _NOBODY: Final = ()
 
 
 class Ticket:
-    """What one request takes of the bounds, from its admission to its end. Only `Admission` writes its fields."""
+    """The share of the bounds that one request takes, from admission to end. Only `Admission` writes the fields."""
 
     __slots__ = ("runs", "size", "streams")
 
     def __init__(self, size: int, streams: bool) -> None:
         self.size = size
-        """Bytes that count as those of the request."""
+        """Bytes that count for the request."""
         self.streams = streams
         """True for a stream, which takes no slot, but a place among the streams."""
         self.runs = False
@@ -36,16 +36,17 @@ class Ticket:
 class Admission(Generic[T]):
     """The inbound requests of one connection, running and waiting, within ``limits``; counted in ``load``, too.
 
-    A request gives its slot back when it has ended, or when it overran its cleanup grace, whichever comes first; then
-    the oldest that waits may run. Streams take no slot: they only wait, for as long as their client likes, and would
-    keep others from running. They have bounds of their own. Of what is bounded for the whole server, the connection
-    gets no more than it leaves for others (`leaves_enough`), unless it is ``alone``. ``T`` is what waits with a ticket.
+    A request gives its slot back at its end, or on overrunning its cleanup grace, whichever comes first; then the
+    oldest waiting request may run. A stream takes no slot, since a stream only waits, for as long as the client likes,
+    and would keep requests from running. Streams have bounds of their own. Of a resource bounded for the whole server,
+    the connection gets no more than the connection leaves for others (`leaves_enough`), unless ``alone``. ``T`` is the
+    type of the entries that wait with a ticket.
     """
 
     def __init__(self, limits: Limits, load: Load, *, alone: bool = False) -> None:
         self._limits = limits
         self._shared = 0 if alone else 1
-        """Factor 1, or 0 when alone: so many times what the connection holds must be left for others."""
+        """Factor 1, or 0 when alone: so many times the connection's own share must be left for others."""
         self._load = load
         self._waiting: dict[Ticket, T] = {}
         """Requests that wait for a slot, oldest first."""
@@ -60,14 +61,14 @@ class Admission(Generic[T]):
         return len(self._waiting)
 
     def admit(self, request: InboundRequest) -> Ticket | None:
-        """Return the ticket of a request, which runs now, or else is to `wait`. `None` when a bound is reached."""
+        """Return the ticket of a request that runs now, or else is to `wait`; `None` when a bound is reached."""
         if request.method.streams:
             return self._admit_stream(request)
         return self.take(request) if self.has_room(request.size) else None
 
     def has_room(self, size: int, parked: Ticket | None = None) -> bool:
-        """Return whether a request of ``size`` bytes that is no stream may come. ``parked``: the ticket of the handler
-        that goes on with it, where that counts here already."""
+        """Return whether there is room for a request of ``size`` bytes that is no stream. ``parked``: the ticket of the
+        parked handler that goes on with the request, where that ticket counts here already."""
         limits, load = self._limits, self._load
         waiting = len(self._waiting)
         if self._slots >= limits.max_in_flight and waiting >= limits.max_queued:
@@ -117,12 +118,12 @@ class Admission(Generic[T]):
         self._load.in_flight += 1
 
     def wait(self, ticket: Ticket, waiting: T) -> None:
-        """Keep ``waiting`` until there is a slot for it."""
+        """Keep ``waiting`` until a slot is free."""
         self._waiting[ticket] = waiting
         self._load.queued += 1
 
     def drop_waiting(self, ticket: Ticket) -> bool:
-        """Forget a request that waits for its turn, and never ran. Return false when it is not waiting."""
+        """Forget a request that waits for its turn, and never ran. Return false when the request is not waiting."""
         if self._waiting.pop(ticket, None) is None:
             return False
         self._load.queued -= 1
@@ -130,28 +131,29 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Give a slot at once to the cleanup of a request that was cancelled without one: while it was parked, or while
-        its next round waited for its turn. The slot may be one too many, but else a client could have any number of
-        requests cleaning up."""
+        """Give a slot at once to the cleanup of a request that was cancelled without a slot: while parked, or while the
+        next round waited for its turn. The slot may exceed the bound, but otherwise a client could have any number of
+        requests cleaning up uncounted."""
         if self._waiting.pop(ticket, None) is not None:
             self._load.queued -= 1
         self._take_slot(ticket)
 
     def park(self, ticket: Ticket) -> Sequence[T]:
-        """Note that a request was answered, but its handler waits for more, and return those whose turn has come. The
-        request's bytes still count."""
+        """Note that a request was answered while its handler waits for more, and return the entries whose turn has
+        come. The request's bytes still count."""
         self._parked += 1
         self._load.parked += 1
         return self.release_slot(ticket)
 
     def unpark(self, ticket: Ticket) -> None:
-        """Note that a parked request is parked no more: it goes on with another ticket, or is to `clean_up`."""
+        """Note that a parked request is parked no more: the request goes on with another ticket, or is to
+        `clean_up`."""
         self._parked -= 1
         self._load.parked -= 1
 
     def release_slot(self, ticket: Ticket) -> Sequence[T]:
-        """Let others run, though the request of ``ticket`` has not ended, and return those whose turn has come.
-        Idempotent."""
+        """Give back the slot of ``ticket``, though its request has not ended, and return the entries whose turn has
+        come. Idempotent."""
         if not ticket.runs or ticket.streams:
             return _NOBODY
         ticket.runs = False
@@ -169,8 +171,8 @@ class Admission(Generic[T]):
         return turns
 
     def ended(self, ticket: Ticket) -> Sequence[T]:
-        """Note that the request of ``ticket`` is over, give back all that it took, and return those whose turn has
-        come. Idempotent."""
+        """Note that the request of ``ticket`` is over, give back all that the request took, and return the entries
+        whose turn has come. Idempotent."""
         load = self._load
         self._bytes -= ticket.size
         load.inbound_bytes -= ticket.size

@@ -1,4 +1,4 @@
-"""RequestHandler handles what the peer sends, for a server or a client."""
+"""RequestHandler handles the messages of the peer, for a server or a client."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Now:
 
 
 Decision: TypeAlias = "Now | Literal[_Later.LATER] | Retry"
-"""What becomes of a request: an answer at once, a task of its own, or answers for the handler that is parked."""
+"""Decision on a request: an answer at once, a task of its own, or answers for a parked handler."""
 
 
 class RequestHandler(Protocol):
-    """The side of a connection that knows what methods mean."""
+    """The side of a connection that knows the meaning of methods."""
 
     @property
     def seal(self) -> Seal | None:
@@ -47,8 +47,8 @@ class RequestHandler(Protocol):
         ...
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Decide what becomes of a request that came over ``exchange``. Runs in the reader: it must be quick. Raises
-        `CodedError` for an error reply."""
+        """Decide on a request that came over ``exchange``. Runs in the reader, and must be quick. Raises `CodedError`
+        for an error reply."""
         ...
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
@@ -61,5 +61,5 @@ class RequestHandler(Protocol):
         ...
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
-        """Handle one notification. Called for one at a time, in wire order."""
+        """Handle one notification. Called for one notification at a time, in wire order."""
         ...

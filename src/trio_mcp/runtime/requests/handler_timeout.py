@@ -1,4 +1,4 @@
-"""HandlerLimit bounds how long a handler may take, not counting the time of its client's user."""
+"""HandlerLimit bounds how long a handler may take, not counting the time that the user of the client takes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["HandlerLimit"]
 
 
 class HandlerLimit:
-    """A limit of ``seconds`` for what runs in ``scope``. It stands still while the user of the client is asked, as a
-    client's own limits do (`fail_after_work`)."""
+    """A limit of ``seconds`` for the code that runs in ``scope``. The limit stands still while the user of the client
+    is asked, as a client's own limits do (`fail_after_work`)."""
 
     def __init__(self, seconds: float) -> None:
         self.scope = trio.CancelScope()

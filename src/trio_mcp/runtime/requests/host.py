@@ -1,4 +1,5 @@
-"""RequestHost is where the handlers of a running server, or of a client, live: they outlive no more than that."""
+"""RequestHost is the home of the handlers of a running server or client: a handler may outlive its connection, but not
+its host."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ __all__ = ["RequestHost"]
 
 
 class RequestHost:
-    """What all connections of a running server share, and what a request needs when its connection is gone.
+    """The parts that all connections of a running server share, and that a request needs when its connection is gone.
 
     A handler runs in the nursery of the host, and belongs to an `Exchange` for the moment. ``limits`` bound each
-    connection and, where they say so, all together; ``load`` counts. ``stateless``: nothing is kept between requests.
-    ``may_log``: handlers' log messages may go out.
+    connection and, in some cases, all connections together; ``load`` counts. ``stateless``: nothing is kept between
+    requests. ``may_log``: handlers' log messages may go out.
     """
 
     def __init__(
@@ -46,15 +47,15 @@ class RequestHost:
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the nursery of the handlers open until cancelled. Handlers that are parked then learn why before any of
-        them runs. Connections are to end before."""
+        """Hold the nursery of the handlers open until cancelled. Parked handlers then get the cause of the cancel
+        before any handler runs. Connections must end before."""
         await self.run_while(self._asleep, task_status=task_status)
 
     async def run_while(
         self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Hold the nursery of the handlers open while ``serve`` runs, which is given ``task_status``. No checkpoint
-        comes before: however early a cancel comes, ``serve`` can close what it was made for."""
+        comes before ``serve``: however early a cancel comes, ``serve`` can close its resources."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.alarms.run)
             self._nursery = nursery
@@ -65,7 +66,7 @@ class RequestHost:
             nursery.cancel_scope.cancel(reason="nothing is served any more")
 
     async def _asleep(self, *, task_status: trio.TaskStatus[None]) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # which trio calls before it wakes any task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # called by trio before any task is woken
             for scope in self.parking:
                 scope.end(CancelCause.SHUTDOWN, "the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED
@@ -75,7 +76,7 @@ class RequestHost:
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The nursery of the handlers. Only while the host runs."""
+        """The nursery of the handlers. Exists only while the host runs."""
         assert self._nursery is not None, "the host runs before its connections do"
         return self._nursery
 

@@ -18,11 +18,11 @@ __all__ = ["Logged", "RequestLog"]
 _ALWAYS: Final = 7
 
 _LOOK_EVERY: Final = 32
-"""Number of messages that go nowhere, or that wait behind others, after which it is checked how long the handler has
+"""Number of messages that go nowhere, or that wait behind others, after which the log checks how long the handler has
 let no other task run."""
 _MUCH: Final = 16 * 1024
 _LONGEST_TURN: Final = 0.001
-"""Seconds that a handler may log on before others run. A real checkpoint takes less than a hundredth of that."""
+"""Seconds that a handler may log on before others run. A real checkpoint takes less than a hundredth of this time."""
 
 
 def _head(level: str) -> bytes:
@@ -38,17 +38,17 @@ class Logged(Protocol):
 
     @property
     def lines(self) -> Owner:
-        """The owner of its lines, which are withdrawn with it."""
+        """The owner of the request's lines, which are withdrawn with the request."""
         ...
 
     @property
     def outbox(self) -> Outbox:
-        """The outbox that its lines go to now."""
+        """The outbox that the request's lines go to now."""
         ...
 
     @property
     def life(self) -> RequestLife:
-        """The phase in its life, which says whether its lines are sent."""
+        """The life of the request, whose phase says whether lines are sent."""
         ...
 
     @property
@@ -62,12 +62,13 @@ class Logged(Protocol):
 
 
 class RequestLog:
-    """The log of one request. It has one method per level, least severe first.
+    """The log of one request, with one method per level, least severe first.
 
     Each method takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation; in a handler
     that does nothing but log, one call now and then (of 32, when a millisecond has passed) lets other tasks run, too. A
-    message below the client's minimum, or after the request has ended, costs nothing but that. While the client does
-    not read, the methods wait for room. They raise `NotSerializable` for what is no JSON value; nothing is sent then.
+    message below the client's minimum, or after the end of the request, costs no more than this checkpoint. While the
+    client does not read, the methods wait for room. A value to send that is no JSON value raises `NotSerializable`;
+    nothing is sent then.
     """
 
     __slots__ = ("_count", "_much", "_scope", "_turn_ends")
@@ -76,11 +77,13 @@ class RequestLog:
         self._scope = scope
         self._count = 0
         self._turn_ends = 0.0
-        """Time of `time.perf_counter`, and not of a test's clock, since it is about tasks that really wait."""
+        """Time of `time.perf_counter`, and not of a test's clock, since the waiting tasks are real."""
         self._much = min(scope.outbox.high_water, _MUCH)
-        """Bytes in the outbox from which it is checked whether others can run. Until then the writer gets its turn."""
+        """Bytes in the outbox from which the log checks whether other tasks can run. With fewer bytes, the writer still
+        gets its turn."""
 
-    # The methods below return its coroutine: one of their own, that only awaits it, would cost time for each message.
+    # The methods below return the coroutine of `_log`: a coroutine of their own, only to await that of `_log`, would
+    # cost time for each message.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
         scope = self._scope
@@ -97,7 +100,7 @@ class RequestLog:
         outbox.put(line, scope.lines)
 
     async def _let_others_run(self) -> None:
-        """Let other tasks run now and then, when they last did a millisecond ago or more."""
+        """Let other tasks run now and then, when the last time was a millisecond ago or more."""
         self._count += 1
         if self._count >= _LOOK_EVERY:
             self._count = 0
@@ -106,9 +109,10 @@ class RequestLog:
                 self._turn_ends = perf_counter() + _LONGEST_TURN
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Send a message without waiting. Return false when it was dropped: filtered, no room, or after the end.
+        """Send a message without waiting. Return false when the message was dropped: filtered, no room, or after the
+        end.
 
-        ``level`` may be one that RFC 5424 does not know: it passes every filter.
+        ``level`` may be unknown to RFC 5424: an unknown level passes every filter.
         """
         scope, outbox = self._scope, self._scope.outbox
         if not scope.admits(level) or outbox.size >= outbox.high_water:
@@ -127,11 +131,11 @@ class RequestLog:
         return self._log("debug", 0, data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message about what is going on."""
+        """Send a message about the normal course of events."""
         return self._log("info", 1, data, logger)
 
     def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message about something normal, but worth a look."""
+        """Send a message about an event that is normal, but worth a look."""
         return self._log("notice", 2, data, logger)
 
     def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:

@@ -1,4 +1,4 @@
-"""Parking keeps requests that were answered with questions, and whose handlers wait for the client to come back."""
+"""Parking keeps requests that were answered with questions, while their handlers wait for the client to come back."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class _Place(Generic[T]):
 class Parking(Generic[T]):
     """The parked handlers of a running server or client, each under a handle that is good for one retry.
 
-    Only the ``caller`` for whom a handler was parked finds it again: a principal from any connection, and where nobody
-    has one, the same connection (DESIGN ruling 19). A handler stays for up to ``timeout`` seconds; of more than
-    ``most`` of one caller the oldest goes. ``expire`` is called with each of these, and the reason. All is synchronous.
+    Only the ``caller`` for whom a handler was parked finds the handler again: a principal from any connection or,
+    without a principal, the same connection (DESIGN ruling 19). A handler stays for up to ``timeout`` seconds; when one
+    caller has more than ``most``, the oldest goes. ``expire`` is called with each handler that goes in either way, and
+    with the reason. All methods are synchronous.
     """
 
     def __init__(self, alarms: Alarms, timeout: float, most: int, expire: Callable[[T, str], None]) -> None:
@@ -50,20 +51,22 @@ class Parking(Generic[T]):
         return len(self._places)
 
     def __iter__(self) -> Iterator[T]:
-        """Iterate over all that is parked now, oldest first."""
+        """Iterate over the handlers parked now, oldest first."""
         return iter([place.parked for place in self._places.values()])
 
     def of(self, caller: object) -> list[T]:
-        """Return what is parked for ``caller``, oldest first."""
+        """Return the handlers parked for ``caller``, oldest first."""
         return [self._places[handle].parked for handle in self._callers.get(caller, ())]
 
     def named(self, request: InboundRequest) -> T | None:
-        """Return what was parked when ``request`` was answered with questions; `None` when that is parked no more."""
+        """Return the handler parked when ``request`` was answered with questions; `None` when that handler is parked no
+        more."""
         handle = self._handles.get(request)
         return None if handle is None else self._places[handle].parked
 
     def find(self, handle: bytes, caller: object) -> T | None:
-        """Return what is parked for ``caller`` under ``handle``; `None` when the handle is not good (any more)."""
+        """Return the handler parked for ``caller`` under ``handle``; `None` when the handle is not, or no longer,
+        good."""
         place = self._places.get(handle)
         return place.parked if place is not None and place.caller == caller else None
 
@@ -79,7 +82,8 @@ class Parking(Generic[T]):
             self._expire(self._places[next(iter(handles))].parked, "too many handlers wait for answers")
 
     def forget(self, request: InboundRequest) -> bool:
-        """Forget what was parked when ``request`` was answered. Return false when that was forgotten before."""
+        """Forget the handler parked when ``request`` was answered. Return false when the handler was forgotten
+        before."""
         handle = self._handles.pop(request, None)
         if handle is None:
             return False

@@ -23,14 +23,15 @@ Report: TypeAlias = tuple[float, float | None, str | None]
 """The progress, the total in the same unit, and words for people."""
 
 _LARGEST: Final = sys.float_info.max
-"""Largest number that may be sent: what is further from zero has no finite number in most JSON readers."""
+"""Largest number that may be sent: a number further from zero is not finite in most JSON readers."""
 
 
 def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
-    """Return a report as it travels, with plain numbers and plain text; `None` when it cannot travel.
+    """Return a report in the form that travels, with plain numbers and plain text; `None` when the report cannot
+    travel.
 
-    What handlers report comes from anywhere, and must not make them fail: numbers are those of `numbers.Real` (numpy's
-    are), but for booleans, finite only; a message is text that UTF-8 can carry.
+    Reported values come from anywhere, and must not make a handler fail. A number is any finite `numbers.Real` (numpy's
+    are), booleans excepted; a message is text that UTF-8 can carry.
     """
     number = _plain_number(progress)
     if number is None:
@@ -47,7 +48,7 @@ def _plain_number(value: object) -> float | None:
         return None
     try:
         number = plain_scalar(value)
-    except Exception:  # it is none, or of a class that only looks like a number
+    except Exception:  # no number, or of a class that only looks like a number
         return None
     return number if not isinstance(number, str) and -_LARGEST <= number <= _LARGEST else None
 
@@ -106,18 +107,18 @@ class ProgressReporter:
         )
         self._last: float = -inf
         self._total: float | None = None
-        """Total that was checked last and is fit to be sent: most handlers give the same one each time."""
+        """Total that was checked last and is fit to be sent: most handlers give the same total each time."""
         self._due: float = -_LARGEST
         self._pending: Report | None = None
         self._segment: Segment | None = None
         self._alarm: Alarm | None = None
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Note ``progress``. Return true when a notification was put on its way now; a slow peer may find a later
-        value in its place.
+        """Note ``progress``. Return true when a notification was put on its way now; a slow peer may read a later value
+        instead.
 
-        Return false when the value was kept for later because the interval is not over, and when it was dropped because
-        it does not exceed the value before it (2025-11-25 progress: MUST increase) or is not `reportable`: a dropped
+        Return false when the value was kept for later because the interval is not over, and when the value was dropped,
+        for not exceeding the value before (2025-11-25 progress: MUST increase) or for not being `reportable`. A dropped
         value changes nothing.
         """
         if (
@@ -148,11 +149,11 @@ class ProgressReporter:
 
     @property
     def due(self) -> float | None:
-        """Time at which the kept value may go out (`trio.current_time`), `None` when none is kept."""
+        """Time at which the kept value may go out (`trio.current_time`), `None` when no value is kept."""
         return self._due if self._pending is not None else None
 
     def flush(self) -> bool:
-        """Send the kept value now, whatever the interval says. Return true when there was one."""
+        """Send the kept value now, regardless of the interval. Return true when a value was kept."""
         if self._pending is None:
             return False
         return self._send(*self._pending)
@@ -167,7 +168,7 @@ class ProgressReporter:
         self.forget()
         line = self._line(progress, total, message)
         self._due = current_time() + self._interval
-        # A peer that reads slowly finds the latest value only: it takes the place of the one still waiting.
+        # A peer that reads slowly reads the latest value only, which takes the place of the value still waiting.
         if self._segment is None or not self._outbox.replace(self._segment, line):
             self._segment = self._outbox.put_sealed(line, self._owner)
         return True

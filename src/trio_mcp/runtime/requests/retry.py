@@ -18,7 +18,7 @@ class Retry:
     """Result of `RequestHandler.answer_now` for a request that brings a parked handler its answers."""
 
     handle: bytes
-    """Handle that `Seal` was given for that handler."""
+    """Handle that `Seal` was given for the parked handler."""
     responses: dict[str, Any]
     """Answers as plain objects, by the keys of the questions."""
 
@@ -36,9 +36,9 @@ class Seal(Protocol):
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """Return the state for ``request``, which is answered with it; only the retry of that may bring the state back.
+        """Return the state with which ``request`` is answered; only the retry of ``request`` may bring the state back.
 
-        ``handle``: that of the handler that is parked. For a handler that is not: the keys that were ``asked`` now, the
-        ``answers`` so far, and the handler's own ``state``.
+        ``handle``: the handle of the parked handler. For a handler that is not parked: the keys that were ``asked``
+        now, the ``answers`` so far, and the handler's own ``state``.
         """
         ...

@@ -1,7 +1,7 @@
-"""Rounds keeps what one request asks a client that can be sent no requests.
+"""Rounds keeps the questions that one request asks a client to which no requests can be sent.
 
-2026-07-28 mrtr: the server answers with an ``InputRequiredResult``, and the client sends the request again with
-the answers, as often as it takes.
+2026-07-28 mrtr: the server answers with an ``InputRequiredResult``, and the client sends the request again with the
+answers, as often as needed.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Asking(Protocol):
 
     @property
     def sends(self) -> bool:
-        """False while the request cannot be answered with questions: it was cancelled, is over, or has its questions
-        out already."""
+        """False while the request cannot be answered with questions: after a cancel, after the end, and while questions
+        are out already."""
         ...
 
     @property
@@ -61,7 +61,7 @@ Send: TypeAlias = "Callable[[Sequence[Question]], None]"
 
 @attrs.define(eq=False)
 class Question:
-    """A question of a request, from the moment it is asked until it is told the answer or given up."""
+    """A question of a request, from the asking until the answer has come or the question is given up."""
 
     key: str
     request: InputRequest
@@ -110,8 +110,8 @@ class Rounds:
         """Ask, and wait for the answer, plain data.
 
         Leaving the wait for any reason gives the question up: an answer that comes later is ignored. Raises
-        `CapabilityMissing` when the client did not declare, on the request that would carry the question, what it
-        takes to answer it; `NoWayBack` once the request is over, and `NotSerializable`.
+        `CapabilityMissing` when the client did not declare, on the request that would carry the question, the
+        capabilities that an answer takes; `NoWayBack` once the request is over, and `NotSerializable`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._over:
@@ -133,8 +133,8 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Return a name of the question made from what it asks, so that the name is the same when the handler runs
-        again and its tasks come in another order. The number tells apart questions that ask the same."""
+        """Return a name made from the content of the question, so that the name is the same when the handler runs again
+        and its tasks ask in another order. The number tells apart questions of the same content."""
         kind = request.method.partition("/")[0]
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
@@ -154,7 +154,7 @@ class Rounds:
         await self._scope.outbox.room(REQUEST_MARKS)
         self._announced = False
         if not self._scope.sends:
-            return  # what was asked since the last round went out waits for the next one
+            return  # questions asked since the last round went out wait for the next round
         questions = [question for question in self._unsent() if self._may_be_asked(question)]
         for question in questions:
             question.sent = True
@@ -166,7 +166,8 @@ class Rounds:
 
     def _may_be_asked(self, question: Question) -> bool:
         request = self._scope.request
-        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for what the client did not declare, on this request.
+        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for capabilities that the client did not declare, on this
+        # request.
         if missing := request.missing(capability_for(question.request)):
             question.fail(CapabilityMissing(missing, request.revision))
         return not missing
@@ -178,7 +179,7 @@ class Rounds:
         self._resumed = trio.Event()
 
     def bring(self, responses: Mapping[str, JSONObject]) -> None:
-        """Keep the answers of the client, which has come back, until its turn comes."""
+        """Keep the answers of the client, which has come back, until the turn of the request comes."""
         self._responses = responses
 
     async def resumed(self) -> None:
@@ -187,8 +188,8 @@ class Rounds:
             await self._resumed.wait()
 
     def resume(self) -> None:
-        """Begin the next round: give the answers to the tasks that asked. What the client left out is asked again, and
-        answers to what was not asked are ignored (2026-07-28 mrtr, Error Handling)."""
+        """Begin the next round: give the answers to the tasks that asked. Questions that the client left out are asked
+        again, and answers to unasked questions are ignored (2026-07-28 mrtr, Error Handling)."""
         assert self._resumed is not None, "it is parked"
         self._resumed.set()
         self._resumed = None
@@ -202,8 +203,8 @@ class Rounds:
             self._announce()
 
     def end(self) -> None:
-        """Fail all questions, from now on too: the request was cancelled, or its nursery is closed. A task that still
-        waits is none of the request's, or shielded, and would wait for ever. Idempotent."""
+        """Fail all questions, future questions included: the request was cancelled, or its nursery is closed. A task
+        that still waits does not belong to the request, or is shielded, and would wait for ever. Idempotent."""
         self._over = True
         for question in self._open.values():
             if not question.ended.is_set():

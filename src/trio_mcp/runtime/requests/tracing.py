@@ -1,4 +1,4 @@
-"""Tracing follows each request from its start to its end. There is none unless it is asked for."""
+"""Tracing follows each request from start to end, where tracing was asked for."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ __all__ = ["CallSpan", "HandlerSpan", "Tracer", "Tracing"]
 
 
 class CallSpan(Protocol):
-    """A request of ours, while it is on its way."""
+    """A request of ours, on its way."""
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters, with what the peer is to know of the trace in their ``_meta``."""
+        """The parameters, with the trace context for the peer in their ``_meta``."""
         ...
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """Note that the request is over: ``result`` is plain data; ``error`` is what its caller gets instead."""
+        """Note that the request is over: ``result`` is plain data; ``error`` is the exception that the caller gets
+        instead."""
 
 
 class HandlerSpan(Protocol):
@@ -31,21 +32,23 @@ class HandlerSpan(Protocol):
 
 
 class Tracer(Protocol):
-    """Follows the requests of one connection. Its methods never raise, nor do those of its spans."""
+    """Follows the requests of one connection. The methods of the tracer and of its spans never raise."""
 
     def calling(self, request: OutboundRequest, params: dict[str, Any] | None) -> CallSpan | None:
-        """Return the span of a request of ours that the current task is about to send; `None` when it is not traced."""
+        """Return the span of a request of ours that the current task is about to send; `None` when the request is not
+        traced."""
         ...
 
     def handling(self, scope: RequestScope) -> HandlerSpan | None:
-        """Return the span of a handler that is about to run in the current task; `None` when it is not traced."""
+        """Return the span of a handler that is about to run in the current task; `None` when the handler is not
+        traced."""
         ...
 
 
 class Tracing(Protocol):
-    """Makes one `Tracer` for each connection of a server or a client, which is given this."""
+    """Makes one `Tracer` for each connection of the server or client that was given the tracing."""
 
     def tracer(self, network: str | None) -> Tracer:
         """Return the tracer of a connection whose messages travel by ``network``: ``pipe``, ``tcp`` or ``unix``; `None`
-        when they do not leave the process."""
+        when the messages do not leave the process."""
         ...
