@@ -26,7 +26,7 @@ PRONOUNS = frozenset(
 )
 """Words that stand for a noun and for nothing else, so that counting them needs no grammar."""
 
-MOST_PRONOUNS = 0.025
+MOST_PRONOUNS = 0.01
 """The share of words that may be pronouns, over all docstrings. The docstrings of trio have 1.6 %."""
 
 

@@ -113,7 +113,7 @@ class Exchange:
 
 class BatchExchange(Exchange):
     """A batch of ``members`` messages that came over ``connection``. The replies go out together in one array (JSON-RPC
-    2.0, section 6). In all else the connection acts for the batch, and holds the requests, too."""
+    2.0, section 6). In all else the batch is like the connection, which holds the requests of the batch, too."""
 
     __slots__ = ("_connection", "_lines", "_open")
 

@@ -40,8 +40,7 @@ class Peer:
     headers: Mapping[str, str] | None = None
     """Headers of the HTTP request that the client came with, preferably as `Headers`."""
     principal: str | None = None
-    """Identity of the caller, where the transport has found out; answers to questions must come from the same
-    principal."""
+    """Identity of the caller, where the transport knows one; answers to questions must come from the same principal."""
     alone: bool = False
     """True when no other client can come while this client is connected, as on stdio: no resources need be kept free
     for others."""

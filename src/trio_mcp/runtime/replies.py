@@ -27,7 +27,7 @@ __all__ = ["Replies", "error_line"]
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST_TOLD: Final = 4000
-"""Most characters that are told of an exposed exception."""
+"""Largest number of characters told of an exposed exception."""
 
 
 class Replies:

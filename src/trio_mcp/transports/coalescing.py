@@ -205,8 +205,8 @@ class CoalescingStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     async def say_last(self, close: bytes) -> None:
-        """Write the collected bytes, and the close frame ``close``, after the end of `pump`. After half a frame nothing
-        is written, since the close frame would become a part of the half-written frame."""
+        """Write the collected bytes, and the close frame ``close``, after the end of `pump`. Nothing is written after
+        half a frame, which would take in the close frame."""
         if self._writing or self.close_sent:
             return
         self.close_sent = True

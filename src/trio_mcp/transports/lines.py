@@ -21,7 +21,7 @@ _TAIL = 65536
 
 
 class ByteStream(Protocol):
-    """The methods that `LineChannel` needs of a stream; every `trio.abc.Stream` has the same."""
+    """The methods that `LineChannel` needs of a stream, all present in every `trio.abc.Stream`."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``."""

@@ -165,8 +165,8 @@ class WebSocketChannel(MessageChannel):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the whole message or nothing: see `MessageChannel.send_nowait`. As few messages are sent so as lines:
-        see `LineChannel.send_nowait`."""
+        """Send the whole message or nothing: see `MessageChannel.send_nowait`. The number of messages sent so is
+        limited as for lines: see `LineChannel.send_nowait`."""
         if not self._at_once:
             return 0
         self._at_once -= 1

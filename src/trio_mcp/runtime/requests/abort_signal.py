@@ -151,7 +151,8 @@ class AbortSignal:
         return event
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
-        """Set `event` when the nursery is cancelled: trio tells only the tasks inside, so this method runs in one."""
+        """Set `event` when the nursery is cancelled: trio tells only tasks inside of the nursery, so one such task runs
+        this method."""
         with watching:
             try:
                 await trio.sleep_forever()

@@ -67,8 +67,8 @@ class RequestLog:
     Each method takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation; in a handler
     that does nothing but log, one call now and then (of 32, when a millisecond has passed) lets other tasks run, too. A
     message below the client's minimum, or after the end of the request, costs no more than this checkpoint. While the
-    client does not read, the methods wait for room. A value to send that is no JSON value raises `NotSerializable`;
-    nothing is sent then.
+    client does not read, the methods wait for room. Sending a value that is no JSON value raises `NotSerializable`, and
+    nothing is sent.
     """
 
     __slots__ = ("_count", "_much", "_scope", "_turn_ends")
