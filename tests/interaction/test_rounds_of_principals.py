@@ -175,3 +175,19 @@ async def test_a_cancel_between_two_rounds_reaches_the_handler(
         await wire.notify("notifications/cancelled", {"requestId": call["id"], "reason": "enough"})
         await wait_all_tasks_blocked()
         assert desk.ended == [(CancelCause.PEER, "enough")]
+
+
+async def test_each_connection_counts_the_rounds_that_it_runs_and_no_others(autojump_clock: MockClock) -> None:
+    desk = Desk(Limits(max_in_flight=1))
+    async with wires(desk.server) as opened:
+        first, second = await opened.open("ada"), await opened.open("ada")
+        call, result = await ask(first, "twice")
+        result = asked(await second.retry(call, result))
+        assert text(await first.retry(call, result)) == "done"
+        for wire in (first, second):
+            await wire.start("once_and_wait")
+            call, result = await ask(wire, "twice")
+            asked(await wire.retry(call, result))
+            await wire.send(wire.call_message("twice"))
+    load = desk.server.load
+    assert (load.parked, load.in_flight, load.queued, load.inbound_bytes) == (0, 0, 0, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from functools import partial
 from math import inf as _NEVER
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -348,12 +347,15 @@ class RequestScope:
         """Ask a client that can be sent no requests: see `Rounds.ask`."""
         rounds = self.rounds
         if rounds is None:
-            rounds = Rounds(self, partial(self.runner.park, self))
+            rounds = Rounds(self, self._park_with)
             if self.abort.nursery is None or self.abort.from_outside is not None:
                 rounds.end()
             else:
                 self.rounds = rounds
         return await rounds.ask(method, params)
+
+    def _park_with(self, questions: Sequence[Question]) -> None:
+        self.runner.park(self, questions)  # of this round: a later round may have another runner
 
     def replay(self, send: Send, known: dict[str, Any]) -> None:
         """Have questions go to ``send`` from now on, instead of parking the handler. ``known`` are the answers of
