@@ -163,3 +163,35 @@ async def test_exposed_errors_tell_their_type_and_text(caplog: pytest.LogCapture
         with pytest.raises(PeerError, match=r"Internal error: ValueError: no \\ud800 such file x+") as caught:
             await client.read_resource("x://broken")
     assert len(caught.value.message) < 5000
+
+
+class BrokenTracing:
+    """An observer that fails where it must not."""
+
+    def tracer(self, network: str | None) -> Any:
+        return self
+
+    def calling(self, request: Any, params: Any) -> None:
+        return None
+
+    def handling(self, scope: Any) -> None:
+        if scope.request.params.get("name") == "watched":
+            raise LookupError("broken")
+
+
+async def test_an_observer_that_fails_ends_its_request_and_no_server(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s", tracing=BrokenTracing())
+
+    @server.tool
+    async def watched() -> str:
+        raise AssertionError
+
+    @server.tool
+    async def unwatched() -> str:
+        return "fine"
+
+    async with open_memory(server) as client:
+        result = await client.call_tool("watched")
+        assert (result.is_error, result.text) == (True, "internal error in tool watched")
+        assert (await client.call_tool("unwatched")).text == "fine"
+    assert "LookupError: broken" in caplog.text

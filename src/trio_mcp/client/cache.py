@@ -38,7 +38,7 @@ class RequestKey:
 
     method: str
     params: bytes
-    """All parameters that affect the result, as canonical JSON."""
+    """Parameters that affect the result, as canonical JSON."""
     uri: str | None = None
     cursor: str | None = None
 

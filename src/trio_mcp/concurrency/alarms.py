@@ -47,7 +47,7 @@ class Alarm:
 
 
 class Alarms:
-    """One heap of alarms, and one task, `run`, which calls their functions.
+    """A heap of alarms, and one task, `run`, which calls their functions.
 
     Functions are called in the order of their times, never early, in the context of that task; they must be quick, and
     must not raise. Setting and stopping cost a few comparisons, however many alarms there are.

@@ -49,7 +49,7 @@ class Step(IntEnum):
     MUTE = 3
     """The handler is done, or the request is cancelled."""
     END = 4
-    """All that belongs to the request has ended."""
+    """The handler, its child tasks and their cleanup have ended."""
 
 
 class IllegalStep(RuntimeError):

@@ -64,7 +64,7 @@ class Ask(Protocol):
 
 
 class Surroundings(Protocol):
-    """What runs the requests of one connection, as its requests see it: a `RequestRunner`."""
+    """The runner of the requests of one connection, as the requests see the runner: a `RequestRunner`."""
 
     limits: Limits
     load: Load
@@ -139,7 +139,7 @@ class RequestScope:
         self.request = request
         """The request that will be answered next."""
         self.ticket = ticket
-        """What the request takes of the bounds."""
+        """The part of the bounds that the request takes."""
         self.lines = Owner()
         """Owner of its lines in the outbox."""
         self.abort = AbortSignal()

@@ -173,6 +173,8 @@ class RequestRunner:
             scope.close()
             if line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS):
                 await scope.room_for_reply(REQUEST_MARKS)
+        except Exception as error:  # a defect, of an observer for example: it ends only this request, and no server
+            line = scope.runner.replies.failure(scope.request, error)
         finally:
             del failure  # its traceback refers to this frame: only the garbage collector could free the two
             scope.let_go()
