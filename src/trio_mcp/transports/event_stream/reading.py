@@ -1,0 +1,133 @@
+"""EventReader makes events of bytes, however the bytes are cut (WHATWG HTML, section 9.2.6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...jsonrpc.values import value
+
+__all__ = ["Event", "EventReader", "EventTooLong"]
+
+_BOM: Final = b"\xef\xbb\xbf"
+_MOST_DIGITS: Final = 10
+
+
+class EventTooLong(Exception):
+    """The server sent an event of more than ``limit`` bytes. Nothing more can be read from this stream."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"an event has at most {limit} bytes")
+        self.limit = limit
+
+
+@value
+class Event:
+    """An event as it was dispatched. ``id`` is the last one that the server has given so far, empty before the
+    first."""
+
+    name: str
+    data: bytes
+    id: str
+
+
+class EventReader:
+    """The reader of one stream of events, which may take several connections.
+
+    The lines of one event have ``max_event_bytes`` together at most, comments aside; so has each comment.
+    """
+
+    def __init__(self, max_event_bytes: int) -> None:
+        self._max = max_event_bytes
+        self.last_event_id = ""
+        """Cursor to come back with: the last id of a finished event. Empty: there is nothing to come back for."""
+        self.retry: int | None = None
+        """Milliseconds to wait before coming back, once the server has said so."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._first = True
+        """No line has ended so far, so a byte order mark may stand in front of the first one."""
+        self._after_cr = False
+        """The last byte was a carriage return: a newline that follows belongs to the same line end."""
+        self._unfinished = bytearray()
+        """The beginning of a line whose end has not come."""
+        self._data: list[bytes] = []
+        self._name = b""
+        self._id: str | None = None
+        """The id in the lines of the unfinished event."""
+        self._size = 0
+        """Bytes of the unfinished event, without its unfinished line."""
+        self._too_long = False
+
+    def end(self) -> None:
+        """Drop an unfinished event, since the connection is over. The cursor and ``retry`` stay; what is fed from now
+        on comes by a new connection."""
+        self._begin()
+
+    def feed(self, chunk: bytes | bytearray) -> list[Event]:
+        """Return the events that end in the next bytes. Raises `EventTooLong`, after the events before the long one
+        were returned."""
+        if self._too_long:
+            raise EventTooLong(self._max)
+        text = bytes(chunk)
+        if self._after_cr and text:
+            self._after_cr = False
+            text = text.removeprefix(b"\n")
+        if b"\r" in text:
+            self._after_cr = text.endswith(b"\r")
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, last = text.split(b"\n")
+        found: list[Event] = []
+        if lines:
+            lines[0] = bytes(self._unfinished + lines[0])
+            self._unfinished.clear()
+            if self._first:
+                self._first = False
+                lines[0] = lines[0].removeprefix(_BOM)
+            self._read(lines, found)
+        self._unfinished += last
+        bom = len(_BOM) if self._first and self._unfinished.startswith(_BOM) else 0
+        if self._size + len(self._unfinished) - bom > self._max:
+            self._too_long = True
+        if self._too_long and not found:
+            raise EventTooLong(self._max)
+        return found
+
+    def _read(self, lines: list[bytes], found: list[Event]) -> None:
+        """Read whole ``lines`` and add the events that end there to ``found``."""
+        for line in lines:
+            if not line:
+                self._dispatch(found)
+            elif self._size + len(line) > self._max:
+                self._too_long = True
+                return
+            elif not line.startswith(b":"):
+                self._size += len(line)
+                self._field(line)
+
+    def _dispatch(self, found: list[Event]) -> None:
+        """End the event at a blank line. Without data there is no event, but an id counts all the same."""
+        if self._id is not None:
+            self.last_event_id, self._id = self._id, None
+        if self._data:
+            name = self._name.decode("utf-8", "replace") or "message"
+            found.append(Event(name, b"\n".join(self._data), self.last_event_id))
+            self._data = []
+        self._name = b""
+        self._size = 0
+
+    def _field(self, line: bytes) -> None:
+        field, _, content = line.partition(b":")
+        content = content.removeprefix(b" ")
+        match field:
+            case b"data":
+                self._data.append(content)
+            case b"event":
+                self._name = content
+            case b"id" if b"\0" not in content:
+                self._id = content.decode("utf-8", "replace")
+            case b"retry" if content.isdigit():
+                # Ten digits are 115 days; Python refuses to read thousands of them.
+                self.retry = int(content.lstrip(b"0")[:_MOST_DIGITS] or b"0")
+            case _:
+                pass

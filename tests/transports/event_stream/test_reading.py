@@ -1,0 +1,216 @@
+"""EventReader reads what the WHATWG text says, however the bytes are cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_mcp.transports.event_stream.reading import Event, EventReader, EventTooLong
+
+
+def read(*chunks: bytes, limit: int = 1000) -> list[Event | str]:
+    """The events, and at last ``too long`` where that was raised."""
+    reader, found = EventReader(limit), list[Event | str]()
+    try:
+        for chunk in (*chunks, b""):
+            found += reader.feed(chunk)
+    except EventTooLong:
+        found.append("too long")
+    return found
+
+
+def data(*chunks: bytes) -> list[bytes]:
+    return [event.data for event in read(*chunks) if isinstance(event, Event)]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_a_line_ends_with_lf_or_cr_or_both(end: bytes) -> None:
+    stream = end.join([b"data: a", b"data: b", b"", b"data: c", b"", b""])
+    assert data(stream) == [b"a\nb", b"c"]
+
+
+def test_a_cr_and_its_lf_in_two_reads_are_one_line_end() -> None:
+    assert data(b"data: a\r", b"\ndata: b\r", b"\n\r", b"\n") == [b"a\nb"]
+
+
+def test_a_cr_at_the_end_of_a_read_ends_its_line_at_once() -> None:
+    assert data(b"data: a\r", b"\r") == [b"a"]
+
+
+def test_other_characters_end_no_line() -> None:
+    text = "data: a\x0bb\x0cc\x1cd\x1ee\x85f\u2028g\u2029h\n\n".encode()
+    assert data(text) == [text[6:-2]]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+def test_a_byte_order_mark_in_front_of_the_stream_is_skipped(cut: int) -> None:
+    stream = b"\xef\xbb\xbfdata: a\n\n"
+    assert data(stream[:cut], stream[cut:]) == [b"a"]
+
+
+def test_a_byte_order_mark_elsewhere_is_part_of_a_name() -> None:
+    assert data(b"\n\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n") == []
+
+
+def test_data_lines_are_joined_with_newlines() -> None:
+    assert data(b"data: a\ndata\ndata:\ndata:  b\n\n") == [b"a\n\n\n b"]
+
+
+def test_one_space_behind_the_colon_is_left_out_and_no_more() -> None:
+    assert data(b"data:  a \n\ndata:b\n\ndata:\tc\n\n") == [b" a ", b"b", b"\tc"]
+
+
+def test_comments_and_unknown_fields_are_ignored() -> None:
+    assert data(b": a comment\ndata: a\n:\nother: x\nDATA: b\n data: c\n\n") == [b"a"]
+
+
+def test_without_data_there_is_no_event() -> None:
+    assert read(b"event: x\nid: 1\n\n: only this\n\n\n\n") == []
+
+
+def test_empty_data_is_an_event() -> None:
+    assert read(b"id: 7\ndata:\n\n") == [Event("message", b"", "7")]
+
+
+def test_an_event_has_the_name_that_came_last_and_else_is_a_message() -> None:
+    stream = b"event: x\nevent: y\ndata\n\ndata\n\nevent:\ndata\n\nevent: z\n\ndata\n\n"
+    assert [event.name for event in EventReader(99).feed(stream)] == ["y", "message", "message", "message"]
+
+
+def test_an_id_stays_for_the_events_that_follow() -> None:
+    stream = b"data\n\nid: 1\ndata\n\ndata\n\nid: 2\n\ndata\n\nid\ndata\n\n"
+    assert [event.id for event in EventReader(99).feed(stream)] == ["", "1", "1", "2", ""]
+
+
+def test_an_id_with_a_nul_is_ignored() -> None:
+    assert [event.id for event in EventReader(99).feed(b"id: 1\nid: 2\0\ndata\n\n")] == ["1"]
+
+
+def test_the_cursor_moves_when_its_event_is_whole() -> None:
+    reader = EventReader(99)
+    reader.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n")
+    assert reader.last_event_id == "1"
+    reader.feed(b"\n")
+    assert reader.last_event_id == "2"
+
+
+@pytest.mark.parametrize(
+    ("line", "retry"),
+    [
+        (b"retry: 500", 500),
+        (b"retry:0", 0),
+        (b"retry: 0007", 7),
+        (b"retry: +5", None),
+        (b"retry: -5", None),
+        (b"retry: 5 ", None),
+        (b"retry: 5.0", None),
+        (b"retry: 1_0", None),
+        (b"retry: \xd9\xa3", None),
+        (b"retry:", None),
+        (b"retry", None),
+    ],
+)
+def test_retry_is_digits_alone(line: bytes, retry: int | None) -> None:
+    reader = EventReader(99)
+    assert reader.feed(line + b"\n") == []
+    assert reader.retry == retry
+
+
+def test_a_retry_of_thousands_of_digits_is_a_long_time_and_no_failure() -> None:
+    reader = EventReader(10_000)
+    reader.feed(b"retry: " + b"9" * 9000 + b"\n")
+    assert reader.retry == 9_999_999_999
+
+
+def test_an_event_that_ends_with_the_connection_is_dropped() -> None:
+    reader = EventReader(99)
+    assert reader.feed(b"id: 1\ndata: a\n\nid: 2\nevent: x\ndata: b\nda") == [Event("message", b"a", "1")]
+    reader.end()
+    assert reader.feed(b"\ndata: c\n\n") == [Event("message", b"c", "1")]
+
+
+def test_a_new_connection_begins_anew_and_keeps_cursor_and_delay() -> None:
+    reader = EventReader(99)
+    reader.feed(b"retry: 5\nid: 1\ndata\n\n:\r")
+    reader.end()
+    assert (reader.last_event_id, reader.retry) == ("1", 5)
+    assert reader.feed(b"\xef\xbb\xbfdata: a\n\n") == [Event("message", b"a", "1")]
+
+
+def test_bytes_that_are_no_utf_8_are_replaced_in_names_and_left_to_the_caller_in_data() -> None:
+    assert read(b"event: \xff\nid: \xe2\x82\ndata: \xff\n\n") == [Event("\ufffd", b"\xff", "\ufffd")]
+
+
+def test_an_event_of_the_limit_is_read_and_one_byte_more_is_too_long() -> None:
+    assert read(b"data: 5678\nid: 5\n\n", limit=15) == [Event("message", b"5678", "5")]
+    assert read(b"data: 5678\nid: 56\n\n", limit=15) == ["too long"]
+
+
+def test_a_line_that_never_ends_is_too_long_before_all_of_it_is_kept() -> None:
+    reader = EventReader(100)
+    reader.feed(b"data: ")
+    with pytest.raises(EventTooLong, match="at most 100 bytes"):
+        for _ in range(20):
+            reader.feed(b"x" * 10)
+
+
+def test_a_comment_that_never_ends_is_too_long() -> None:
+    assert read(*[b":" * 10] * 11, limit=100) == ["too long"]
+
+
+def test_comments_between_the_lines_of_an_event_count_for_nothing() -> None:
+    assert read(b"data: a\n" + b": keep alive\n" * 100 + b"data: b\n\n", limit=20) == [Event("message", b"a\nb", "")]
+
+
+def test_events_before_the_long_one_are_given_first() -> None:
+    assert read(b"data: a\n\ndata: 0123456789\n\ndata: b\n\n", limit=10) == [Event("message", b"a", ""), "too long"]
+
+
+PIECES = st.sampled_from(
+    [
+        *(b"\n", b"\r", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b" ", b"x", b":", b": c"),
+        *(b"data", b"data: a", b"data:\xc3\xa4", b"id: 1", b"id", b"id: \0", b"event: e", b"retry: 5"),
+    ]
+)
+STREAMS = st.lists(PIECES, max_size=25).map(b"".join)
+
+
+@given(STREAMS, st.data())
+def test_any_cut_of_the_bytes_gives_the_same_events(stream: bytes, draw: st.DataObject) -> None:
+    limit = draw.draw(st.sampled_from([8, 20, 1000]))
+    cuts = sorted(draw.draw(st.lists(st.integers(0, len(stream)))))
+    chunks = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    whole = read(stream, limit=limit)
+    assert read(*chunks, limit=limit) == whole
+    assert read(*[bytes((byte,)) for byte in stream], limit=limit) == whole
+
+
+def by_the_book(stream: bytes) -> list[Event]:
+    """The events as the WHATWG text describes reading them, one step after another, on text and with no cuts."""
+    text = stream.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    buffer, name, last_id, next_id = "", "", "", ""
+    found = list[Event]()
+    for line in text.split("\n")[:-1]:
+        if line == "":
+            last_id = next_id
+            if buffer:
+                found.append(Event(name or "message", buffer.removesuffix("\n").encode(), last_id))
+            buffer, name = "", ""
+            continue
+        if line.startswith(":"):
+            continue
+        field, _, content = line.partition(":")
+        content = content.removeprefix(" ")
+        if field == "event":
+            name = content
+        elif field == "data":
+            buffer += content + "\n"
+        elif field == "id" and "\0" not in content:
+            next_id = content
+    return found
+
+
+@given(STREAMS)
+def test_events_are_those_of_the_book(stream: bytes) -> None:
+    assert read(stream) == by_the_book(stream)

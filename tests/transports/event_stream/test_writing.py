@@ -1,0 +1,87 @@
+"""JSON lines become events that every parser cuts in the same places."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_mcp.transports.event_stream.reading import Event, EventReader
+from trio_mcp.transports.event_stream.writing import (
+    KEEP_ALIVE,
+    STREAM_HEADERS,
+    events,
+    identified_event,
+    priming_event,
+    retry_line,
+)
+
+TEXTS = st.text(alphabet=st.sampled_from("aä\u2028\u2029\x85€😀\u2027\u0080 \\n")) | st.text()
+LINES = st.lists(TEXTS.map(lambda text: json.dumps(text, ensure_ascii=False).encode()), min_size=1, max_size=5)
+
+
+def read(stream: bytes) -> list[Event]:
+    return EventReader(100_000).feed(stream)
+
+
+def test_each_line_becomes_an_event() -> None:
+    assert events(b'{"a":1}\n{"b":2}\n') == (
+        b'event: message\ndata: {"a":1}\n\nevent: message\ndata: {"b":2}\n\n'  # as the WHATWG text writes events
+    )
+
+
+def test_lines_of_an_outbox_may_come_in_a_bytearray() -> None:
+    assert events(bytearray(b'"\xe2\x80\xa8"\n')) == rb"event: message" b"\ndata: " rb'"\u2028"' b"\n\n"
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85"])
+def test_characters_at_which_some_parsers_end_lines_are_escaped(character: str) -> None:
+    line = json.dumps(character, ensure_ascii=False).encode() + b"\n"
+    assert line.rstrip() not in events(line)
+    assert len(events(line).decode().splitlines()) == len(events(b"1\n").splitlines())
+    assert json.loads(read(identified_event("1", line))[0].data) == character
+
+
+def test_an_escape_behind_a_backslash_stays_what_it_was() -> None:
+    line = json.dumps("\\\u2028", ensure_ascii=False).encode() + b"\n"
+    assert json.loads(read(events(line))[0].data) == "\\\u2028"
+
+
+@given(LINES)
+def test_what_was_written_is_read(lines: list[bytes]) -> None:
+    found = read(events(b"".join(line + b"\n" for line in lines)))
+    assert [(event.name, json.loads(event.data)) for event in found] == [
+        ("message", json.loads(line)) for line in lines
+    ]
+
+
+@given(LINES)
+def test_an_identified_event_is_read_with_its_id(lines: list[bytes]) -> None:
+    found = read(b"".join(identified_event(f"a-{at}", line + b"\n") for at, line in enumerate(lines)))
+    assert [(event.id, json.loads(event.data)) for event in found] == [
+        (f"a-{at}", json.loads(line)) for at, line in enumerate(lines)
+    ]
+
+
+def test_a_priming_event_has_an_id_and_no_data() -> None:
+    reader = EventReader(100)
+    assert reader.feed(retry_line(500) + priming_event("a-0")) == [Event("message", b"", "a-0")]
+    assert (reader.last_event_id, reader.retry) == ("a-0", 500)
+
+
+def test_a_keep_alive_is_no_event_and_moves_no_cursor() -> None:
+    reader = EventReader(100)
+    reader.feed(priming_event("a-0"))
+    assert reader.feed(KEEP_ALIVE + KEEP_ALIVE) == []
+    assert reader.last_event_id == "a-0"
+
+
+def test_nobody_on_the_way_shall_collect_or_change_the_stream() -> None:
+    headers = dict(line.split(": ") for line in STREAM_HEADERS.decode().split("\r\n")[:-1])
+    assert headers == {
+        "Content-Type": "text/event-stream",
+        "Cache-Control": "no-cache, no-transform",
+        "X-Accel-Buffering": "no",
+    }
