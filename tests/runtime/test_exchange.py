@@ -36,7 +36,7 @@ def exchange(principal: str | None = None) -> Any:
 
 
 def sent(one: Any) -> bytes:
-    return bytes(one.outbox._take_nowait())
+    return bytes(one.outbox.take_nowait())
 
 
 def test_it_cancels_all_that_it_holds_oldest_first_and_nothing_that_it_let_go() -> None:

@@ -522,7 +522,7 @@ def test_every_line_is_taken_once_or_withdrawn_and_the_size_is_right(steps: list
                 assert box.withdraw(owner) == any(holder == who for _, holder in waiting)
                 waiting = [(kept, holder) for kept, holder in waiting if holder != who]
             case "take" if waiting:
-                chunk = box._take_nowait()
+                chunk = box.take_nowait()
                 taken += chunk
                 while chunk and waiting and len(expected) < len(taken):
                     expected += waiting.pop(0)[0]
@@ -587,3 +587,40 @@ async def test_lines_of_one_owner_share_a_segment_up_to_the_mark(size: int) -> N
     for _ in range(10):
         box.put(b"line\n", owner)
     assert len(owner.segments) == (10 if size == 1 else 1)
+
+
+async def test_a_nudge_lets_a_waiting_take_return_once_without_lines() -> None:
+    outbox, taken = Outbox(100), list[bytes]()
+
+    async def take_twice() -> None:
+        taken.append(bytes(await outbox.take()))
+        taken.append(bytes(await outbox.take()))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_twice)
+        await wait_all_tasks_blocked()
+        outbox.nudge()
+        await wait_all_tasks_blocked()
+        assert taken == [b""]
+        outbox.put(b"line\n")
+    assert taken == [b"", b"line\n"]
+
+
+async def test_a_nudge_takes_no_lines_away() -> None:
+    outbox = Outbox(100)
+    outbox.put(b"line\n")
+    outbox.nudge()
+    assert bytes(await outbox.take()) == b"line\n"
+    assert bytes(await outbox.take()) == b""
+
+
+def test_the_writer_is_called_for_each_new_segment_until_there_is_one() -> None:
+    outbox, calls = Outbox(100), list[int]()
+    outbox.call_writer(lambda: calls.append(outbox.size))
+    outbox.put(b"a\n")
+    outbox.put(b"b\n")  # into the same segment, for which the writer was called
+    outbox.put_sealed(b"c\n")
+    assert calls == [2, 6]
+    outbox.call_writer(None)
+    outbox.put_sealed(b"d\n")
+    assert calls == [2, 6]

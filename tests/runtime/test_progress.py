@@ -35,7 +35,7 @@ class Reporting:
     @property
     def sent(self) -> list[dict[str, Any]]:
         """What the writer finds now."""
-        lines = bytes(self.outbox._take_nowait()).splitlines()
+        lines = bytes(self.outbox.take_nowait()).splitlines()
         return [json.loads(line)["params"] for line in lines]
 
     @property

@@ -59,6 +59,7 @@ class ProxyConnection:
         *,
         host: RequestHost,
         cipher: StateCipher,
+        state: ConnectionState | None = None,
     ) -> None:
         self._reaching = reaching
         self._server_info: dict[Revision, Any] = {}
@@ -68,7 +69,7 @@ class ProxyConnection:
         self._load = host.load
         self.duplex = DuplexChannel(
             channel,
-            ConnectionState("server"),
+            state or ConnectionState("server"),
             self,
             host,
             peer=peer,

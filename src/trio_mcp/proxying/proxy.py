@@ -16,6 +16,7 @@ from ..runtime.load import Load, Statistics
 from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..runtime.requests.host import RequestHost
 from ..server.asking.state_cipher import StateCipher
+from ..state.connection_state import ConnectionState
 from .connection import ProxyConnection, Reaching
 from .reaching import OpenUpstream, OwnUpstream, SharedUpstream
 from .upstream import Upstream
@@ -99,9 +100,11 @@ class RunningProxy:
         self._host = host
         self._cipher = StateCipher("proxy")
 
-    def connect(self, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> ProxyConnection:
-        """Return the connection to another client."""
-        return ProxyConnection(self._reaching, channel, peer, host=self._host, cipher=self._cipher)
+    def connect(
+        self, channel: MessageChannel, peer: Peer = NOBODY_KNOWN, state: ConnectionState | None = None
+    ) -> ProxyConnection:
+        """Return the connection to another client, whose messages ``state`` rules on."""
+        return ProxyConnection(self._reaching, channel, peer, host=self._host, cipher=self._cipher, state=state)
 
     @property
     def limits(self) -> Limits:

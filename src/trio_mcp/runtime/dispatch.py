@@ -58,26 +58,32 @@ class Dispatch:
         self._handler = handler
         self._on_unreadable = on_unreadable
 
-    def act(self, event: events.Event, line: bytes | bytearray, batch: BatchExchange | None = None) -> None:
-        """Carry out ``event``, which came in ``line``. ``batch`` collects the replies when the event came in a
-        batch."""
+    def act(
+        self,
+        event: events.Event,
+        line: bytes | bytearray,
+        batch: BatchExchange | None = None,
+        exchange: Exchange | None = None,
+    ) -> None:
+        """Carry out ``event``, which came in ``line``. A request belongs to ``batch``, which collects the replies, when
+        the event came in a batch, else to ``exchange`` where the event came by a way of its own."""
         match event:  # frequent events first
             case events.ResultReceived():
                 self._outbound.settle(event.request, event.result, None)
             case events.RequestReceived():
-                self._runner.accept(event.request, batch or self._exchange)
+                self._runner.accept(event.request, batch or exchange or self._exchange)
                 return
             case events.NotificationReceived():
                 if self._handler.wants(event):
                     queue = self._told if event.method.of_request else self._changes
                     queue.put(event, _size(line, batch, event.params))
             case events.Refused():
-                (batch or self._exchange).reply_at_once(error_line(event.reply))
+                (batch or exchange or self._exchange).refuse(event.reply.code, error_line(event.reply))
                 return
             case events.BatchReceived():
-                replies = BatchExchange(self._exchange, len(event.events))
+                replies = BatchExchange(exchange or self._exchange, len(event.events))
                 for member in event.events:
-                    self.act(member, line, replies)
+                    self.act(member, line, replies, exchange)
                 return
             case events.ErrorReceived():
                 error = PeerError(event.error.code, event.error.message, event.error.data)

@@ -113,7 +113,7 @@ class DuplexChannel:
             replies or Replies({}),
             self.outbound.request,
             tracer,
-            alone=peer.alone,
+            peer=peer,
         )
         self._announcements = Announcements(self.outbox)
         self._dispatch = Dispatch(
@@ -350,6 +350,11 @@ class DuplexChannel:
             self._end()
         except ConnectionLost as error:
             self.lose(error)
+
+    def take(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
+        """Carry out ``event``, which ``line`` brought by ``exchange``, a part of the connection with a way of its own.
+        Synchronous. To be called only while `run` runs."""
+        self._dispatch.act(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
         """Hand a change, ``size`` bytes long, to the handler's `RequestHandler.notified` when its turn has come."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .cancellation import CancelCause
     from .peer import Peer
 
-__all__ = ["BatchExchange", "Exchange", "Held"]
+__all__ = ["BatchExchange", "Exchange", "Held", "PartExchange"]
 
 
 class Held(Protocol):
@@ -97,6 +97,9 @@ class Exchange:
             self._emptied = trio.lowlevel.ParkingLot()
         await self._emptied.park()
 
+    def cancelled(self, request: InboundRequest) -> None:
+        """Note that ``request`` was cancelled: no reply comes, even while the handler still cleans up."""
+
     # Replies
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
@@ -110,23 +113,29 @@ class Exchange:
         if line is not None:
             self.outbox.put_now(line, self.at_once)
 
+    def refuse(self, code: int, line: bytes) -> None:
+        """Send the error reply ``line``, with this error code, to a message that is no legal request."""
+        self.reply_at_once(line)
 
-class BatchExchange(Exchange):
-    """A batch of ``members`` messages that came over ``connection``. The replies go out together in one array (JSON-RPC
-    2.0, section 6). In all else the batch is like the connection, which holds the requests of the batch, too."""
 
-    __slots__ = ("_connection", "_lines", "_open")
+class PartExchange(Exchange):
+    """A part of ``connection``, which holds the requests of the part and ends the part, with an ``outbox`` and a
+    ``peer`` that may be others."""
 
-    def __init__(self, connection: Exchange, members: int) -> None:
-        super().__init__(connection.state, connection.outbox, connection.peer)
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Exchange, outbox: Outbox, peer: Peer) -> None:
+        # The connection's `Exchange` holds and ends, so nothing more is needed here: a part is made for each POST.
+        self.state = connection.state
+        self.outbox = outbox
+        self.peer = peer
         self.ending = connection.ending
+        self.at_once = connection.at_once
         self._connection = connection
-        self._open = members
-        self._lines: list[bytes] = []
 
     @property
     def caller(self) -> object:
-        return self._connection.caller
+        return self._connection.caller if self.peer.principal is None else self.peer.principal
 
     def hold(self, request: InboundRequest, held: Held) -> None:
         self._connection.hold(request, held)
@@ -137,14 +146,26 @@ class BatchExchange(Exchange):
     def find(self, request: InboundRequest) -> Held | None:
         return self._connection.find(request)
 
+
+class BatchExchange(PartExchange):
+    """A batch of ``members`` messages that came over ``connection``. The replies go out together in one array (JSON-RPC
+    2.0, section 6). In all else the batch is like the connection."""
+
+    __slots__ = ("_lines", "_open")
+
+    def __init__(self, connection: Exchange, members: int) -> None:
+        super().__init__(connection, connection.outbox, connection.peer)
+        self._open = members
+        self._lines: list[bytes] = []
+
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
         """Note that one member is done, with this reply or, for notifications and cancelled requests, without a reply.
         When the last member is done, send the replies."""
         self._open -= 1
         if line is not None:
             self._lines.append(line.rstrip(b"\n"))
-        if self._open == 0 and self._lines:
-            self._connection.reply_at_once(b"[" + b",".join(self._lines) + b"]\n")
+        if self._open == 0:
+            self._connection.reply_at_once(b"[" + b",".join(self._lines) + b"]\n" if self._lines else None)
 
     def reply_at_once(self, line: bytes | None) -> None:
         self.reply(line)

@@ -125,5 +125,15 @@ class Limits:
     after about four seconds. By then the time to drain, ``shutdown_grace`` and the end of the lifespan should be
     over."""
 
+    def of_everybody(self) -> Limits:
+        """Return the bounds for all clients together whose requests belong to no connection: of requests, streams and
+        bytes as many as for the whole server."""
+        return attrs.evolve(
+            self,
+            max_in_flight=self.max_server_requests,
+            max_subscriptions=self.max_server_streams,
+            max_inbound_bytes=self.max_server_bytes,
+        )
+
 
 DEFAULT_LIMITS = Limits()

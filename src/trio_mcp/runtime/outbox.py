@@ -84,6 +84,8 @@ class Outbox:
         """True once no line is written any more."""
         self._emptied: trio.Event | None = None
         """Event set when all lines are written; `None` while no task waits for the event."""
+        self._call_writer: Callable[[], None] | None = None
+        self._nudged = False
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
         """Append ``line``, newline included."""
@@ -139,6 +141,12 @@ class Outbox:
     def _added(self, count: int) -> None:
         self.size += count
         self._writer.wake()
+        if self._call_writer is not None:
+            self._call_writer()
+
+    def call_writer(self, call: Callable[[], None] | None) -> None:
+        """Have ``call`` called from now on for lines that are put, because no task takes lines; `None`: a task does."""
+        self._call_writer = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
         """Put ``line`` in the place of a sealed segment. Return false, with nothing changed, when the writer has the
@@ -193,19 +201,29 @@ class Outbox:
     async def take(self) -> bytearray:
         """Wait for lines and return about ``high_water`` bytes of whole lines, for the writer.
 
-        No checkpoint when lines are waiting. Taken lines can be neither withdrawn nor replaced.
+        No checkpoint when lines are waiting. Taken lines can be neither withdrawn nor replaced. Returns nothing after
+        `nudge`.
         """
         self._writing = False
         while True:
-            if chunk := self._take_nowait():
+            if chunk := self.take_nowait():
                 self._writing = True
+                return chunk
+            if self._nudged:
+                self._nudged = False
                 return chunk
             if self._emptied is not None:
                 self._emptied.set()
                 self._emptied = None
             await self._writer.sleep()
 
-    def _take_nowait(self) -> bytearray:
+    def nudge(self) -> None:
+        """Let `take` return once without lines, when no line waits."""
+        self._nudged = True
+        self._writer.wake()
+
+    def take_nowait(self) -> bytearray:
+        """Return what `take` would return now, or nothing where `take` would wait."""
         segments = self._segments
         if not segments:
             return bytearray()

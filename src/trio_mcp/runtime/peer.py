@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-__all__ = ["NOBODY_KNOWN", "THE_ONLY_ONE", "Headers", "Peer"]
+__all__ = ["EVERYBODY", "NOBODY_KNOWN", "THE_ONLY_ONE", "Headers", "Peer"]
 
 
 class Headers(Mapping[str, str]):
@@ -44,7 +44,11 @@ class Peer:
     alone: bool = False
     """True when no other client can come while this client is connected, as on stdio: no resources need be kept free
     for others."""
+    everybody: bool = False
+    """True for all clients of an endpoint together, each of whose requests stands for itself: the bounds of a
+    connection hold for none of the clients, but those of the whole server."""
 
 
 NOBODY_KNOWN = Peer()
 THE_ONLY_ONE = Peer(alone=True)
+EVERYBODY = Peer(alone=True, everybody=True)

@@ -44,13 +44,20 @@ _DONE: Final = EmptyResult()
 
 
 class ServerConnection:
-    """Serves ``running`` over ``channel`` until the channel ends."""
+    """Serves ``running`` over ``channel`` until the channel ends. ``state`` rules on the messages; a connection's own
+    state by default."""
 
-    def __init__(self, running: RunningServer, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> None:
+    def __init__(
+        self,
+        running: RunningServer,
+        channel: MessageChannel,
+        peer: Peer = NOBODY_KNOWN,
+        state: ConnectionState | None = None,
+    ) -> None:
         server = running.server
         self._server = server
         self._lifespan = running.lifespan
-        self.state = ConnectionState("server", require_initialized=server.require_initialized)
+        self.state = state or ConnectionState("server", require_initialized=server.require_initialized)
         self._round_states = RoundStates(server.state_cipher, running.limits.retry_timeout)
         self.seal = self._round_states.seal
         """Maker of ``requestState``. See `RequestHandler.seal`."""

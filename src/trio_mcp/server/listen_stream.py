@@ -48,6 +48,8 @@ class ListenStream:
         }
         self.lists = frozenset(f"notifications/{kind}/list_changed" for kind, wanted in asked.items() if wanted)
         """Methods of the notifications for the lists whose changes are reported."""
+        self.exchange = scope.exchange
+        """The exchange that the stream belongs to."""
         self._scope = scope
         self._outbox = scope.outbox
         self._honoured = honoured

@@ -12,6 +12,7 @@ from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN, Peer
+from ..state.connection_state import ConnectionState
 from .connection import ServerConnection
 from .server import RunningServer, Server
 
@@ -39,8 +40,8 @@ class StandInRunning(Protocol):
         """The limits of each connection."""
         ...
 
-    def connect(self, channel: MessageChannel, peer: Peer) -> Connection:
-        """Return the connection of one more client."""
+    def connect(self, channel: MessageChannel, peer: Peer, state: ConnectionState | None = None) -> Connection:
+        """Return the connection of one more client, whose messages ``state`` rules on."""
         ...
 
 
@@ -68,8 +69,11 @@ Servable: TypeAlias = Server | StandIn
 Running: TypeAlias = RunningServer | StandInRunning
 
 
-def connection_to(running: Running, channel: MessageChannel, peer: Peer = NOBODY_KNOWN) -> Connection:
-    """Return the connection of one client of ``running``."""
+def connection_to(
+    running: Running, channel: MessageChannel, peer: Peer = NOBODY_KNOWN, state: ConnectionState | None = None
+) -> Connection:
+    """Return the connection of one client of ``running``. ``state`` rules on the messages; by default, the state of a
+    connection."""
     if isinstance(running, RunningServer):
-        return ServerConnection(running, channel, peer)
-    return running.connect(channel, peer)
+        return ServerConnection(running, channel, peer, state)
+    return running.connect(channel, peer, state)

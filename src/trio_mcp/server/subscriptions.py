@@ -14,6 +14,7 @@ from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.resources import SubscribeParams
 from ..protocol.types.subscriptions import ListenParams, ListenResult
 from ..runtime.duplex import DuplexChannel
+from ..runtime.exchange import Exchange
 from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
 from .listen_stream import CONNECTION_ENDS, ListenStream, honoured_part
@@ -52,7 +53,7 @@ class Subscriptions:
         if self._server.resources.find(uri) is None:
             raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
         subscriptions = self._state.subscriptions
-        if uri not in subscriptions and self._room() <= 0:
+        if uri not in subscriptions and self._room(self._duplex.exchange) <= 0:
             raise too_many_subscriptions()
         subscriptions.add(uri)
         return _DONE
@@ -62,9 +63,11 @@ class Subscriptions:
         self._state.subscriptions.discard(structure_params(request.params, SubscribeParams, request.revision).uri)
         return _DONE
 
-    def _room(self) -> int:
-        """Return how many more resources may be subscribed to."""
-        taken = len(self._state.subscriptions) + sum(len(stream.uris) for stream in self._streams)
+    def _room(self, exchange: Exchange) -> int:
+        """Return how many more resources ``exchange`` may subscribe to."""
+        taken = sum(len(stream.uris) for stream in self._streams if stream.exchange is exchange)
+        if exchange is self._duplex.exchange:
+            taken += len(self._state.subscriptions)
         return self._limits.max_subscriptions - taken
 
     # Modern revisions
@@ -76,11 +79,12 @@ class Subscriptions:
         """
         asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
         known = await self._known(asked.resource_subscriptions or ())
-        stream = ListenStream(scope, honoured_part(asked, self._server.capabilities, known[: max(self._room(), 0)]))
+        room = self._room(scope.exchange)
+        stream = ListenStream(scope, honoured_part(asked, self._server.capabilities, known[: max(room, 0)]))
         self._streams[stream] = None
         try:
             stream.acknowledge()
-            await self._duplex.until_ending()
+            await scope.exchange.ending.wait()
             return stream.end(CONNECTION_ENDS)
         finally:
             del self._streams[stream]

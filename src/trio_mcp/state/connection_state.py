@@ -66,7 +66,7 @@ from .per_request_fields import PerRequestFields
 from .requests import InboundRequest, OutboundRequest
 from .tables import RequestTables, Role
 
-__all__ = ["ConnectionState"]
+__all__ = ["ConnectionState", "no_initialize", "params_and_meta", "refused"]
 
 _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _NO_CAPABILITIES: Final = ClientCapabilities()
@@ -157,13 +157,10 @@ class ConnectionState(RequestTables):
         return BatchReceived(tuple(self._receive_member(member) for member in batch.members))
 
     def _receive_member(self, member: Message | Unreadable) -> Event:
-        if isinstance(member, Request) and member.method == "initialize":
-            # 2025-03-26 lifecycle, Initialization: MUST NOT be part of a batch.
-            return _refuse(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
-        event = self.receive(member)
+        event = no_initialize(member) or self.receive(member)
         if isinstance(event, RequestReceived) and not event.request.revision.batches:
             self.finish(event.request)
-            return _refuse(event.request.id, INVALID_REQUEST, _NO_BATCHES)
+            return refused(event.request.id, INVALID_REQUEST, _NO_BATCHES)
         return event
 
     def _receive_request(self, message: Request) -> Event:
@@ -172,22 +169,15 @@ class ConnectionState(RequestTables):
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests.
             return Ignored(f"a request of the server in a modern revision: {message.method[:200]}", noteworthy=True)
         if request_id in self._inbound:
-            return _refuse(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r:.100} is already in flight")
-        params: dict[str, Any] = message.params if message.params is not None else {}
-        if type(params) is not dict:
-            return _refuse(request_id, INVALID_PARAMS, "Invalid params: the parameters are an object")
-        meta: dict[str, Any] | None = params.get("_meta")
-        if meta is None:
-            meta = {}
-        elif type(meta) is not dict:
-            return _refuse(request_id, INVALID_PARAMS, "Invalid params: _meta is an object")
+            return refused(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r:.100} is already in flight")
         try:
+            params, meta = params_and_meta(message)
             if (PROTOCOL_VERSION in meta or CLIENT_CAPABILITIES in meta) and message.method != "initialize":
                 entry = self._modern_request(message, params, meta)
             else:
                 entry = self._legacy_request(message, params, meta)
         except CodedError as error:
-            return _refuse(request_id, error.code, error.message, error.data)
+            return refused(request_id, error.code, error.message, error.data)
         except _NotOurs as reason:
             return Ignored(str(reason), noteworthy=True)
         self._inbound[request_id] = entry
@@ -232,6 +222,11 @@ class ConnectionState(RequestTables):
                 raise CodedError(NOT_INITIALIZED, "Not initialized: notifications/initialized has not arrived yet")
         elif revision is None:
             revision = LATEST_LEGACY  # a server may ping while we negotiate
+        return self._request_of(message, params, meta, revision)
+
+    def _request_of(
+        self, message: Request, params: dict[str, Any], meta: dict[str, Any], revision: Revision
+    ) -> InboundRequest:
         return InboundRequest(
             message.id,
             self._method(message.method, revision),
@@ -327,5 +322,28 @@ class _NotOurs(Exception):
     """Raised for a request that must not be answered."""
 
 
-def _refuse(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:
+def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters of ``request`` and their ``_meta``, empty where absent. Raises `CodedError` when either is
+    no object."""
+    params: dict[str, Any] = request.params if request.params is not None else {}
+    if type(params) is not dict:
+        raise CodedError(INVALID_PARAMS, "Invalid params: the parameters are an object")
+    meta: dict[str, Any] | None = params.get("_meta")
+    if meta is None:
+        return params, {}
+    if type(meta) is not dict:
+        raise CodedError(INVALID_PARAMS, "Invalid params: _meta is an object")
+    return params, meta
+
+
+def no_initialize(member: Message | Unreadable) -> Refused | None:
+    """Return the refusal of ``initialize`` in a batch; `None` for any other member."""
+    if isinstance(member, Request) and member.method == "initialize":
+        # 2025-03-26 lifecycle, Initialization: MUST NOT be part of a batch.
+        return refused(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
+    return None
+
+
+def refused(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:
+    """Return the event for a request that is answered with this error."""
     return Refused(ErrorResponse(request_id, code, message, data))

@@ -125,7 +125,7 @@ async def left(this: Side, *args: Any, cancel: str | None = "enough") -> Any:
             scope.cancel(reason=cancel)
     assert this.state.outbound == ()
     assert request["method"] != "notifications/cancelled"
-    return [json.loads(line) for line in bytes(this.outbox._take_nowait()).splitlines()]
+    return [json.loads(line) for line in bytes(this.outbox.take_nowait()).splitlines()]
 
 
 # A request and its answer
@@ -264,7 +264,7 @@ async def test_a_cancel_goes_ahead_of_all_that_waits_however_much_that_is() -> N
                 await this.sent()
                 this.outbox.put(b'{"method":"waits"}\n' * 100)
                 scope.cancel(reason="enough")
-        line = bytes(this.outbox._take_nowait()).splitlines()[0]
+        line = bytes(this.outbox.take_nowait()).splitlines()[0]
         assert json.loads(line) == cancel_of(1, "enough")
         nursery.cancel_scope.cancel()
 

@@ -40,7 +40,7 @@ class FakeScope:
 
     def sent(self) -> list[Any]:
         """The parameters of what was sent since this was asked last."""
-        lines = bytes(self.outbox._take_nowait()).splitlines()
+        lines = bytes(self.outbox.take_nowait()).splitlines()
         messages = [json.loads(line) for line in lines]
         assert {message["method"] for message in messages} <= {"notifications/message"}
         return [message["params"] for message in messages]

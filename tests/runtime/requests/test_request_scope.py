@@ -77,7 +77,7 @@ class Floor:
         return scope
 
     def sent(self) -> list[Any]:
-        return [json.loads(line) for line in bytes(self.exchange.outbox._take_nowait()).splitlines()]
+        return [json.loads(line) for line in bytes(self.exchange.outbox.take_nowait()).splitlines()]
 
     def progress(self) -> list[Any]:
         return [each["params"]["progress"] for each in self.sent()]
@@ -204,7 +204,7 @@ async def test_a_cancel_ends_the_wait_for_room_and_the_wait_for_the_next_round(a
             scope = this.running(LATEST_MODERN)
             done = list[str]()
             if wait == "round":
-                this.exchange.outbox._take_nowait()
+                this.exchange.outbox.take_nowait()
                 this.nursery.start_soon(ask, scope, done)
                 await wait_all_tasks_blocked()
 

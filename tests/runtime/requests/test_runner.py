@@ -110,7 +110,7 @@ class Connection:
         self.outbox = Outbox(host.limits.high_water)
         self.exchange = Exchange(self.legacy, self.outbox, peer)
         self.runner = RequestRunner(
-            host, handler, Graces(host.limits.cleanup_grace), Replies({}), nobody, tracer, alone=peer.alone
+            host, handler, Graces(host.limits.cleanup_grace), Replies({}), nobody, tracer, peer=peer
         )
 
     def call(self, number: int, name: str = "x", *, modern: bool = False, size: int = 1, **params: Any) -> Any:
@@ -132,7 +132,7 @@ class Connection:
     async def sent(self) -> list[Any]:
         """What was sent since this was asked last, once nothing goes on any more."""
         await wait_all_tasks_blocked()
-        lines = bytes(self.outbox._take_nowait()).splitlines()
+        lines = bytes(self.outbox.take_nowait()).splitlines()
         return [json.loads(line) for line in lines]
 
     async def answers(self) -> dict[Any, Any]:

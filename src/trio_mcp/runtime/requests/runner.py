@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...state.events import CancelReceived
     from ...state.requests import InboundRequest
     from ..exchange import Exchange
+    from ..peer import Peer
     from ..replies import Replies
     from .handler import RequestHandler
     from .host import RequestHost
@@ -50,7 +51,7 @@ _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again 
 
 class RequestRunner:
     """Runs the requests of one connection in the nursery of ``host``, and answers them, each at most once, and never
-    after its cancel. ``alone``: no other connection can come as long as this one is here."""
+    after its cancel. ``peer``: the party at the other end, which the bounds hold for."""
 
     def __init__(
         self,
@@ -61,20 +62,21 @@ class RequestRunner:
         ask: Ask,
         tracer: Tracer | None,
         *,
-        alone: bool,
+        peer: Peer,
     ) -> None:
         self.limits = host.limits
+        limits = host.limits.of_everybody() if peer.everybody else host.limits
         self.load = host.load
         self.alarms = host.alarms
         self.stateless = host.stateless
         self.may_log = host.may_log
-        self.workers = host.workers.share(alone=alone)
+        self.workers = host.workers.share(alone=peer.alone)
         self.graces = graces
         self.trio_token = trio.lowlevel.current_trio_token()
         self.seal = handler.seal
         self.ask = ask
         self.replies = replies
-        self.admission = Admission[RequestScope](host.limits, host.load, alone=alone)
+        self.admission = Admission[RequestScope](limits, host.load, alone=peer.alone)
         self.refuse_reason: str | None = None
         """Reason why no new request is taken; `None` while they are."""
         self._host = host
@@ -266,6 +268,7 @@ class RequestRunner:
         self.load.cancelled += 1
         exchange, request, ticket = scope.exchange, scope.request, scope.ticket
         exchange.state.finish(request)
+        exchange.cancelled(request)
         if scope.has_begun:
             if not ticket.runs:
                 self._forget(scope)

@@ -1,0 +1,103 @@
+"""Requests that each stand for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trio_mcp.jsonrpc.messages import Batch, Notification, Request, Response
+from trio_mcp.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from trio_mcp.protocol.revisions import REVISIONS
+from trio_mcp.state.events import BatchReceived, Event, Ignored, Refused, RequestReceived
+from trio_mcp.state.stateless import StatelessState
+
+MODERN = {"_meta": {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}}
+OLDEST_WITH_BATCHES = REVISIONS["2025-03-26"]
+NEWEST_LEGACY = REVISIONS["2025-11-25"]
+
+
+def modern(request_id: int | str = 1, method: str = "tools/list") -> Request:
+    return Request(request_id, method, MODERN)
+
+
+def accepted(event: Event) -> Any:
+    assert isinstance(event, RequestReceived), event
+    return event.request
+
+
+def code(event: Event) -> int:
+    assert isinstance(event, Refused), event
+    return event.reply.code
+
+
+def test_two_clients_may_use_the_same_id_at_the_same_time() -> None:
+    state = StatelessState()
+    one, two = accepted(state.receive(modern(1))), accepted(state.receive(modern(1)))
+    assert one is not two
+    assert state.finish(one)
+    assert not state.finish(one)
+    assert state.finish(two)
+    assert state.inbound == ()
+
+
+def test_a_request_that_is_parked_is_not_open_any_more() -> None:
+    state = StatelessState()
+    request = accepted(state.receive(modern()))
+    state.park(request)
+    assert not state.finish(request)
+
+
+def test_a_cancel_that_is_posted_cancels_nothing() -> None:
+    state = StatelessState()
+    request = accepted(state.receive(modern(1)))
+    assert isinstance(state.receive(Notification("notifications/cancelled", {"requestId": 1})), Ignored)
+    assert state.finish(request)
+
+
+@pytest.mark.parametrize("message", [Response(1, {}), Batch((modern(),))], ids=["response", "batch"])
+def test_a_modern_body_is_one_request_or_notification(message: Any) -> None:
+    assert code(StatelessState().receive(message)) == -32600
+
+
+@pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "no/such"])
+def test_a_method_that_the_modern_revision_does_not_have_is_not_found(method: str) -> None:
+    assert code(StatelessState().receive(modern(method=method))) == -32601
+
+
+def test_a_legacy_request_is_served_without_a_handshake_and_nothing_is_kept() -> None:
+    state = StatelessState()
+    request = accepted(state.receive_legacy(Request(1, "tools/list"), NEWEST_LEGACY))
+    assert request.revision is NEWEST_LEGACY
+    assert state.revision is None
+
+
+def test_a_handshake_settles_the_revision_of_its_own_answer_alone() -> None:
+    state = StatelessState()
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    for _ in range(2):
+        request = accepted(state.receive_legacy(Request(1, "initialize", params), NEWEST_LEGACY))
+        assert request.revision.name == "2025-06-18"
+    assert state.revision is None
+
+
+def test_a_handshake_that_makes_no_sense_is_refused() -> None:
+    event = StatelessState().receive_legacy(Request(1, "initialize", {"capabilities": 3}), NEWEST_LEGACY)
+    assert code(event) == -32602
+
+
+def test_a_batch_is_taken_where_its_revision_has_batches_and_refuses_a_handshake_inside() -> None:
+    state = StatelessState()
+    batch = Batch((Request(1, "tools/list"), Request(2, "initialize", {}), Notification("notifications/initialized")))
+    event = state.receive_legacy(batch, OLDEST_WITH_BATCHES)
+    assert isinstance(event, BatchReceived)
+    first, second, third = event.events
+    assert accepted(first).id == 1
+    assert code(second) == -32600
+    assert isinstance(third, Ignored)
+    assert code(state.receive_legacy(batch, NEWEST_LEGACY)) == -32600
+
+
+def test_parameters_that_are_no_object_are_refused() -> None:
+    assert code(StatelessState().receive(Request(1, "tools/list", [1]))) == -32602
+    assert code(StatelessState().receive(Request(1, "tools/list", {"_meta": 1}))) == -32602
