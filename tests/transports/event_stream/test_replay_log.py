@@ -1,0 +1,260 @@
+"""A cursor is good for what followed in its own stream, and for nothing else."""
+
+from __future__ import annotations
+
+import gc
+import re
+import tracemalloc
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from trio_mcp.transports.event_stream.replay_log import BadCursor, ReplayLog
+
+KIB = 1024
+
+
+def log(*, stream: int = 64 * KIB, session: int = 256 * KIB) -> ReplayLog:
+    return ReplayLog(stream, session)
+
+
+def lines(kept: ReplayLog, cursor: str) -> list[bytes]:
+    return [line for _, line in kept.after(cursor).events]
+
+
+def test_events_behind_a_cursor_are_those_of_its_stream_alone() -> None:
+    kept = log()
+    one, two = kept.open(), kept.open()
+    first = kept.append(one, b"a\n")
+    other = kept.append(two, b"x\n")
+    second = kept.append(one, b"b\n")
+    kept.append(two, b"y\n")
+    assert kept.after(first).events == [(second, b"b\n")]
+    assert lines(kept, other) == [b"y\n"]
+    assert lines(kept, second) == []
+    assert (kept.after(first).stream, kept.after(other).stream) == (one, two)
+
+
+def test_ids_are_visible_ascii_and_unique_in_the_session() -> None:
+    kept = log()
+    streams = [kept.open() for _ in range(20)]
+    ids = [kept.append(stream, b"a\n") for stream in streams for _ in range(20)]
+    assert len({*ids, *(kept.cursor(kept.open()) for _ in range(20))}) == 420
+    assert all(re.fullmatch(r"[!-~]+", each) for each in ids)
+
+
+def test_a_stream_has_a_cursor_before_its_first_event() -> None:
+    kept = log()
+    stream = kept.open()
+    primed = kept.cursor(stream)
+    assert lines(kept, primed) == []
+    kept.append(stream, b"a\n")
+    kept.append(stream, b"b\n")
+    assert lines(kept, primed) == [b"a\n", b"b\n"]
+
+
+def test_two_drops_without_a_new_event_keep_the_cursor() -> None:
+    kept = log()
+    stream = kept.open()
+    cursor = kept.append(stream, b"a\n")
+    assert kept.cursor(stream) == cursor
+    kept.append(stream, b"b\n")
+    assert kept.after(cursor) == kept.after(cursor)
+
+
+def test_a_cursor_of_another_session_is_unknown() -> None:
+    one, two = log(), log()
+    cursor = one.append(one.open(), b"a\n")
+    two.append(two.open(), b"x\n")
+    with pytest.raises(BadCursor, match="no stream of this session"):
+        two.after(cursor)
+
+
+@pytest.mark.parametrize(
+    "change", ["{}0", "{}-", "-{}", "{} ", " {}", "", "-", "1", "{}-1", "{}\u0661", "{}" + "1" * 5000]
+)
+def test_what_no_stream_has_given_out_is_unknown(change: str) -> None:
+    kept = log()
+    cursor = kept.append(kept.open(), b"a\n")
+    with pytest.raises(BadCursor, match="no stream of this session"):
+        kept.after(change.format(cursor))
+
+
+@pytest.mark.parametrize("digits", ["2", "01", "+1", "1.0", "-1", "\u0661"])
+def test_a_number_that_the_stream_has_not_given_out_is_unknown(digits: str) -> None:
+    kept = log()
+    stream = kept.open()
+    kept.append(stream, b"a\n")
+    with pytest.raises(BadCursor):
+        kept.after(f"{stream}-{digits}")
+
+
+def test_a_cursor_before_dropped_events_is_expired_and_the_others_are_good() -> None:
+    kept = log(stream=3 * KIB)
+    stream = kept.open()
+    cursors = [kept.cursor(stream), *(kept.append(stream, b"x" * 500 + b"\n") for _ in range(10))]
+    good = [cursor for cursor in cursors if is_good(kept, cursor)]
+    assert good == cursors[-5:]
+    assert [len(lines(kept, cursor)) for cursor in good] == [4, 3, 2, 1, 0]
+    with pytest.raises(BadCursor, match="no longer kept"):
+        kept.after(cursors[-6])
+
+
+def is_good(kept: ReplayLog, cursor: str) -> bool:
+    try:
+        kept.after(cursor)
+    except BadCursor:
+        return False
+    return True
+
+
+def test_a_stream_beyond_its_bound_costs_no_other_stream_anything() -> None:
+    kept = log(stream=3 * KIB)
+    one, two = kept.open(), kept.open()
+    primed = kept.cursor(one)
+    kept.append(one, b"a\n")
+    for _ in range(100):
+        kept.append(two, b"x" * 500)
+    assert lines(kept, primed) == [b"a\n"]
+
+
+def test_beyond_the_bound_of_the_session_the_oldest_events_go_first() -> None:
+    kept = log(session=8 * KIB)
+    streams = [kept.open() for _ in range(3)]
+    cursors = [kept.append(streams[at % 3], b"x" * 700) for at in range(30)]
+    behind = [is_good(kept, cursor) for cursor in cursors]
+    assert behind == sorted(behind), "those that are gone came before those that are kept"
+    assert 9 <= sum(behind) < 12
+
+
+def test_a_line_beyond_all_bounds_is_not_kept_and_has_an_id_all_the_same() -> None:
+    kept = log(session=4 * KIB)
+    stream = kept.open()
+    before = kept.append(stream, b"a\n")
+    after = kept.append(stream, b"x" * 5 * KIB)
+    with pytest.raises(BadCursor, match="no longer kept"):
+        kept.after(before)
+    assert lines(kept, after) == []
+
+
+def test_a_finished_stream_is_kept_until_its_time() -> None:
+    kept = log()
+    stream = kept.open()
+    primed = kept.cursor(stream)
+    kept.append(stream, b"a\n")
+    assert not kept.after(primed).finished
+    kept.finish(stream, 60.0)
+    kept.forget_finished(59.9)
+    assert kept.after(primed).finished
+    assert lines(kept, primed) == [b"a\n"]
+    kept.forget_finished(60.0)
+    with pytest.raises(BadCursor):
+        kept.after(primed)
+
+
+def test_a_stream_that_finished_without_events_is_kept_too() -> None:
+    kept = log()
+    stream = kept.open()
+    kept.finish(stream, 60.0)
+    assert kept.after(kept.cursor(stream)).finished
+
+
+def test_streams_are_forgotten_by_their_times_in_any_order() -> None:
+    kept = log()
+    late, soon = kept.open(), kept.open()
+    kept.finish(late, 9.0)
+    kept.finish(soon, 1.0)
+    kept.forget_finished(5.0)
+    assert is_good(kept, f"{late}-0")
+    assert not is_good(kept, f"{soon}-0")
+
+
+def test_a_log_whose_streams_are_forgotten_is_as_small_as_a_new_one() -> None:
+    kept = log(stream=2 * KIB, session=16 * KIB)
+    for at in range(50):
+        stream = kept.open()
+        for _ in range(at):
+            kept.append(stream, b"x" * at)
+        kept.finish(stream, at)
+    kept.forget_finished(50)
+    assert kept.size == log().size == 0
+
+
+def test_many_finished_streams_take_no_more_than_the_bound() -> None:
+    kept = log(session=64 * KIB)
+    tracemalloc.start()
+    try:
+        for at in range(5_000):
+            stream = kept.open()
+            if at % 2:
+                kept.append(stream, b"%05d\n" % at)
+            kept.finish(stream, 60.0)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept.size <= 64 * KIB
+    assert taken < 4 * 64 * KIB
+
+
+def test_a_stream_that_goes_on_is_never_forgotten() -> None:
+    kept = log(session=KIB)
+    streams = [kept.open() for _ in range(10)]
+    cursors = [kept.append(stream, b"a\n") for stream in streams]
+    assert all(is_good(kept, cursor) for cursor in cursors)
+
+
+class Log(RuleBasedStateMachine):
+    """A log beside lists of all that was ever said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = ReplayLog(2 * KIB, 5 * KIB)
+        self.said: dict[str, list[tuple[str, bytes]]] = {}
+        self.finished: set[str] = set()
+
+    @rule()
+    def open(self) -> None:
+        stream = self.log.open()
+        self.said[stream] = [(self.log.cursor(stream), b"")]
+
+    @precondition(lambda self: self.said.keys() - self.finished)
+    @rule(data=st.data(), length=st.integers(0, 1500))
+    def append(self, data: st.DataObject, length: int) -> None:
+        stream = data.draw(st.sampled_from(sorted(self.said.keys() - self.finished)))
+        line = bytes(length)
+        event_id = self.log.append(stream, line)
+        self.said[stream].append((event_id, line))
+        assert self.log.cursor(stream) == event_id
+
+    @precondition(lambda self: self.said.keys() - self.finished)
+    @rule(data=st.data(), time=st.integers(0, 5))
+    def finish(self, data: st.DataObject, time: int) -> None:
+        stream = data.draw(st.sampled_from(sorted(self.said.keys() - self.finished)))
+        self.finished.add(stream)
+        self.log.finish(stream, time)
+
+    @rule(now=st.integers(0, 5))
+    def forget(self, now: int) -> None:
+        self.log.forget_finished(now)
+
+    @invariant()
+    def what_is_replayed_is_all_that_followed(self) -> None:
+        for stream, said in self.said.items():
+            for at, (cursor, _) in enumerate(said):
+                try:
+                    replay = self.log.after(cursor)
+                except BadCursor:
+                    assert stream in self.finished or at < len(said) - 1
+                else:
+                    assert (replay.stream, replay.events) == (stream, said[at + 1 :])
+                    assert replay.finished == (stream in self.finished)
+
+    @invariant()
+    def bounds_hold(self) -> None:
+        open_streams = len(self.said) - len(self.finished)
+        assert self.log.size <= max(5 * KIB, 256 * open_streams)
+
+
+TestLog = Log.TestCase
