@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from trio_mcp.jsonrpc.errors import MCPError
-from trio_mcp.runtime.channel import ConnectionLost, MessageChannel, UnreadableFrame
+from trio_mcp.runtime.channel import ConnectionLost, MessageChannel, ReplyLost, UnreadableFrame
 
 
 def test_a_lost_connection_says_why() -> None:
@@ -26,6 +26,12 @@ def test_an_unreadable_message_says_why_and_has_both_its_ends() -> None:
     bad = UnreadableFrame("too long", b"head", b"tail")
     assert (str(bad), bad.reason, bad.head, bad.tail) == ("too long", "too long", b"head", b"tail")
     assert (UnreadableFrame("x").head, UnreadableFrame("x").tail) == (b"", b"")
+
+
+def test_a_lost_reply_says_whose_it_is_and_why() -> None:
+    error = MCPError("gone")
+    lost = ReplyLost("a", error)
+    assert (lost.request_id, lost.error) == ("a", error)
 
 
 def test_a_channel_travels_nowhere_unless_it_says_so() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.state.peers import accepted, client_of, server_of
 
 from trio_mcp.jsonrpc.codec import pack_value
-from trio_mcp.jsonrpc.errors import PeerError
+from trio_mcp.jsonrpc.errors import MCPError, PeerError
 from trio_mcp.jsonrpc.messages import ErrorResponse, Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY
 from trio_mcp.runtime.calls.call import Settled
@@ -170,6 +170,13 @@ def test_the_end_of_a_stream_settles_its_call_with_nothing(floor: Floor) -> None
     request, call = ours()
     floor.act(events.StreamCancelled(request, "over"))
     assert call.arrived == [Settled(None, None, 7)]
+
+
+def test_a_reply_that_will_not_come_settles_its_call_with_the_reason(floor: Floor) -> None:
+    request, call = ours()
+    error = MCPError("gone")
+    floor.act(events.RequestFailed(request, error))
+    assert call.arrived == [Settled(None, error, 7)]
 
 
 def test_an_answer_that_cannot_be_read_is_for_those_who_wait(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,8 +16,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import CancelCause, ConnectionLost, Limits
 from trio_mcp.concurrency.nurseries import open_service_nursery
+from trio_mcp.jsonrpc.errors import MCPError
 from trio_mcp.protocol.revisions import LATEST_LEGACY
-from trio_mcp.runtime.channel import MessageChannel
+from trio_mcp.runtime.channel import MessageChannel, ReplyLost
 from trio_mcp.runtime.duplex import DuplexChannel
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.requests.handler import LATER, Decision, Now
@@ -331,3 +332,31 @@ async def test_cancelled_from_outside_it_tells_its_handlers_so_even_while_it_dra
             await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert handler.causes == [CancelCause.PARENT, CancelCause.PARENT]
+
+
+class Losing(MessageChannel):
+    """A channel that loses the reply to each request, and lives on."""
+
+    def __init__(self) -> None:
+        self._lost, self._losses = trio.open_memory_channel[ReplyLost](10)
+
+    async def receive(self) -> bytes:
+        raise await self._losses.receive()
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        for line in messages.splitlines():
+            await self._lost.send(ReplyLost(json.loads(line)["id"], MCPError("no reply")))
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_lost_reply_ends_its_call_alone() -> None:
+    client = side("client", Losing(), Limits())
+    with trio.fail_after(PATIENCE):
+        async with open_service_nursery("over") as services:
+            services.start_soon(client.run)
+            for _ in range(2):
+                with pytest.raises(MCPError, match="no reply"):
+                    await client.request("tools/call", {}, LATEST_LEGACY)
+            assert client.lost is None

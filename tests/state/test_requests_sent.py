@@ -8,7 +8,7 @@ import pytest
 from tests.state.peers import accepted, client_of, server_of
 
 from trio_mcp.jsonrpc.codec import decode
-from trio_mcp.jsonrpc.errors import METHOD_NOT_FOUND
+from trio_mcp.jsonrpc.errors import METHOD_NOT_FOUND, MCPError
 from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Response, Unreadable
 from trio_mcp.protocol.errors import MethodUnavailable
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN, REVISIONS, Revision
@@ -19,6 +19,7 @@ from trio_mcp.state.events import (
     Ignored,
     ProgressReceived,
     ReplyUnreadable,
+    RequestFailed,
     ResultReceived,
     Unread,
 )
@@ -288,4 +289,22 @@ def test_a_reply_that_cannot_be_read_and_names_nobody_in_flight_is_reported(sett
     client = client_of(LATEST_LEGACY)
     call = client.open_request("ping", LATEST_LEGACY)
     assert client.receive(Unreadable("not JSON", None, settles, is_answer=True)) == Unread("not JSON")
+    assert client.outbound == (call,)
+
+
+# Replies that will not come
+
+
+def test_a_request_whose_reply_will_not_come_ends_once() -> None:
+    client = client_of(LATEST_LEGACY)
+    call, error = client.open_request("tools/call", LATEST_LEGACY), MCPError("gone")
+    assert client.reply_lost(call.id, error) == RequestFailed(call, error)
+    assert isinstance(client.reply_lost(call.id, error), Ignored)
+    assert isinstance(client.receive(Response(call.id, {})), Ignored)
+
+
+def test_a_lost_reply_to_no_request_of_ours_is_ignored() -> None:
+    client = client_of(LATEST_LEGACY)
+    call = client.open_request("tools/call", LATEST_LEGACY)
+    assert isinstance(client.reply_lost(str(call.id), MCPError("gone")), Ignored)
     assert client.outbound == (call,)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from ..jsonrpc.errors import MCPError
+from ..jsonrpc.messages import RequestId
 
-__all__ = ["ConnectionLost", "MessageChannel", "UnreadableFrame"]
+__all__ = ["ConnectionLost", "MessageChannel", "ReplyLost", "UnreadableFrame"]
 
 
 class ConnectionLost(MCPError):
@@ -45,6 +46,18 @@ class UnreadableFrame(Exception):
         self.tail = tail
 
 
+class ReplyLost(Exception):
+    """Raised when no reply to the request of ours with the id ``request_id`` will come any more. The channel goes on.
+
+    The call ends with ``error``. The channel need not know whether the call is still open.
+    """
+
+    def __init__(self, request_id: RequestId, error: MCPError) -> None:
+        super().__init__(request_id, error)
+        self.request_id = request_id
+        self.error = error
+
+
 class MessageChannel(ABC):
     """A transport, which knows nothing of JSON-RPC. One task receives; one task at a time sends."""
 
@@ -56,9 +69,9 @@ class MessageChannel(ABC):
     async def receive(self) -> bytes | bytearray:
         """Return the next message, without its framing.
 
-        Raises `UnreadableFrame` for a message that was skipped, `trio.EndOfChannel` when the peer sends no more but may
-        still read, and `ConnectionLost` when both directions are gone. A cancel loses no message and no byte. Need not
-        be a checkpoint while messages are at hand.
+        Raises `UnreadableFrame` for a message that was skipped, `ReplyLost` for a reply that will not come,
+        `trio.EndOfChannel` when the peer sends no more but may still read, and `ConnectionLost` when both directions
+        are gone. A cancel loses no message and no byte. Need not be a checkpoint while messages are at hand.
         """
 
     @abstractmethod

@@ -88,6 +88,8 @@ class Dispatch:
             case events.ErrorReceived():
                 error = PeerError(event.error.code, event.error.message, event.error.data)
                 self._outbound.settle(event.request, None, error)
+            case events.RequestFailed():
+                self._outbound.settle(event.request, None, event.error)
             case events.ReplyUnreadable():
                 self._outbound.unreadable_answer(event.request, event.reason)
             case events.StreamReceived():

@@ -31,7 +31,7 @@ from .announcements import Announcements
 from .callback_queue import callback_queue
 from .calls.outbound import Outbound
 from .cancellation import CancelCause
-from .channel import ConnectionLost, MessageChannel, UnreadableFrame
+from .channel import ConnectionLost, MessageChannel, ReplyLost, UnreadableFrame
 from .dispatch import Dispatch, OnUnreadable
 from .exchange import Exchange
 from .last_flush import LEAST_FLUSH, LastFlush
@@ -336,6 +336,8 @@ class DuplexChannel:
                     line = await receive()
                 except UnreadableFrame as error:
                     act(state.receive(skipped(error.head, error.tail, error.reason)), error.head)
+                except ReplyLost as lost:
+                    act(state.reply_lost(lost.request_id, lost.error), b"")
                 else:
                     act(state.receive(decode(line, max_batch=max_batch)), line)
                 if outbox.size > _READING_MARKS * outbox.high_water:

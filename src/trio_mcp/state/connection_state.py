@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError
+from ..jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, CodedError, MCPError
 from ..jsonrpc.messages import (
     Batch,
     ErrorResponse,
@@ -56,6 +56,7 @@ from .events import (
     ProgressReceived,
     Refused,
     ReplyUnreadable,
+    RequestFailed,
     RequestReceived,
     ResultReceived,
     StreamCancelled,
@@ -123,6 +124,11 @@ class ConnectionState(RequestTables):
                 return self._receive_unreadable(message)
             case Batch():
                 return self._receive_batch(message)
+
+    def reply_lost(self, request_id: RequestId, error: MCPError) -> Event:
+        """End the request of ours with the id ``request_id``, whose reply will not come, where the request is open."""
+        call = self._outbound.pop(request_id, None)
+        return Ignored("the end of no request in flight") if call is None else RequestFailed(call, error)
 
     def _receive_unreadable(self, message: Unreadable) -> Event:
         reply = message.reply

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from ..jsonrpc.codec import decode_value, pack_value
+from ..jsonrpc.errors import MCPError
 from ..jsonrpc.messages import ErrorResponse
 from ..jsonrpc.values import value
 from ..protocol.methods import Method
@@ -23,6 +24,7 @@ __all__ = [
     "ProgressReceived",
     "Refused",
     "ReplyUnreadable",
+    "RequestFailed",
     "RequestReceived",
     "ResultReceived",
     "StreamCancelled",
@@ -122,6 +124,14 @@ class ReplyUnreadable:
 
 
 @value
+class RequestFailed:
+    """A request of ours gets no reply any more, for the reason that ``error`` says."""
+
+    request: OutboundRequest
+    error: MCPError
+
+
+@value
 class AnswerLost:
     """An answer to one of our ``requests`` cannot be read, and which request was answered is unknown."""
 
@@ -169,6 +179,7 @@ Event: TypeAlias = (
     | ResultReceived
     | ErrorReceived
     | ReplyUnreadable
+    | RequestFailed
     | AnswerLost
     | Unread
     | Refused
