@@ -1,0 +1,15 @@
+"""What can go wrong with a request over HTTP, beside a connection that breaks: a plain `ConnectionLost`."""
+
+from __future__ import annotations
+
+from ...runtime.channel import ConnectionLost
+
+__all__ = ["BadResponse", "RequestNotSent"]
+
+
+class RequestNotSent(ConnectionLost):
+    """The connection failed before the system took any byte of the request, so the server has not seen the request."""
+
+
+class BadResponse(ConnectionLost):
+    """The server's answer is no HTTP response that this client reads: malformed, too long, or encoded."""

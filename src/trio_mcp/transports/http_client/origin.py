@@ -1,0 +1,93 @@
+"""Origin: the scheme, host and port that requests go to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+import attrs
+
+__all__ = ["TARGET", "Origin", "host_of", "split_url"]
+
+TARGET: Final = re.compile(r"/[\x21-\x7e]*")
+"""A request target in origin form (RFC 9112 section 3.2.1)."""
+_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
+_LONGEST_NAME: Final = 254
+_LARGEST_PORT: Final = 65535
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+@attrs.frozen
+class Origin:
+    """The server that a URL names, without path (RFC 9110 section 4.3.1)."""
+
+    scheme: str
+    host: str
+    """Name in ASCII, or address, without brackets."""
+    port: int
+
+    @property
+    def secure(self) -> bool:
+        """True where TLS is spoken."""
+        return self.scheme == "https"
+
+    @property
+    def address(self) -> str:
+        """The host and the port."""
+        return f"{self._bracketed}:{self.port}"
+
+    @property
+    def authority(self) -> str:
+        """The host, and the port unless the scheme implies the port: the value of the Host header."""
+        return self._bracketed if self.port == _PORTS[self.scheme] else self.address
+
+    @property
+    def _bracketed(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+
+def split_url(url: str) -> tuple[Origin, str]:
+    """Return the origin of an HTTP URL, and the target of a request to the URL. Raises `ValueError`, never with a
+    password from the URL in its text."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"no URL: {error}") from None
+    if parts.username is not None or "#" in url:
+        raise ValueError("an HTTP URL must contain neither a user nor a fragment")
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(f"an HTTP URL is like http://127.0.0.1:8000/mcp, not {url[:300]!r}")
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if not TARGET.fullmatch(target) or not url.isprintable():
+        raise ValueError(f"the path of a URL has printable ASCII characters only, and the rest encoded: {url[:300]!r}")
+    port = _PORTS[parts.scheme] if port is None else check_port(port)
+    return Origin(parts.scheme, host_of(parts.hostname), port), target
+
+
+def check_port(port: int) -> int:
+    """Return ``port``. Raises `ValueError` for a number that nobody can connect to."""
+    if not 0 < port <= _LARGEST_PORT:
+        raise ValueError(f"a port is a number from 1 to {_LARGEST_PORT}, not {port}")
+    return port
+
+
+def host_of(host: str) -> str:
+    """Return the name ``host`` in ASCII, or the address. Raises `ValueError` for what is neither."""
+    if ":" in host:
+        try:
+            return ipaddress.IPv6Address(host).compressed
+        except ValueError:
+            raise ValueError(f"no host can have the name {host[:300]!r}") from None
+    try:
+        name = host.lower() if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        name = ""
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        raise ValueError(f"no host can have the name {host[:300]!r}")
+    return name

@@ -1,0 +1,126 @@
+"""One request, one answer, over a connection of its own while it lasts; leaving early closes exactly that one."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from tests.transports.http_client.scripted import OK, Visitor, answering, scripted
+from trio.testing import Sequencer
+
+from trio_mcp.transports.http_client.client import HttpClient
+from trio_mcp.transports.http_client.errors import RequestNotSent
+
+
+async def test_a_request_says_what_it_was_given_and_whose_host_it_is_for() -> None:
+    seen: list[bytes] = []
+
+    async def script(visitor: Visitor) -> None:
+        seen.append(await visitor.request())
+        await visitor.send(OK)
+
+    async with (
+        scripted(script) as server,
+        HttpClient(server.url) as client,
+        client.request("POST", "/mcp?a=b", [(b"Mcp-Method", b"tools/call")], b"{}") as reply,
+    ):
+        assert reply.status == 200
+        assert reply.headers == {"content-type": "text/plain", "content-length": "5"}
+        assert await reply.read(100) == b"hello"
+    assert seen == [
+        b"POST /mcp?a=b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept-Encoding: identity\r\n"
+        b"Mcp-Method: tools/call\r\nContent-Length: 2\r\n\r\n{}" % server.port
+    ]
+
+
+async def test_requests_in_turn_share_a_connection() -> None:
+    async with scripted(answering(OK)) as server, HttpClient(server.url) as client:
+        for _ in range(3):
+            async with client.request("POST", "/", body=b"x") as reply:
+                assert await reply.read(100) == b"hello"
+        assert len(server.visitors) == 1
+
+
+async def test_a_request_beside_another_has_a_connection_of_its_own() -> None:
+    async with (
+        scripted(answering(OK)) as server,
+        HttpClient(server.url) as client,
+        client.request("GET", "/"),
+        client.request("GET", "/"),
+    ):
+        assert len(server.visitors) == 2
+
+
+async def test_an_answer_that_has_come_need_not_be_read_for_its_connection_to_be_kept() -> None:
+    accepted = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
+    async with scripted(answering(accepted, OK)) as server, HttpClient(server.url) as client:
+        async with client.request("POST", "/", body=b"x") as reply:
+            assert reply.status == 202
+        async with client.request("POST", "/", body=b"x") as reply:
+            pass
+        assert len(server.visitors) == 1
+
+
+async def test_leaving_before_the_end_closes_that_connection_and_no_other() -> None:
+    closed = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        while await visitor.request():
+            await visitor.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+            if visitor.number == 1:
+                await visitor.gone()
+                closed.set()
+            else:
+                await closed.wait()
+                await visitor.send(b"0\r\n\r\n")
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        async with client.request("GET", "/") as kept:
+            assert await kept.receive_some() == b"hello"
+            async with client.request("GET", "/") as left:
+                assert await left.receive_some() == b"hello"
+            await closed.wait()
+            assert await kept.receive_some() == b""
+        async with client.request("GET", "/"):
+            assert len(server.visitors) == 2, "the first connection was kept"
+
+
+async def test_a_cancel_before_the_answer_closes_the_connection_at_once() -> None:
+    steps = Sequencer()
+
+    async def script(visitor: Visitor) -> None:
+        async with steps(0):
+            await visitor.request()
+        await visitor.gone()
+        async with steps(2):
+            pass
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        async with trio.open_nursery() as nursery:
+
+            async def call() -> None:
+                async with client.request("POST", "/", body=b"x"):
+                    raise AssertionError("nobody answers")
+
+            nursery.start_soon(call)
+            async with steps(1):
+                nursery.cancel_scope.cancel()
+        async with steps(3):
+            pass
+
+
+async def test_a_cancelled_caller_sends_nothing() -> None:
+    async with scripted(answering(OK)) as server, HttpClient(server.url) as client:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with client.request("POST", "/", body=b"x"):
+                raise AssertionError("it was cancelled before")
+        assert not server.visitors
+
+
+async def test_a_closed_client_sends_nothing() -> None:
+    async with scripted(answering(OK)) as server:
+        async with HttpClient(server.url) as client:
+            pass
+        with pytest.raises(RequestNotSent, match="closed"):
+            async with client.request("GET", "/"):
+                pass
