@@ -127,6 +127,10 @@ class Server:
         ``Annotated`` describes a parameter. A parameter annotated `RequestContext` (`WorkerContext` in a plain ``def``)
         gets the context.
 
+        ``Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})]`` has modern clients repeat a text,
+        an integer or a boolean in the header ``Mcp-Param-Region`` over HTTP, where intermediaries see the value: no
+        secrets (2026-07-28 tools, x-mcp-header).
+
         The return annotation gives the output schema, and the returned value is structured content, repeated as JSON
         text. Text and content blocks, alone or in a list or tuple, are content and have no schema; `None` and an empty
         list of blocks give empty content. Without an annotation a list or tuple is content when there is a block

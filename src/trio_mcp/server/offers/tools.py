@@ -16,6 +16,7 @@ from ...protocol.errors import CapabilityMissing
 from ...protocol.fields import JSONObject
 from ...protocol.json_schema.schema_validator import SchemaValidator
 from ...protocol.meta import check_meta_keys
+from ...protocol.param_headers import ParamHeader, param_headers
 from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.lifecycle import Icon
 from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations, ToolError
@@ -33,9 +34,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 @attrs.frozen(eq=False)
 class RegisteredTool:
-    """A tool with its function."""
+    """A tool with its function, and the headers that mirror its arguments over HTTP."""
 
     tool: Tool
+    param_headers: tuple[ParamHeader, ...]
     handler: UserFunction
     to_result: ToResult
     timeout: float | None
@@ -102,10 +104,15 @@ class Tools:
         )
         if tool.input_schema.get("type") != "object":
             raise ValueError(f'tool {tool.name!r}: an input schema has "type": "object"')
+        try:
+            mirrored = param_headers(tool.input_schema)
+        except ValueError as error:
+            raise ValueError(f"tool {tool.name!r}: {error}") from None
         self.registry.add(
             tool.name,
             RegisteredTool(
                 tool,
+                mirrored,
                 handler,
                 to_result,
                 timeout,

@@ -1,0 +1,288 @@
+"""Headers that mirror arguments of a tool (2026-07-28 Streamable HTTP, Custom Headers from Tool Parameters; SEP-2243):
+where a schema asks for them, how values are written and read, and whether headers and arguments agree."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from ..jsonrpc.scalars import plain_scalar
+from ..jsonrpc.values import value
+from .types.tools import Tool
+
+__all__ = [
+    "ParamHeader",
+    "check",
+    "decoded",
+    "encoded_name",
+    "header_value",
+    "headers_for",
+    "param_headers",
+    "without_bad_param_headers",
+]
+
+_ANNOTATION: Final = "x-mcp-header"
+_PREFIX: Final = "Mcp-Param-"
+_KINDS: Final = ("string", "integer", "boolean")
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
+
+_SCHEMA: Final = frozenset(
+    (
+        *("items", "additionalItems", "contains", "unevaluatedItems", "additionalProperties", "unevaluatedProperties"),
+        *("propertyNames", "not", "if", "then", "else", "contentSchema"),
+    )
+)
+"""Keywords whose value is a schema. The older ``items`` may also be a list of schemas."""
+_SCHEMAS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems", "items"))
+"""Keywords whose value is a list of schemas."""
+_NAMED_SCHEMAS: Final = frozenset(
+    ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
+)
+"""Keywords whose value has a schema under each name. All other keywords hold no schema but data, such as a
+``default``."""
+
+_SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+_PLAIN: Final = re.compile(r"[\x20-\x7e]*")
+_SENDABLE: Final = re.compile(r"[\x20-\x7e\t]*")
+_WHOLE: Final = re.compile(r"(-?[0-9]{1,400})(?:\.0+)?")  # Python refuses to read thousands of digits
+_MOST: Final = 2**53 - 1
+"""The largest integer that every reader of JSON takes for the same one."""
+_SHOWN: Final = 100
+"""Characters of a foreign text that words repeat."""
+_MOST_HEADERS: Final = 100
+"""Headers of one tool: the heads of requests are bounded everywhere, and tables from foreign schemas must be, too."""
+
+
+@value
+class ParamHeader:
+    """A header that mirrors one argument. ``path``: the names of properties that lead to the argument; ``name``: the
+    whole name of the header, as ``Mcp-Param-Region``."""
+
+    path: tuple[str, ...]
+    name: str
+
+    @property
+    def argument(self) -> str:
+        """The argument, as words say it."""
+        return repr(".".join(self.path)[:_SHOWN])
+
+
+# What a schema asks for
+
+
+def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
+    """Return the headers that ``input_schema`` asks for by ``x-mcp-header``. Raises `ValueError` where one annotation
+    is invalid, since this makes the whole tool invalid (Schema Extension)."""
+    found: dict[str, ParamHeader] = {}
+    for place in _places_in(input_schema):
+        if _ANNOTATION not in place.schema:
+            continue
+        where = f"{_ANNOTATION} at {'/'.join(place.keys())[:_SHOWN] or 'the root of the schema'}"
+        if not place.is_property:
+            raise ValueError(f'{where}: only "properties" may lead from the root of the schema to a mirrored argument')
+        name, kind = place.schema[_ANNOTATION], place.schema.get("type")
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            shown = repr(name[:_SHOWN]) if isinstance(name, str) else f"a value of type {type(name).__name__}"
+            raise ValueError(f"{where}: {shown} is no part of the name of a header (RFC 9110, token)")
+        if kind not in _KINDS:
+            shown = repr(kind[:_SHOWN]) if isinstance(kind, str) else "none" if kind is None else "several"
+            raise ValueError(
+                f'{where}: a mirrored argument has one "type", string, integer or boolean, and this one has {shown}. '
+                "An argument that may be left out has a default of its type instead of null"
+            )
+        header = ParamHeader(tuple(place.keys()[1::2]), _PREFIX + name)
+        if (other := found.setdefault(name.lower(), header)) is not header:
+            raise ValueError(f"{where}: {name[:_SHOWN]!r} mirrors {other.argument} already, and case does not count")
+        if len(found) > _MOST_HEADERS:
+            raise ValueError(f"{where}: a tool mirrors {_MOST_HEADERS} arguments at most")
+    return tuple(found.values())
+
+
+def without_bad_param_headers(tools: Iterable[Tool]) -> tuple[list[Tool], list[str]]:
+    """Return the tools that can be called over HTTP, and for each other one its name and the reason, in words for a log
+    (Schema Extension: a bad annotation makes its tool invalid, and no other tool)."""
+    good: list[Tool] = []
+    reasons: list[str] = []
+    for tool in tools:
+        try:
+            param_headers(tool.input_schema)
+        except ValueError as error:
+            reasons.append(f"tool {tool.name[:_SHOWN]!r} is left out: {error}")
+        else:
+            good.append(tool)
+    return good, reasons
+
+
+class _Place:
+    """A schema inside of another one, with the keyword, and the name behind the keyword, that lead there."""
+
+    __slots__ = ("_keys", "_outer", "is_property", "schema")
+
+    def __init__(self, schema: dict[str, Any], outer: _Place | None, *keys: str) -> None:
+        self.schema = schema
+        self._outer = outer  # no tuple of all keys: together these would be much larger than the schema
+        self._keys = keys
+        self.is_property = outer is not None and (outer.is_root or outer.is_property) and keys[0] == "properties"
+        """True where properties alone lead there from the root."""
+
+    @property
+    def is_root(self) -> bool:
+        return self._outer is None
+
+    def keys(self) -> list[str]:
+        """Return the keys that lead there from the root."""
+        found: list[str] = []
+        place: _Place | None = self
+        while place is not None:
+            found += reversed(place._keys)
+            place = place._outer
+        return found[::-1]
+
+    def inside(self) -> Iterator[tuple[Any, tuple[str, ...]]]:
+        """Yield the values that stand where schemas stand, each with the keys that lead there. References are not
+        followed: their targets stand elsewhere."""
+        for keyword, content in self.schema.items():
+            if isinstance(content, dict) and keyword in _NAMED_SCHEMAS:
+                yield from ((inner, (keyword, name)) for name, inner in cast("dict[str, Any]", content).items())
+            elif isinstance(content, list) and keyword in _SCHEMAS:
+                yield from ((inner, (keyword,)) for inner in cast("list[Any]", content))
+            elif keyword in _SCHEMA:
+                yield content, (keyword,)
+
+
+def _places_in(root: Mapping[str, Any]) -> Iterator[_Place]:
+    """Yield ``root`` and each schema inside, outer ones first."""
+    ahead = deque([_Place(dict(root), None)])
+    while ahead:  # no recursion: a foreign schema may be deep
+        place = ahead.popleft()
+        yield place
+        for inner, keys in place.inside():
+            if isinstance(inner, dict):
+                ahead.append(_Place(cast("dict[str, Any]", inner), place, *keys))
+
+
+# How values are written and read
+
+
+def header_value(value: object) -> str | None:
+    """Return the value of a header that mirrors ``value`` (Value Encoding); `None` for what no header can mirror: null,
+    and all but texts, whole numbers and booleans. Raises `ValueError` for a number beyond ±(2^53 - 1), which readers of
+    the header and of the body could take for different ones."""
+    match _plain(value):
+        case bool() as truth:
+            return "true" if truth else "false"
+        case str() as text:
+            return encoded_name(text)
+        case int() | float() as number if number == number // 1:
+            if abs(number) > _MOST:
+                raise ValueError(f"a number in a header lies within ±{_MOST}")
+            return str(int(number))
+        case _:
+            return None
+
+
+def encoded_name(text: str) -> str:
+    """Return ``text`` as the value of a header, for ``Mcp-Name`` as for arguments: unchanged, or in base64 where the
+    text would not arrive unchanged, or looks like base64 itself. Raises `ValueError` for lone surrogates."""
+    looks_encoded = text.startswith("=?base64?") and text.endswith("?=")
+    if _PLAIN.fullmatch(text) and text == text.strip(" ") and not looks_encoded:
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+def decoded(text: str) -> str:
+    """Return the text that the value of a header stands for. Raises `ValueError` for characters that no value has, and
+    for base64 that `encoded_name` would not write: each text has one form."""
+    if not _SENDABLE.fullmatch(text):
+        raise ValueError("has characters that the value of a header cannot have")
+    if (match := _SENTINEL.fullmatch(text)) is None:
+        return text
+    try:
+        content = base64.b64decode(match[1], validate=True)
+        if base64.b64encode(content).decode() != match[1]:
+            raise binascii.Error("bits behind the last byte")
+        return content.decode()
+    except ValueError:
+        raise ValueError("is not base64 of UTF-8") from None
+
+
+def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the headers for a call (Client Behavior). Raises `ValueError` for an argument that no header may carry."""
+    headers: list[tuple[str, str]] = []
+    for header in table:
+        try:
+            text = header_value(_at(header.path, arguments))
+        except ValueError as error:
+            raise ValueError(f"argument {header.argument}: {error}") from None
+        if text is not None:
+            headers.append((header.name, text))
+    return headers
+
+
+# Whether headers and arguments agree
+
+
+def check(
+    headers: Mapping[str, str],
+    arguments: Mapping[str, Any],
+    table: Iterable[ParamHeader],
+    repeated: Collection[str] = (),
+) -> str | None:
+    """Return in words, for the message of a `HEADER_MISMATCH`, where headers and arguments of a call disagree; `None`
+    where they agree (Server Behavior for Custom Headers). The names in ``headers`` are in lower case; those in
+    ``repeated`` came more than once."""
+    for header in table:
+        name = header.name.lower()
+        if name in repeated:  # readers of the first one and of the last one would differ
+            return f"{header.name} is there more than once"
+        text, argument = headers.get(name), _plain(_at(header.path, arguments))
+        if not isinstance(argument, str | int) and not (isinstance(argument, float) and argument.is_integer()):
+            if text is not None:
+                return f"{header.name} is there, and the argument {header.argument} is not, or has no form for a header"
+        elif text is None:
+            return f"{header.name} is missing, and the argument {header.argument} is there"
+        else:
+            try:
+                agrees = _agree(decoded(text), argument)
+            except ValueError as error:
+                return f"{header.name} {error}"
+            if not agrees:
+                return f"{header.name} and the argument {header.argument} have different values"
+    return None
+
+
+def _agree(text: str, argument: str | float) -> bool:
+    if isinstance(argument, str):
+        return text == argument
+    if isinstance(argument, bool):
+        return text == ("true" if argument else "false")
+    # Server Validation: numbers are compared as numbers, exactly; 42.0 is 42.
+    match = _WHOLE.fullmatch(text)
+    return match is not None and int(match[1]) == argument
+
+
+def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
+    """Return the value at ``path``; `None` where there is none."""
+    found: Any = arguments
+    for name in path:
+        found = _plain(found)
+        if not isinstance(found, dict):
+            return None
+        found = cast("dict[str, Any]", found).get(name)
+    return found
+
+
+def _plain(value: object) -> Any:
+    """Return ``value`` as JSON has it: callers may give enumerations, times and the like."""
+    if type(value) in (str, int, bool, float, dict, list, type(None)):
+        return value
+    try:
+        return msgspec.to_builtins(value, enc_hook=plain_scalar)
+    except (TypeError, ValueError):
+        return None  # the encoder of the body says what is wrong

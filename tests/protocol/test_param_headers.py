@@ -1,0 +1,400 @@
+"""Which arguments are mirrored in headers, what such a header says, and when both agree (SEP-2243)."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from datetime import date
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_mcp.protocol.param_headers import (
+    ParamHeader,
+    check,
+    decoded,
+    encoded_name,
+    header_value,
+    headers_for,
+    param_headers,
+    without_bad_param_headers,
+)
+from trio_mcp.protocol.types.tools import Tool
+
+REGION = {"type": "string", "x-mcp-header": "Region"}
+MOST = 2**53 - 1
+
+
+def schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+# What a schema asks for
+
+
+def test_each_annotated_property_has_a_header_in_the_order_of_the_schema() -> None:
+    asked = schema(
+        region=REGION, query={"type": "string"}, count={"type": "integer", "x-mcp-header": "count"}, loud=True
+    )
+    assert param_headers(asked) == (
+        ParamHeader(("region",), "Mcp-Param-Region"),
+        ParamHeader(("count",), "Mcp-Param-count"),
+    )
+
+
+@pytest.mark.parametrize("kind", ["string", "integer", "boolean"])
+def test_properties_alone_may_lead_to_an_annotation_at_any_depth(kind: str) -> None:
+    inner = {"type": kind, "x-mcp-header": "X"}
+    assert param_headers(schema(a=schema(b={"properties": {"c": inner}}))) == (
+        ParamHeader(("a", "b", "c"), "Mcp-Param-X"),
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "My Region", "Region:Primary", "Région", "Region\t1", "a\r\nb", "a\n", "x" + "\0"]
+)
+def test_the_name_is_a_token(name: str) -> None:
+    with pytest.raises(ValueError, match="is no part of the name of a header"):
+        param_headers(schema(a={"type": "string", "x-mcp-header": name}))
+
+
+@pytest.mark.parametrize("name", [None, 1, True, ["Region"], {"name": "Region"}])
+def test_the_name_is_a_text(name: Any) -> None:
+    with pytest.raises(ValueError, match="a value of type"):
+        param_headers(schema(a={"type": "string", "x-mcp-header": name}))
+
+
+@pytest.mark.parametrize(
+    "kind", ["number", "object", "array", "null", "String", "", None, ["string"], ["string", "null"], {}]
+)
+def test_the_type_is_one_of_three(kind: Any) -> None:
+    with pytest.raises(ValueError, match="string, integer or boolean"):
+        param_headers(schema(a={"type": kind, "x-mcp-header": "X"}))
+
+
+def test_an_annotation_without_a_type_is_invalid() -> None:
+    with pytest.raises(ValueError, match="this one has none"):
+        param_headers(schema(a={"enum": ["x"], "x-mcp-header": "X"}))
+
+
+@pytest.mark.parametrize("other", ["Region", "region", "REGION"])
+def test_names_are_unique_without_regard_to_case(other: str) -> None:
+    with pytest.raises(ValueError, match=r"mirrors 'a' already"):
+        param_headers(schema(a=REGION, b=schema(c={"type": "integer", "x-mcp-header": other})))
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda inner: inner,
+        lambda inner: schema(a={"type": "array", "items": inner}),
+        lambda inner: schema(a={"type": "array", "items": [inner]}),
+        lambda inner: schema(a={"type": "array", "prefixItems": [True, inner]}),
+        lambda inner: schema(a={"anyOf": [{"type": "null"}, inner]}),
+        lambda inner: schema() | {"allOf": [schema(a=inner)]},
+        lambda inner: schema() | {"oneOf": [{"not": inner}]},
+        lambda inner: schema() | {"if": schema(a=inner)},
+        lambda inner: schema() | {"then": schema(a=inner)},
+        lambda inner: schema() | {"else": schema(a=inner)},
+        lambda inner: schema(a={"$ref": "#/$defs/a"}) | {"$defs": {"a": inner}},
+        lambda inner: schema(a={"$ref": "#/definitions/a"}) | {"definitions": {"a": schema(b=inner)}},
+        lambda inner: schema() | {"additionalProperties": inner},
+        lambda inner: schema() | {"patternProperties": {"^a": inner}},
+        lambda inner: schema() | {"propertyNames": inner},
+        lambda inner: schema() | {"dependentSchemas": {"a": schema(b=inner)}},
+        lambda inner: schema() | {"dependencies": {"a": schema(b=inner), "b": ["a"]}},
+        lambda inner: schema() | {"unevaluatedProperties": inner},
+        lambda inner: schema(a={"contains": inner}),
+        lambda inner: schema(a={"additionalItems": inner}),
+        lambda inner: schema(a={"unevaluatedItems": inner}),
+        lambda inner: schema(a={"contentSchema": schema(b=inner)}),
+    ],
+)
+def test_an_annotation_elsewhere_makes_the_schema_invalid(around: Any) -> None:
+    assert param_headers(around({"type": "string"})) == ()
+    with pytest.raises(ValueError, match='only "properties" may lead'):
+        param_headers(around(REGION))
+
+
+@pytest.mark.parametrize("keyword", ["default", "const", "examples", "enum", "description", "x-note", "required"])
+@pytest.mark.parametrize("data", [REGION, [REGION], schema(a=REGION), [schema(a={"anyOf": [REGION]})]])
+def test_data_in_a_schema_are_no_schemas(keyword: str, data: Any) -> None:
+    assert param_headers(schema(a={"type": "string", keyword: data}) | {keyword: data}) == ()
+
+
+def test_a_property_may_be_named_like_a_keyword() -> None:
+    named = ["x-mcp-header", "default", "items", "anyOf", "properties", "$ref", "const"]
+    properties = {name: {"type": "string", "x-mcp-header": f"H{at}"} for at, name in enumerate(named)}
+    assert [header.path for header in param_headers({"properties": properties})] == [(name,) for name in named]
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"properties": []}, {"properties": {"a": 1}}, {"anyOf": {"a": REGION}}, {"items": 1}]
+)
+def test_what_is_no_schema_asks_for_nothing(odd: Any) -> None:
+    assert param_headers(odd) == ()
+
+
+def test_a_deep_schema_is_walked() -> None:
+    deep: dict[str, Any] = dict(REGION)
+    for _ in range(10_000):
+        deep = schema(a=deep)
+    assert param_headers(deep)[0].path == ("a",) * 10_000
+
+
+def test_a_wide_and_deep_schema_takes_little_memory() -> None:
+    wide: dict[str, Any] = {"properties": {f"a{at}": {"type": "string"} for at in range(20_000)}}
+    for _ in range(500):
+        wide = schema(a=wide)
+    tracemalloc.start()
+    try:
+        assert param_headers(wide) == ()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 20_000 * 500
+
+
+def test_a_tool_has_a_hundred_headers_at_most() -> None:
+    many = {f"a{at}": {"type": "string", "x-mcp-header": f"A{at}"} for at in range(101)}
+    with pytest.raises(ValueError, match="100 arguments at most"):
+        param_headers(schema(**many))
+    del many["a0"]
+    assert len(param_headers(schema(**many))) == 100
+
+
+def test_words_about_a_foreign_schema_are_short() -> None:
+    with pytest.raises(ValueError, match="is no part of") as caught:
+        param_headers(schema(**{"a" * 10_000: {"x-mcp-header": "é" * 10_000}}))
+    assert len(str(caught.value)) < 500
+
+
+def test_a_bad_annotation_costs_its_own_tool_alone() -> None:
+    tools = [
+        Tool("good", schema(a=REGION)),
+        Tool("bad", schema(a={"type": "number", "x-mcp-header": "X"})),
+        Tool("plain", {"type": "object"}),
+    ]
+    good, reasons = without_bad_param_headers(tools)
+    assert [tool.name for tool in good] == ["good", "plain"]
+    (reason,) = reasons
+    assert "tool 'bad' is left out: x-mcp-header at properties/a: a mirrored argument has one \"type\"" in reason
+    assert "this one has 'number'" in reason
+
+
+# How values are written and read
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("us-west1", "us-west1"),
+        ("us west 1", "us west 1"),
+        ("", ""),
+        ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+        (" padded ", "=?base64?IHBhZGRlZCA=?="),
+        (" us-west1", "=?base64?IHVzLXdlc3Qx?="),
+        ("us-west1 ", "=?base64?dXMtd2VzdDEg?="),
+        ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
+        ("a\tb", "=?base64?YQli?="),
+        ("a\x7f", "=?base64?YX8=?="),
+        ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+        ("=?base64?=", "=?base64?PT9iYXNlNjQ/PQ==?="),
+        ("=?base64?SGVsbG8=", "=?base64?SGVsbG8="),
+        ("SGVsbG8=?=", "SGVsbG8=?="),
+        ("=?BASE64?SGVsbG8=?=", "=?BASE64?SGVsbG8=?="),
+        ("file:///a%20b", "file:///a%20b"),
+    ],
+)
+def test_a_text_is_sent_as_it_is_or_in_base64(text: str, written: str) -> None:
+    assert header_value(text) == encoded_name(text) == written
+    assert decoded(written) == text
+
+
+@pytest.mark.parametrize(
+    ("argument", "written"),
+    [
+        (True, "true"),
+        (False, "false"),
+        (0, "0"),
+        (-7, "-7"),
+        (42.0, "42"),
+        (-0.0, "0"),
+        (MOST, str(MOST)),
+        (-MOST, str(-MOST)),
+        (None, None),
+        (4.5, None),
+        (float("nan"), None),
+        (float("inf"), None),
+        ([], None),
+        ({}, None),
+        (Enum("Color", {"RED": "red"}).RED, "red"),  # type: ignore[attr-defined]
+        (Enum("Text", {"RED": "red"}, type=str).RED, "red"),  # type: ignore[attr-defined]
+        (date(2026, 7, 28), "2026-07-28"),
+        (object(), None),
+    ],
+)
+def test_a_value_is_written_as_the_body_has_it(argument: object, written: str | None) -> None:
+    assert header_value(argument) == written
+
+
+@pytest.mark.parametrize("number", [MOST + 1, -MOST - 1, 10**4000, 1e300])
+def test_a_number_that_some_readers_would_change_is_not_sent(number: float) -> None:
+    with pytest.raises(ValueError, match=f"lies within ±{MOST}"):
+        header_value(number)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=?base64?SGVsbG8?=",
+        "=?base64?SGVs!!!bG8=?=",
+        "=?base64?SGVsbG9=?=",
+        "=?base64?SGVs bG8=?=",
+        "=?base64?SGVsbG8==?=",
+        "=?base64?====?=",
+        "=?base64?_w==?=",
+        "=?base64?/w==?=",
+        "=?base64?7aCA?=",
+        "é",
+        "a\x00",
+        "a\x7f",
+        "a\nb",
+    ],
+)
+def test_what_nobody_may_send_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"has characters|is not base64"):
+        decoded(text)
+
+
+@given(st.text())
+def test_every_text_arrives(text: str) -> None:
+    written = encoded_name(text)
+    assert written.isascii()
+    assert written.isprintable() or not written
+    assert decoded(written.strip(" \t")) == text  # a parser of HTTP strips blanks
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=255)), st.text(alphabet=st.characters(max_codepoint=255)))
+def test_no_two_base64_forms_stand_for_one_text(one: str, other: str) -> None:
+    found = set[str]()
+    for text in (f"=?base64?{one}?=", f"=?base64?{other}?="):
+        try:
+            found.add(decoded(text))
+        except ValueError:
+            found.add(text)
+    assert len(found) == len({one, other})
+
+
+# Whether headers and arguments agree
+
+TABLE = param_headers(
+    schema(
+        region=REGION,
+        count={"type": "integer", "x-mcp-header": "Count"},
+        loud={"type": "boolean", "x-mcp-header": "Loud"},
+        inner=schema(deep={"type": "string", "x-mcp-header": "Deep"}),
+    )
+)
+
+
+def lower(headers: list[tuple[str, str]]) -> dict[str, str]:
+    return {name.lower(): text for name, text in headers}
+
+
+def test_a_call_has_a_header_for_each_argument_that_is_there() -> None:
+    arguments = {"region": "é", "count": 0, "loud": False, "inner": {"deep": ""}, "other": "x"}
+    assert headers_for(TABLE, arguments) == [
+        ("Mcp-Param-Region", "=?base64?w6k=?="),
+        ("Mcp-Param-Count", "0"),
+        ("Mcp-Param-Loud", "false"),
+        ("Mcp-Param-Deep", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"region": None, "count": None}, {"inner": None}, {"inner": "deep"}, {"inner": {"deep": None}}]
+)
+def test_an_argument_that_is_absent_or_null_has_no_header(arguments: dict[str, Any]) -> None:
+    assert headers_for(TABLE, arguments) == []
+    assert check({}, arguments, TABLE) is None
+
+
+def test_an_argument_that_no_header_may_carry_is_named() -> None:
+    with pytest.raises(ValueError, match="argument 'count': a number in a header"):
+        headers_for(TABLE, {"count": 2**60})
+
+
+@pytest.mark.parametrize("text", ["42", "42.0", "42.000", "042", "=?base64?NDI=?="])
+@pytest.mark.parametrize("argument", [42, 42.0])
+def test_numbers_are_compared_as_numbers(text: str, argument: float) -> None:
+    assert check({"mcp-param-count": text}, {"count": argument}, TABLE) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["43", "42.5", "4.2e1", "+42", " 42", "0x2a", "4_2", "", "٤٢", "42.", "-42", "=?base64?NDM=?="]
+)
+def test_other_numbers_and_other_forms_disagree(text: str) -> None:
+    assert check({"mcp-param-count": text}, {"count": 42}, TABLE)
+
+
+def test_large_numbers_are_compared_exactly() -> None:
+    assert check({"mcp-param-count": str(2**60)}, {"count": 2**60}, TABLE) is None
+    assert check({"mcp-param-count": str(2**60 + 1)}, {"count": 2**60}, TABLE)
+    assert check({"mcp-param-count": "9" * 9000}, {"count": 10**5000}, TABLE)
+
+
+@pytest.mark.parametrize(
+    ("headers", "arguments", "words"),
+    [
+        ({}, {"region": "eu"}, "Mcp-Param-Region is missing, and the argument 'region' is there"),
+        ({}, {"region": ""}, "Mcp-Param-Region is missing"),
+        ({}, {"loud": False}, "Mcp-Param-Loud is missing"),
+        ({}, {"inner": {"deep": "x"}}, "Mcp-Param-Deep is missing, and the argument 'inner.deep' is there"),
+        ({"mcp-param-region": "eu"}, {}, "Mcp-Param-Region is there, and the argument 'region' is not"),
+        ({"mcp-param-region": ""}, {"region": None}, "Mcp-Param-Region is there"),
+        ({"mcp-param-region": "x"}, {"region": ["x"]}, "Mcp-Param-Region is there"),
+        ({"mcp-param-deep": "x"}, {"inner": "x"}, "Mcp-Param-Deep is there"),
+        ({"mcp-param-region": "eu"}, {"region": "us"}, "have different values"),
+        ({"mcp-param-region": "EU"}, {"region": "eu"}, "have different values"),
+        ({"mcp-param-loud": "True"}, {"loud": True}, "have different values"),
+        ({"mcp-param-loud": "1"}, {"loud": True}, "have different values"),
+        ({"mcp-param-count": "true"}, {"count": 1}, "have different values"),
+        ({"mcp-param-region": "=?base64?SGVsbG8?="}, {"region": "Hello"}, "Mcp-Param-Region is not base64"),
+        ({"mcp-param-region": "é"}, {"region": "é"}, "Mcp-Param-Region has characters"),
+    ],
+)
+def test_what_does_not_agree_is_said(headers: dict[str, str], arguments: dict[str, Any], words: str) -> None:
+    assert words in (check(headers, arguments, TABLE) or "they agree")
+
+
+def test_a_header_that_came_twice_agrees_with_nothing() -> None:
+    arguments = {"region": "eu, eu"}
+    assert check({"mcp-param-region": "eu, eu"}, arguments, TABLE) is None
+    assert check({"mcp-param-region": "eu, eu"}, arguments, TABLE, {"mcp-param-region"})
+
+
+def test_headers_that_no_schema_names_are_ignored() -> None:
+    assert check({"mcp-param-other": "x", "mcp-param-regio": "\xff"}, {}, TABLE, {"mcp-param-other"}) is None
+
+
+VALUES = st.none() | st.text() | st.booleans() | st.integers(-MOST, MOST) | st.floats(-MOST, MOST) | st.lists(st.text())
+
+
+@given(VALUES, VALUES, VALUES)
+def test_what_a_client_sends_agrees_with_what_a_server_reads(region: Any, count: Any, deep: Any) -> None:
+    arguments = {"region": region, "count": count, "inner": {"deep": deep}}
+    headers = lower(headers_for(TABLE, arguments))
+    assert check(headers, json.loads(json.dumps(arguments)), TABLE) is None
+
+
+@given(VALUES, VALUES)
+def test_headers_of_another_call_agree_when_its_values_are_equal_and_only_then(mine: Any, other: Any) -> None:
+    headers = lower(headers_for(TABLE, {"count": other, "region": other}))
+    sent = {"count": mine, "region": mine}
+    same = header_value(mine) == header_value(other)
+    if type(mine) is type(other) or not isinstance(mine, int | float):
+        assert (check(headers, sent, TABLE) is None) == same

@@ -1,0 +1,88 @@
+"""Tools say which of their arguments are mirrored in headers (2026-07-28 tools, x-mcp-header)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from trio_mcp import Server
+from trio_mcp.protocol.param_headers import ParamHeader
+
+Region = Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})]
+
+
+def mirrored(server: Server[Any], name: str) -> tuple[ParamHeader, ...]:
+    entry = server.tools.registry.get(name)
+    assert entry is not None
+    return entry.param_headers
+
+
+def test_an_annotated_parameter_is_mirrored() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def query(
+        region: Region,
+        count: Annotated[int, "How many", msgspec.Meta(ge=1, extra_json_schema={"x-mcp-header": "Count"})] = 3,
+        text: str = "",
+    ) -> str:
+        return ""
+
+    assert mirrored(server, "query") == (
+        ParamHeader(("region",), "Mcp-Param-Region"),
+        ParamHeader(("count",), "Mcp-Param-Count"),
+    )
+    entry = server.tools.registry.get("query")
+    assert entry is not None
+    assert entry.tool.input_schema["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
+
+
+def test_an_annotation_in_a_schema_of_the_author_counts_as_well() -> None:
+    server = Server("s")
+    inner = {"type": "object", "properties": {"id": {"type": "integer", "x-mcp-header": "Tenant"}}}
+
+    @server.tool(input_schema={"type": "object", "properties": {"tenant": inner}})
+    async def query(arguments: dict[str, Any]) -> str:
+        return ""
+
+    assert mirrored(server, "query") == (ParamHeader(("tenant", "id"), "Mcp-Param-Tenant"),)
+
+
+def test_a_tool_without_annotations_mirrors_nothing() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def query(region: str) -> str:
+        return ""
+
+    assert mirrored(server, "query") == ()
+
+
+def test_a_tool_that_clients_would_leave_out_is_refused_when_it_is_declared() -> None:
+    server = Server("s")
+
+    async def query(region: Region, other: Region) -> str:
+        return ""
+
+    with pytest.raises(ValueError, match="tool 'query': x-mcp-header at properties/other: 'Region' mirrors 'region'"):
+        server.tool(query)
+    assert len(server.tools.registry) == 0
+
+
+def test_an_argument_that_may_be_null_cannot_be_mirrored_and_the_words_say_what_to_do() -> None:
+    async def query(region: Annotated[str | None, msgspec.Meta(extra_json_schema={"x-mcp-header": "R"})] = None) -> str:
+        return ""
+
+    with pytest.raises(ValueError, match="has a default of its type instead of null"):
+        Server("s").tool(query)
+
+
+def test_a_schema_of_the_author_is_checked_alike() -> None:
+    async def query(arguments: dict[str, Any]) -> str:
+        return ""
+
+    schema = {"type": "object", "properties": {"a": {"type": "number", "x-mcp-header": "A"}}}
+    with pytest.raises(ValueError, match="this one has 'number'"):
+        Server("s").tool(input_schema=schema)(query)
