@@ -1,0 +1,1 @@
+"""The HTTP/1.1 side of a server, which knows nothing of MCP: bytes to requests, answers to bytes, one connection."""

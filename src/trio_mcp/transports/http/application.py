@@ -1,0 +1,78 @@
+"""What an HTTP connection asks of the application behind it, and offers to it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Protocol
+
+import attrs
+
+from .heads import RequestHead
+
+__all__ = ["Answer", "HttpApplication", "Response", "Source"]
+
+
+@attrs.define(eq=False)
+class Answer:
+    """A whole response."""
+
+    status: int
+    headers: bytes = b""
+    """Lines as they are written, each with its ``\\r\\n``. The connection adds Date, Content-Length and Connection."""
+    body: bytes = b""
+
+
+class Source(Protocol):
+    """The body of a response, as it comes into being."""
+
+    async def take(self) -> bytes | bytearray:
+        """Wait for the next bytes of the body and return them; empty at the end. Cancelled when the client goes."""
+        ...
+
+
+class Response(ABC):
+    """The response to one request, which the application makes by one call of `answer` or `stream`."""
+
+    __slots__ = ("is_gone", "on_gone")
+
+    def __init__(self) -> None:
+        self.is_gone = False
+        """True once the client has left, or the response is over: whatever is given then goes nowhere."""
+        self.on_gone: Callable[[], None] = _nothing
+        """Called once, synchronously, when the client goes before the response is over. To be set by
+        `HttpApplication.serve`."""
+
+    @abstractmethod
+    def answer(self, answer: Answer, *, close: bool = False) -> None:
+        """Respond with ``answer``, and end the connection afterwards if ``close``. Synchronous. Nothing happens when
+        the response has begun, or the client is gone."""
+
+    @abstractmethod
+    def stream(self, status: int, headers: bytes, source: Source) -> None:
+        """Respond with a body that is taken from ``source`` piece by piece, until the source is at its end.
+        Synchronous; ``headers`` as in `Answer`. Nothing happens when the response has begun, or the client is gone.
+
+        To a HEAD request only the head is sent, ``source`` is never asked, and `on_gone` is called."""
+
+
+def _nothing() -> None:
+    return
+
+
+class HttpApplication(Protocol):
+    """The requests of a connection end here, one at a time and in order."""
+
+    def look(self, head: RequestHead) -> Answer | None:
+        """Return a refusal by the head alone, before the body is read or asked for; `None` to have the body read."""
+        ...
+
+    def serve(self, head: RequestHead, body: bytes, response: Response) -> None:
+        """Take a request. Synchronous; must not raise, and must in the end lead to a call of ``response``."""
+        ...
+
+    def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
+        """Return the answer to a fault that the connection has found. ``head`` is `None` where the fault is in the
+        head."""
+        ...

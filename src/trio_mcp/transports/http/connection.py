@@ -1,0 +1,513 @@
+"""HttpConnection: one client of an HTTP server, from its first byte to the end of its connection."""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import os
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from functools import partial
+from http import HTTPStatus
+from typing import Final
+
+import trio
+
+from ...concurrency.sleeper import Sleeper
+from ..broken import let_go_of_cause, until_broken
+from ..nowait import nowait_writer
+from .answers import CONTINUE, LAST_CHUNK, answer_bytes, chunk, stream_head
+from .application import Answer, HttpApplication, Response, Source
+from .bounds import HttpBounds
+from .heads import BadRequest, RequestHead
+from .requests import RequestReader
+
+__all__ = ["HttpConnection"]
+
+_READ: Final = 64 * 1024
+_WRITE: Final = 64 * 1024
+_AT_ONCE: Final = 16
+"""Pipelined requests that are served before other tasks get their turn."""
+
+
+class _Phase(Enum):
+    """The phases of a connection, of which each leads to the next; from `HEAD` and `BODY` a refusal leads to `CLOSING`,
+    and from `SERVED` the end of a response to `IDLE`, or to `CLOSING`."""
+
+    IDLE = "between requests"
+    HEAD = "a part of a head has come"
+    BODY = "a head has come, and not all of the body"
+    SERVED = "the application has the request, or its answer is being written"
+    CLOSING = "the last answer is written, and the client may read it"
+    OVER = "the connection has ended"
+
+
+# Reading a member from its class costs as much as a call.
+_IDLE, _HEAD, _BODY, _SERVED, _CLOSING, _OVER = _Phase
+
+
+def _nothing() -> None:
+    return
+
+
+class _Response(Response):
+    """The response to one request over a connection."""
+
+    __slots__ = ("begun", "connection", "head")
+
+    def __init__(self, connection: HttpConnection, head: RequestHead | None) -> None:
+        super().__init__()
+        self.connection = connection
+        self.head = head
+        self.begun = False
+
+    def answer(self, answer: Answer, *, close: bool = False) -> None:
+        if not self.begun and not self.is_gone:
+            self.begun = True
+            self.connection.respond(self, answer, close=close)
+
+    def over(self) -> Callable[[], None]:
+        """Note that the response is over, and return what was to be called if the client had gone."""
+        self.is_gone = True
+        on_gone, self.on_gone = self.on_gone, _nothing
+        return on_gone
+
+    def stream(self, status: int, headers: bytes, source: Source) -> None:
+        if not self.begun and not self.is_gone:
+            self.begun = True
+            self.connection.respond_with(self, status, headers, source)
+
+
+class HttpConnection:
+    """The requests of a client over ``stream``, each given to ``application``, in order and one at a time.
+
+    The task of `serve` reads, also while a request is served, so that the end of the connection is noticed at once.
+    Answers are written by the task that has them, as far as the system takes them without waiting; the rest, and
+    streams, by a second task, which exists only as long as that takes.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, application: HttpApplication, bounds: HttpBounds) -> None:
+        self._stream = stream
+        self._application = application
+        self._bounds = bounds
+        self._write_nowait = nowait_writer(stream)
+        self._reader = RequestReader(bounds)
+        self._phase = _IDLE
+        self._since: float | None = None
+        """Time of the first `tick` in the present phase."""
+        self._first = True
+        """True before the first request."""
+        self._head: RequestHead | None = None
+        """The head whose body is to come."""
+        self._response: _Response | None = None
+        """The response that is not over."""
+        self._source: Source | None = None
+        self._chunked = False
+        self._close = False
+        """True when the connection is to end after the present response."""
+        self._ending = False
+        """True after `end`."""
+        self._waiting = bytearray()
+        """Bytes that the writing task is to write first."""
+        self._writing = False
+        """True while there is a writing task."""
+        self._sending_since: float | None = None
+        """Time of the first `tick` since the writing task last made progress."""
+        self._sending = False
+        self._unread = False
+        """True when a part of a request is not read, so that the client may still be sending."""
+        self._lingered = 0
+        self._advancing = False
+        self._resuming = False
+        """True while a task is to go on with the requests that wait."""
+        self._room = Sleeper()
+        self._nursery: trio.Nursery | None = None
+        self._context: contextvars.Context | None = None
+        self._failure: Exception | None = None
+        self._upgrade: bytes | None = None
+        """The bytes of a request for a WebSocket."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True between requests."""
+        return self._phase is _IDLE
+
+    async def serve(self) -> bytes | None:
+        """Serve the client until the connection has ended, and close the stream. Exceptions of the application and of
+        its sources leave as they are.
+
+        Returns the bytes read so far, with the stream left open, when the first request asks for a WebSocket.
+        """
+        clean = False
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._context = contextvars.copy_context()
+                await self._read()
+                if not (self._writing and self._phase is _CLOSING):  # else the writing task ends by itself
+                    nursery.cancel_scope.cancel(reason="the HTTP connection has ended")
+            clean = True
+        finally:
+            self._phase = _OVER
+            self._nursery = None
+            self._gone()
+            if self._upgrade is None:
+                await self._aclose(clean=clean)
+        if self._failure is not None:
+            raise self._failure
+        return self._upgrade
+
+    async def _aclose(self, *, clean: bool) -> None:
+        if not clean:
+            await trio.aclose_forcefully(self._stream)
+            return
+        # TLS says goodbye, which tells a client that was told no length that it has all of the body.
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + self._bounds.linger_timeout), until_broken():
+            await self._stream.aclose()
+
+    def tick(self, now: float) -> None:
+        """End the connection when the time of its phase is over at ``now``, by the clock of trio. To be called about
+        every second."""
+        if self._sending:
+            if self._sending_since is None:
+                self._sending_since = now
+            elif now - self._sending_since >= self._bounds.write_timeout:
+                self._cancel("the client does not read")
+                return
+        limit = self._limit()
+        if self._since is None:
+            self._since = now
+        elif now - self._since >= limit:
+            if self._phase is _HEAD or self._phase is _BODY:
+                self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request did not come within {limit:g} s")
+            else:
+                self._cancel("the connection was idle")
+
+    def _limit(self) -> float:
+        """Return the seconds that the present phase may take."""
+        match self._phase:
+            case _Phase.IDLE:
+                return self._bounds.idle_timeout
+            case _Phase.HEAD:
+                return self._bounds.head_timeout
+            case _Phase.BODY:
+                return self._bounds.body_timeout
+            case _Phase.CLOSING:
+                return self._bounds.linger_timeout
+            case _:  # a request may take as long as the application lets it
+                return math.inf
+
+    def end(self) -> None:
+        """End the connection after the present request, or now when there is none."""
+        self._ending = True
+        if self._phase is _IDLE:
+            self._cancel("the server ends")
+
+    def _cancel(self, reason: str) -> None:
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel(reason=reason)
+
+    def _gone(self) -> None:
+        """Tell the application that the client of the present response, if any, is gone."""
+        response, self._response = self._response, None
+        if response is not None:
+            response.over()()
+
+    def _failed(self, failure: Exception) -> None:
+        self._failure = failure
+        self._cancel("the application failed")
+
+    def _start_soon(self, function: Callable[[], Awaitable[None]]) -> None:
+        # Whoever calls may be the task of a request, and what that task's context holds is no business of others.
+        assert self._nursery is not None
+        assert self._context is not None
+        self._context.run(self._nursery.start_soon, function)
+
+    # Reading
+
+    async def _read(self) -> None:
+        """Read until the end of the connection, or until nothing more needs to be read."""
+        receive = _receiver(self._stream)
+        reader = self._reader
+        most = self._bounds.max_unserved_bytes
+        try:
+            while data := await receive():
+                if self._phase is _CLOSING:
+                    self._lingered += len(data)
+                    if self._lingered > self._bounds.max_linger_bytes:
+                        return
+                    continue
+                reader.feed(data)
+                if self._phase is not _SERVED and not self._resuming:
+                    self._advance()
+                    if self._phase is _OVER:
+                        return
+                while len(reader.unread) >= most and (self._phase is _SERVED or self._resuming):
+                    await self._room.sleep()
+            self._sends_no_more()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            let_go_of_cause(error)
+            self._gone()
+        except Exception as error:
+            self._failed(error)
+
+    def _sends_no_more(self) -> None:
+        if self._phase is _SERVED and self._source is None and self._response is not None and self._response.begun:
+            # The answer is there, and the client may read it.
+            self._close = True
+            self._enter(_CLOSING)
+        else:
+            self._gone()
+
+    def _enter(self, phase: _Phase) -> None:
+        self._phase = phase
+        self._since = None
+
+    def _advance(self) -> None:
+        """Serve the requests that have come. Synchronous."""
+        self._advancing = True
+        try:
+            for _ in range(_AT_ONCE):
+                if not self._serve_next():
+                    return
+        finally:
+            self._advancing = False
+        self._resume_soon()
+
+    def _resume_soon(self) -> None:
+        if not self._resuming:
+            self._resuming = True
+            self._start_soon(self._resume)
+
+    async def _resume(self) -> None:
+        self._resuming = False
+        try:
+            if self._phase in (_IDLE, _HEAD, _BODY):
+                self._advance()
+        except Exception as error:
+            self._failed(error)
+        self._room.wake()
+
+    def _serve_next(self) -> bool:
+        """Serve one request, if all of it has come. Return whether the next one may be served at once."""
+        reader = self._reader
+        try:
+            if self._phase is _BODY:
+                body = reader.body()
+            else:
+                begun = reader.unread
+                head = reader.head()
+                if head is None:
+                    if reader.unread and self._phase is _IDLE:
+                        self._enter(_HEAD)
+                    return False
+                if self._first:
+                    self._first = False
+                    if _asks_for_websocket(head):
+                        self._upgrade = begun
+                        self._enter(_OVER)
+                        return False
+                self._head = head
+                refused = self._application.look(head)
+                if refused is not None:
+                    return self._refuse_early(refused, head)
+                body = self._begin_body(head)
+        except BadRequest as bad:
+            self._refuse(bad.status, bad.reason)
+            return False
+        if body is None:
+            return False
+        head = self._head
+        assert head is not None
+        self._head = None
+        self._phase = _SERVED
+        self._response = response = _Response(self, head)
+        self._application.serve(head, body, response)
+        return self._phase is _IDLE and bool(reader.unread)
+
+    def _begin_body(self, head: RequestHead) -> bytes | None:
+        """Return the body, or `None` when more of it is to come, and ask for it where the client waits for that."""
+        reader = self._reader
+        expected = head.headers.get("expect")
+        if head.http_1_0:
+            expected = None  # RFC 9110 section 10.1.1
+        elif expected is not None and expected.lower() != "100-continue":
+            raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "the only expectation here is 100-continue")
+        nothing_came = not reader.unread
+        body = reader.body()
+        if body is None:
+            self._enter(_BODY)
+            if expected is not None and nothing_came:
+                self._write(CONTINUE)
+        return body
+
+    def _refuse_early(self, refusal: Answer, head: RequestHead) -> bool:
+        """Answer before the body is read. Return whether the next request may be served at once: where it begins is
+        known only when all of the body has come already."""
+        try:
+            # A client that waits for 100 (RFC 9110 section 10.1.1) may now send the body, or not.
+            is_read = "expect" not in head.headers and self._reader.body() is not None
+        except BadRequest:
+            is_read = False
+        self._unread = not is_read
+        self._respond_at_once(refusal, close=not is_read)
+        return self._phase is _IDLE and bool(self._reader.unread)
+
+    def _refuse(self, status: HTTPStatus, reason: str) -> None:
+        """Answer to a request that cannot be read to its end."""
+        self._unread = True
+        self._respond_at_once(self._application.refusal(status, reason, self._head), close=True)
+
+    def _respond_at_once(self, answer: Answer, *, close: bool) -> None:
+        self._phase = _SERVED
+        self._response = response = _Response(self, self._head)
+        self._head = None
+        response.answer(answer, close=close)
+
+    # Writing
+
+    def respond(self, response: _Response, answer: Answer, *, close: bool) -> None:
+        """Write ``answer``. To be called by `_Response`, once and for the present one."""
+        head = response.head
+        self._close = close = close or self._closes_after(head)
+        if self._write(answer_bytes(answer, close=close, has_body=head is None or head.method != "HEAD")):
+            self._finish()
+
+    def respond_with(self, response: _Response, status: int, headers: bytes, source: Source) -> None:
+        """Begin to write a stream. To be called by `_Response`, once and for the present one."""
+        head = response.head
+        assert head is not None
+        self._close = close = self._closes_after(head)
+        # RFC 9112 section 6.1: no chunks for HTTP/1.0
+        self._chunked = chunked = not head.http_1_0
+        data = stream_head(status, headers, chunked=chunked, close=close)
+        if head.method == "HEAD":
+            on_gone = response.over()
+            if self._write(data):
+                self._finish()
+            on_gone()
+            return
+        self._source = source
+        self._write(data)
+        self._start_writing()
+
+    def _closes_after(self, head: RequestHead | None) -> bool:
+        if self._ending or head is None or head.http_1_0:
+            return True
+        connection = head.headers.get("connection")  # RFC 9112 section 9.6
+        return connection is not None and "close" in connection.lower().replace(" ", "").split(",")
+
+    @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of an answer and its rest
+    def _write(self, data: bytes) -> bool:
+        """Write ``data``, or leave the rest to the writing task. Return whether all is written."""
+        if not self._writing:
+            count = self._write_nowait(data)
+            if count == len(data):
+                return True
+            data = data[count:]
+        self._waiting += data
+        self._start_writing()
+        return False
+
+    def _start_writing(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._start_soon(self._run_writer)
+
+    async def _run_writer(self) -> None:
+        """Write all that waits, the present stream to its end, and the end of the connection."""
+        try:
+            while self._waiting or self._source is not None:
+                await self._write_waiting()
+                if self._source is not None:
+                    await self._write_from(self._source)
+                    self._source = None
+                if self._response is not None and self._response.begun:
+                    self._finish()
+            if self._phase is _CLOSING:
+                await self._say_last()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            let_go_of_cause(error)
+            self._gone()
+            self._cancel("the client reads no more")
+        except Exception as error:
+            self._failed(error)
+        finally:
+            self._writing = False
+
+    async def _write_waiting(self) -> None:
+        while self._waiting:
+            data, self._waiting = self._waiting, bytearray()
+            await self._send(data)
+
+    async def _write_from(self, source: Source) -> None:
+        while data := await source.take():
+            await self._send(chunk(data) if self._chunked else data)
+        if self._chunked:
+            await self._send(LAST_CHUNK)
+
+    async def _send(self, data: bytes | bytearray) -> None:
+        self._sending = True
+        try:
+            for start in range(0, len(data), _WRITE):
+                self._sending_since = None
+                await self._stream.send_all(memoryview(data)[start : start + _WRITE])
+        finally:
+            self._sending = False
+
+    def _finish(self) -> None:
+        """The present response is written."""
+        response, self._response = self._response, None
+        if response is not None:
+            response.over()
+        if self._close:
+            self._enter(_CLOSING)
+            self._start_writing()
+        else:
+            self._phase = _IDLE
+            self._since = None
+            if self._reader.unread and not self._advancing:
+                self._resume_soon()
+        self._room.wake()
+
+    async def _say_last(self) -> None:
+        # RFC 9112 section 9.6: the client may still be sending, and would lose the answer to a reset.
+        if isinstance(self._stream, trio.abc.HalfCloseableStream):
+            await self._stream.send_eof()
+        elif not self._unread:
+            self._cancel("the last answer is written")
+
+
+def _asks_for_websocket(head: RequestHead) -> bool:
+    upgrade = head.headers.get("upgrade")
+    return (
+        upgrade is not None
+        and head.method == "GET"
+        and not head.http_1_0  # RFC 9110 section 7.8
+        and "websocket" in upgrade.lower().replace(" ", "").split(",")
+    )
+
+
+def _receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
+    """Return a function that waits for the next bytes of ``stream``; empty at the end."""
+    if not isinstance(stream, trio.SocketStream):
+        return partial(_receive_bytes, stream)
+    fileno = stream.socket.fileno
+
+    async def receive() -> bytes:
+        # The streams of trio read first and wait then. Between requests nothing is there to be read, so that would
+        # cost a system call and an exception for each request.
+        while True:
+            await trio.lowlevel.wait_readable(fileno())
+            try:
+                return os.read(fileno(), _READ)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(f"the connection broke: {error}") from None
+
+    return receive
+
+
+async def _receive_bytes(stream: trio.abc.Stream) -> bytes:
+    return bytes(await stream.receive_some(_READ))

@@ -1,0 +1,148 @@
+"""The head of an HTTP request: read by llhttp, and checked where llhttp is not strict enough."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Final
+
+import attrs
+import httptools
+
+from .bounds import HttpBounds
+
+__all__ = ["BadRequest", "RequestHead", "check_beginning", "read_head"]
+
+_REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
+"""RFC 9112 section 3; a target has no fragment (section 3.2)."""
+_TOKEN_BEGINS: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")
+_ABSOLUTE: Final = re.compile(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
+"""RFC 9110 section 4.2; section 4.2.4: a name before an ``@`` is to be treated as an error."""
+_PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
+_LONGEST_METHOD: Final = 32
+_NONE_REPEATED: Final = frozenset[str]()
+
+
+class BadRequest(Exception):
+    """The request is refused with ``status``, and the connection ends: where the next request begins is unknown."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+@attrs.define(eq=False)
+class RequestHead:
+    """The request line and the headers of a request."""
+
+    method: str
+    target: str
+    path: str
+    """The target without its query, as it came, with nothing decoded. A target in absolute form is reduced to its path,
+    and its authority is the ``host`` of `headers`."""
+    headers: dict[str, str]
+    """Values by name in lower case, in Latin-1, without the blanks around them. The values of a repeated header are
+    joined with commas."""
+    repeated: frozenset[str]
+    """Names that came more than once."""
+    http_1_0: bool
+
+
+class _Fields:
+    """Collects the headers that llhttp reads."""
+
+    __slots__ = ("complete", "headers", "repeated")
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+        self.repeated = _NONE_REPEATED
+        self.complete = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key, text = name.lower().decode("ascii"), value.strip(b" \t").decode("latin-1")
+        if key in self.headers:
+            self.repeated |= {key}
+            text = f"{self.headers[key]}, {text}"  # RFC 9110 section 5.3
+        self.headers[key] = text
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+def check_beginning(beginning: bytes) -> None:
+    """Raise `BadRequest` when ``beginning``, which is not empty, begins no head: a client that speaks another protocol
+    should not have to wait for its answer."""
+    if not _TOKEN_BEGINS.match(beginning):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+    # RFC 9112 section 2.2 lets a server take a bare LF for the end of a line. Where two readers of the same bytes
+    # disagree about that, one sees a request that the other does not.
+    if beginning.count(b"\n") != beginning.count(b"\r\n"):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "a line of the head does not end with CRLF")
+
+
+def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
+    """Return the head of a request from its bytes, the empty line included. Raises `BadRequest`."""
+    check_beginning(raw)
+    line = _REQUEST_LINE.match(raw)
+    if line is None:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no request line of HTTP/1.1")
+    method, target, version = line[1].decode("ascii"), line[2].decode("ascii"), line[3]
+    if version != b"1.1" and version != b"1.0":
+        raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the versions of HTTP here are 1.1 and 1.0")
+    if len(target) > bounds.max_target_bytes:
+        raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
+    if raw.count(b"\n") - 2 > bounds.max_headers:
+        raise BadRequest(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {bounds.max_headers} headers"
+        )
+    if method in _PARSED_AS_THEY_ARE:
+        fields = _parsed(raw)
+    elif len(method) <= _LONGEST_METHOD and method != "CONNECT":
+        # llhttp refuses methods that it does not know, and reads the heads of some in other ways than of others.
+        fields = _parsed(b"GET" + raw[line.end(1) :])
+    else:
+        raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "there is no such method here")  # RFC 9112 section 3
+    headers = fields.headers
+    if "transfer-encoding" in headers:
+        _check_transfer_encoding(fields, http_1_0=version == b"1.0")
+    # RFC 9112 section 3.2
+    if not headers.get("host") and (version == b"1.1" or "host" in headers):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the Host header is missing or empty")
+    if fields.repeated and not fields.repeated.isdisjoint(("host", "content-length")):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the headers Host and Content-Length come once")
+    path = target.partition("?")[0] if target[0] == "/" else _path_of(method, target, headers)
+    return RequestHead(method, target, path, headers, fields.repeated, version == b"1.0")
+
+
+def _parsed(raw: bytes) -> _Fields:
+    # A parser and a head live and die together: a parser that were used again would expect the body first.
+    fields = _Fields()
+    try:
+        httptools.HttpRequestParser(fields).feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass  # raised at the end of a head that asks for an upgrade, which a server may ignore (RFC 9110 section 7.8)
+    except httptools.HttpParserError as error:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, f"this is no good HTTP request: {error}") from None
+    if not fields.complete:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no good HTTP request")
+    return fields
+
+
+def _check_transfer_encoding(fields: _Fields, *, http_1_0: bool) -> None:
+    # RFC 9112 section 6.1: in HTTP/1.0 the framing is faulty; section 6.3: so it is beside a Content-Length.
+    if http_1_0 or "content-length" in fields.headers:
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "a Transfer-Encoding comes in HTTP/1.1 and without Content-Length")
+    # RFC 9112 section 6.1: a coding that is not understood
+    if fields.headers["transfer-encoding"].lower() != "chunked":
+        raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "the only Transfer-Encoding here is chunked")
+
+
+def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
+    if target == "*" and method == "OPTIONS":  # RFC 9112 section 3.2.4
+        return target
+    absolute = _ABSOLUTE.match(target)
+    if absolute is None or (absolute.end() < len(target) and target[absolute.end()] != "?"):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no target of a request")
+    headers["host"] = absolute[1]  # RFC 9112 section 3.2.2: the Host header is ignored
+    return absolute[2] or "/"

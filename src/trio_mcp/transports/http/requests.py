@@ -1,0 +1,102 @@
+"""RequestReader: the bytes of a client as requests. No I/O: bytes are fed, heads and bodies are asked for."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from .bounds import HttpBounds
+from .chunked import ChunkedBody
+from .heads import BadRequest, RequestHead, check_beginning, read_head
+
+__all__ = ["RequestReader"]
+
+_END: Final = b"\r\n\r\n"
+
+
+class RequestReader:
+    """The requests of one connection: `head` and `body` are asked for in turn, after each `feed`, until `None` says
+    that bytes are missing. After a `BadRequest`, nothing more can be read."""
+
+    __slots__ = ("_bounds", "_chunks", "_length", "_part", "_searched", "unread")
+
+    def __init__(self, bounds: HttpBounds) -> None:
+        self._bounds = bounds
+        self.unread: bytes = b""
+        """The bytes that belong to no head and no body yet."""
+        self._searched = 0
+        """The number of unread bytes in which no head ends."""
+        self._length = 0
+        """The length of the body, as its head gave it."""
+        self._part: bytearray | None = None
+        """The beginning of a body that did not come with its head."""
+        self._chunks: ChunkedBody | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes that have come."""
+        if self._part is not None:
+            self._part += data
+        else:
+            self.unread = self.unread + data if self.unread else data
+
+    def head(self) -> RequestHead | None:
+        """Return the next head, if all of it has come. Raises `BadRequest`."""
+        data = self.unread
+        while data.startswith(b"\r\n"):  # RFC 9112 section 2.2: empty lines before a request line are ignored
+            self.unread = data = data[2:]
+        most = self._bounds.max_head_bytes
+        end = data.find(_END, self._searched)
+        if end < 0 or end + len(_END) > most:
+            self._searched = max(0, len(data) - len(_END) + 1)
+            if data and data != b"\r":
+                check_beginning(data[:most].removesuffix(b"\r"))
+            if end >= 0 or len(data) > most:
+                raise _too_long(data, self._bounds)
+            return None
+        end += len(_END)
+        head = read_head(data[:end], self._bounds)
+        self.unread = data[end:]
+        self._searched = 0
+        if "transfer-encoding" in head.headers:
+            self._chunks = ChunkedBody(self._bounds)
+        else:
+            self._length = int(head.headers.get("content-length", 0))
+        return head
+
+    @property
+    def awaits_body(self) -> bool:
+        """True behind a head with a body of which nothing has come."""
+        return not self.unread and (self._length > 0 or self._chunks is not None)
+
+    def body(self) -> bytes | None:
+        """Return the body that belongs to the last head, if all of it has come. Raises `BadRequest`: a body that is too
+        large is not waited for."""
+        if self._chunks is not None:
+            return self._chunked(self._chunks)
+        length = self._length
+        if length > self._bounds.max_body_bytes:
+            raise BadRequest(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {self._bounds.max_body_bytes} bytes"
+            )
+        data = self.unread if self._part is None else self._part
+        if len(data) < length:
+            if self._part is None:
+                self._part, self.unread = bytearray(data), b""
+            return None
+        self.unread = bytes(data[length:])
+        self._length, self._part = 0, None
+        return bytes(data[:length])
+
+    def _chunked(self, chunks: ChunkedBody) -> bytes | None:
+        data, self.unread = self.unread, b""
+        rest = chunks.feed(data)
+        if rest is None:
+            return None
+        self.unread, self._chunks = rest, None
+        return chunks.body
+
+
+def _too_long(data: bytes, bounds: HttpBounds) -> BadRequest:
+    if not 0 <= data.find(b"\r\n") <= bounds.max_head_bytes:
+        return BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
+    return BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {bounds.max_head_bytes} bytes")

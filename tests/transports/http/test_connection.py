@@ -1,0 +1,100 @@
+"""A connection serves requests in order, keeps on reading meanwhile, and ends in good order."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from tests.transports.http.clients import TEXT, App, Pieces, echo, later, response_in, serving, socket_pair
+
+from trio_mcp.transports.http.application import Answer
+
+POST = b"POST /mcp HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\nhello"
+GET = b"GET /mcp HTTP/1.1\r\nHost: here\r\n\r\n"
+
+
+@pytest.fixture(params=["memory", "socket"])
+async def pair(request: pytest.FixtureRequest) -> object:
+    return await socket_pair() if request.param == "socket" else None
+
+
+async def test_requests_on_one_connection_are_answered(pair: object) -> None:
+    async with serving(App(), pair=pair) as client:
+        for _ in range(3):
+            await client.send(POST)
+            status, headers, body = response_in(await client.until(b"hello"))
+            assert (status, body) == (200, b"hello")
+            assert headers[b"content-length"] == b"5"
+            assert headers[b"date"].endswith(b" GMT")
+            assert b"connection" not in headers
+
+
+async def test_pipelined_requests_are_answered_in_order(pair: object) -> None:
+    app = App(later)
+    async with serving(app, pair=pair) as client:
+        await client.send(POST + GET + POST)
+        for word in (b"first", b"second", b"third"):
+            await client.settle()
+            app.requests[-1].response.answer(Answer(200, TEXT, word))
+            assert (await client.until(word)).count(b"HTTP/1.1") == 1
+        assert [(exchange.head.method, exchange.body) for exchange in app.requests] == [
+            ("POST", b"hello"),
+            ("GET", b""),
+            ("POST", b"hello"),
+        ]
+
+
+async def test_a_stream_comes_in_chunks_and_the_connection_lives_on(pair: object) -> None:
+    pieces = Pieces()
+    app = App(lambda exchange: exchange.response.stream(200, TEXT, pieces))
+    async with serving(app, pair=pair) as client:
+        await client.send(POST)
+        head = await client.until(b"\r\n\r\n")
+        assert b"Transfer-Encoding: chunked\r\n" in head
+        pieces.put(b"a", b"b" * 20)
+        assert await client.until(b"b\r\n") == b"1\r\na\r\n14\r\n" + b"b" * 20 + b"\r\n"
+        pieces.put(b"")
+        assert await client.until(b"0\r\n\r\n") == b"0\r\n\r\n"
+        app.serving = echo
+        await client.send(POST)
+        await client.until(b"hello")
+
+
+async def test_a_client_that_goes_while_a_request_is_served_is_noticed_before_the_answer(pair: object) -> None:
+    app = App(later)
+    async with serving(app, pair=pair) as client:
+        await client.send(POST)
+        await client.settle()
+        assert app.requests[0].gone == 0
+        await client.stream.aclose()
+        await client.ended.wait()
+        assert app.requests[0].gone == 1
+        assert app.requests[0].response.is_gone
+        app.requests[0].response.answer(Answer(200))
+
+
+async def test_a_connection_that_is_asked_to_close_does_so_after_the_answer(pair: object) -> None:
+    async with serving(App(), pair=pair) as client:
+        await client.send(POST.replace(b"Host", b"Connection: Keep-Alive , Close\r\nHost"))
+        status, headers, body = await client.only_answer()
+        assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
+
+
+async def test_a_request_for_a_websocket_is_handed_back_unparsed(pair: object) -> None:
+    request = GET.replace(b"Host", b"Connection: Upgrade\r\nUpgrade: WebSocket\r\nHost")
+    async with serving(App(), pair=pair) as client:
+        await client.send(request[:20])
+        await client.settle()
+        await client.send(request[20:] + b"more")
+        await client.ended.wait()
+        assert client.results == [request + b"more"]
+        await client.connection._stream.send_all(b"still open")  # pyright: ignore[reportPrivateUsage]
+        assert await client.stream.receive_some() == b"still open"
+        await client.connection._stream.aclose()  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_request_that_is_no_request_is_answered_and_the_connection_ends(pair: object) -> None:
+    async with serving(App(), pair=pair) as client:
+        await client.send(b"\x16\x03\x01")
+        status, headers, _ = await client.only_answer()
+        assert (status, headers[b"connection"]) == (400, b"close")
+        await trio.lowlevel.checkpoint()
