@@ -44,6 +44,23 @@ def _cpu(suite: str, name: str, title: str) -> Measure:
     return Measure(suite, name, f"{title}: processor time each", "µs")
 
 
+def _http(suite: str, least: float, aim: float, cancel: str) -> tuple[Measure, ...]:
+    """What is measured in both eras. ``least`` and ``aim``: of the echoes."""
+    return (
+        _more(suite, "post_1", "echo, 1 connection", least, aim),
+        Measure(suite, "post_1_p50", "echo, 1 connection: median", "µs"),
+        _more(suite, "post_16", "echo, 16 connections", least, aim),
+        _cpu(suite, "post_16_cpu", "echo, 16 connections"),
+        _more(suite, "post_64", "echo, 64 connections", least, aim),
+        Measure(suite, "post_64_p99", "echo, 64 connections: 99th percentile", "ms"),
+        _more(suite, "streamed", "log notifications", 0.25, 0.5),
+        _cpu(suite, "streamed_cpu", "log notifications"),
+        Measure(suite, "leave_p50", f"{cancel} to `finally`: median", "µs", goal=Goal(1.3, 1.1)),
+        Measure(suite, "leave_p99", f"{cancel} to `finally`: 99th percentile", "µs"),
+        Measure(suite, "stopped", "of these handlers, stopped", "%", "more", Goal(100, 100, absolute=True)),
+    )
+
+
 MEASURES = (
     _more("stdio", "notifications", "log notifications", 0.6, 0.75),
     _cpu("stdio", "notifications_cpu", "log notifications"),
@@ -80,6 +97,15 @@ MEASURES = (
     _cpu("websocket", "echo_64_cpu", "echo, 64 in flight"),
     Measure("websocket", "cancel_p50", "cancel to `finally`: median", "µs"),
     Measure("websocket", "cancel_500", "500 cancelled at once: last `finally`", "ms"),
+    *_http("http", 0.8, 1.4, "disconnect"),
+    Measure("http", "listen_memory", "memory per listen stream", "KiB", goal=Goal(24, 18, absolute=True)),
+    Measure("http", "told", "2,000 listen streams told of a change: last", "ms"),
+    Measure("http", "told_each", "listen streams told of a change: each", "µs"),
+    Measure("http", "start", "spawn to first answer", "ms", goal=Goal(1.7, 1.3)),
+    Measure("http", "idle_memory", "idle memory", "MiB"),
+    *_http("http-legacy", 0.7, 1.2, "cancel"),
+    Measure("http-legacy", "session_memory", "memory per idle session", "KiB", goal=Goal(24, 16, absolute=True)),
+    Measure("http-legacy", "get_memory", "memory per GET stream", "KiB", goal=Goal(14, 10, absolute=True)),
     _more("client", "calls", "calls, sequential", 0.9, 1.0),
     _cpu("client", "calls_cpu", "calls, sequential"),
     _more("client", "calls_64", "calls, 64 at once", 0.75, 0.9),

@@ -9,7 +9,7 @@ from .driver.checks import within
 from .driver.cores import DRIVER_CORES, on_cores
 from .results import Samples
 from .subjects import Subject
-from .suites import Suite
+from .suites import Probe, Suite
 
 __all__ = ["run_suite", "steps"]
 
@@ -19,7 +19,11 @@ _PATIENCE = 300
 
 def steps(suite: Suite, rounds: int) -> int:
     """How many times `run_suite` tells ``progress``."""
-    return rounds * len(suite.subjects) * (1 + len(suite.probes))
+    return rounds * sum(1 + len(_served(suite, subject)) for subject in suite.subjects)
+
+
+def _served(suite: Suite, subject: Subject) -> list[Probe]:
+    return [probe for probe in suite.probes if probe.__name__ not in subject.lacks]
 
 
 def run_suite(suite: Suite, rounds: int, samples: Samples, progress: Callable[[str], None]) -> None:
@@ -41,6 +45,8 @@ def _run_round(suite: Suite, number: int, samples: Samples, progress: Callable[[
             opened.append((subject, stack.enter_context(suite.open(subject.command(), subject.scale))))
         for probe in suite.probes:
             for subject, session in opened:
+                if probe not in _served(suite, subject):
+                    continue
                 what = f"{probe.__name__}, {subject.name}"
                 progress(what)
                 with within(_PATIENCE, what):

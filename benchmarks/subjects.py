@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .driver.cores import DRIVER_CORES
-from .environments import FASTMCP, OFFICIAL, OURS, python_of
+from .environments import FASTMCP, NODE, OFFICIAL, OURS, node_of, python_of
 
-__all__ = ["CLIENTS", "FLOOR", "OURS_NAME", "PIPE_SERVERS", "SOCKET_SERVERS", "Subject"]
+__all__ = [
+    "CLIENTS",
+    "FLOOR",
+    "LEGACY_HTTP_SERVERS",
+    "MODERN_HTTP_SERVERS",
+    "OURS_NAME",
+    "PIPE_SERVERS",
+    "SOCKET_SERVERS",
+    "Subject",
+]
 
 _HERE = Path(__file__).parent
 
@@ -19,16 +28,19 @@ OURS_NAME = "trio-mcp"
 
 @dataclass(frozen=True)
 class Subject:
-    """A program, in an environment. ``scale``: see `Session`."""
+    """A program, in an environment. ``scale``: see `Session`. ``lacks``: names of the probes that it does not serve."""
 
     name: str
     requirements: tuple[str, ...]
     program: str
     arguments: tuple[str, ...] = ()
     scale: float = 1.0
+    lacks: frozenset[str] = frozenset()
 
     def command(self) -> list[str]:
         """How it is started."""
+        if self.requirements == NODE:
+            return [*node_of(self.program), *self.arguments]
         return [str(python_of(self.requirements)), str(_HERE / self.program), *self.arguments]
 
 
@@ -47,6 +59,28 @@ SOCKET_SERVERS = (
     Subject(OURS_NAME, OURS, "servers/trio_mcp_websocket.py"),
 )
 """Over WebSocket the floor is a bare trio-websocket loop."""
+
+_SLOW_HTTP = 0.1
+_NODE = 0.3
+_NO_LOGS = frozenset({"streamed"})
+_NO_LISTENING = frozenset({"listening"})
+
+_HTTP_FLOORS = (
+    Subject(FLOOR, OURS, "servers/floor_http.py", ("h11",)),
+    Subject("h11, written by hand", OURS, "servers/floor_http.py", ("written",)),
+    Subject("httptools", OURS, "servers/floor_http.py", ("httptools",)),
+)
+
+MODERN_HTTP_SERVERS = (
+    *_HTTP_FLOORS,
+    Subject("mcp", OFFICIAL, "servers/official_http.py", ("events",), _SLOW_HTTP),
+    Subject("mcp, JSON", OFFICIAL, "servers/official_http.py", ("json",), _SLOW_HTTP, _NO_LOGS),
+    Subject("fastmcp", FASTMCP, "servers/fastmcp_http.py", (), _SLOW_HTTP, _NO_LISTENING),
+    Subject("TypeScript 2", NODE, "http_2.mjs", (), _NODE),
+)
+"""Over HTTP the floor reads and writes with h11."""
+
+LEGACY_HTTP_SERVERS = (*MODERN_HTTP_SERVERS, Subject("TypeScript 1", NODE, "http_1.mjs", (), _NODE))
 
 
 def _client(name: str, requirements: tuple[str, ...], program: str, *arguments: str, scale: float = 1.0) -> Subject:

@@ -7,11 +7,35 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from .driver.http_session import open_legacy, open_modern
 from .driver.session import open_pipes, open_socket
-from .probes import calling, cancelling, echoing, fairness, growth, notifying, starting
-from .subjects import CLIENTS, FLOOR, OURS_NAME, PIPE_SERVERS, SOCKET_SERVERS, Subject
+from .probes import (
+    calling,
+    cancelling,
+    echoing,
+    fairness,
+    growth,
+    holding,
+    leaving,
+    notifying,
+    posting,
+    starting,
+    streaming,
+)
+from .subjects import (
+    CLIENTS,
+    FLOOR,
+    LEGACY_HTTP_SERVERS,
+    MODERN_HTTP_SERVERS,
+    OURS_NAME,
+    PIPE_SERVERS,
+    SOCKET_SERVERS,
+    Subject,
+)
 
-__all__ = ["SUITES", "Suite"]
+__all__ = ["SUITES", "Probe", "Suite"]
+
+Probe = Callable[[Any], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -21,12 +45,13 @@ class Suite:
     name: str
     subjects: tuple[Subject, ...]
     open: Callable[[list[str], float], AbstractContextManager[Any]]
-    probes: tuple[Callable[[Any], dict[str, float]], ...]
+    probes: tuple[Probe, ...]
     full_rounds: int
     short_rounds: int
 
 
 _OWN = tuple(subject for subject in PIPE_SERVERS if subject.name in (FLOOR, OURS_NAME))
+_POSTS = (posting.post_1, posting.post_16, posting.post_64, streaming.streamed, leaving.leave)
 
 SUITES = (
     Suite(
@@ -62,6 +87,8 @@ SUITES = (
         full_rounds=9,
         short_rounds=3,
     ),
+    Suite("http", MODERN_HTTP_SERVERS, open_modern, (starting.cold_start, *_POSTS, holding.listening), 5, 3),
+    Suite("http-legacy", LEGACY_HTTP_SERVERS, open_legacy, (*_POSTS, holding.sessions), 5, 3),
     Suite("client", CLIENTS, calling.open_client, (calling.calls, calling.calls_64, calling.handled), 9, 3),
     Suite("crowd", PIPE_SERVERS, open_pipes, (cancelling.crowd_of_all,), 1, 0),
     Suite("growth", _OWN, open_pipes, (growth.widths, growth.crowded, growth.payloads), 3, 0),

@@ -7,7 +7,8 @@ from marking import answer, began, ended, question, row
 
 from trio_mcp import Limits, RequestContext, Server
 
-server = Server("measured", limits=Limits(max_in_flight=20_000))
+_LIMITS = Limits(max_in_flight=20_000, max_connections=10_000, max_subscriptions=10_000)
+server = Server("measured", limits=_LIMITS)
 
 
 @server.tool
@@ -60,3 +61,14 @@ async def flood(number: int, ctx: RequestContext) -> None:
             rows += 1
     finally:
         ended(number)
+
+
+@server.tool
+async def change() -> str:
+    server.resource_updated("note://one")
+    return "changed"
+
+
+@server.resource("note://one")
+def note() -> str:
+    return "one"

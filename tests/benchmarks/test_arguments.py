@@ -27,5 +27,5 @@ def test_suite_that_has_nothing_to_show_without_full_says_so(name: str, capsys: 
 
 def test_suite_that_there_is_none_of_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        _arguments(["--suite", "http"])
+        _arguments(["--suite", "carrier-pigeon"])
     assert "choose from" in capsys.readouterr().err

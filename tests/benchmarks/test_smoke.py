@@ -6,20 +6,36 @@ from pathlib import Path
 
 import pytest
 from benchmarks.driver.checks import Mismatch
+from benchmarks.driver.http_session import open_legacy, open_modern
 from benchmarks.driver.session import open_pipes, open_socket
 from benchmarks.measures import MEASURES
-from benchmarks.probes import calling, cancelling, echoing, fairness, notifying, starting
+from benchmarks.probes import (
+    calling,
+    cancelling,
+    echoing,
+    fairness,
+    holding,
+    leaving,
+    notifying,
+    posting,
+    starting,
+    streaming,
+)
 
 HERE = Path(calling.__file__).parent.parent
 FEW = 0.0001
 TOLD = (starting.cold_start, notifying.notifications, notifying.progress, fairness.flood)
 MAY_BE_ZERO = {"flood_after_cancel", *(measure.name for measure in MEASURES if measure.name.endswith("_cpu"))}
 """The clock of a process on another core may go in steps of some milliseconds: so few messages can take none."""
+HOLD = {"session_memory", "get_memory", "listen_memory"}
+"""May be nothing at all: the floor keeps no session."""
+POSTED = (posting.post_1, posting.post_16, posting.post_64, streaming.streamed, leaving.leave)
 ANSWERED = (echoing.echo, echoing.echo_64, cancelling.cancel_one, cancelling.cancel_500)
 
 
 def command(program: str) -> list[str]:
-    return [sys.executable, str(HERE / program)]
+    path, *arguments = program.split()
+    return [sys.executable, str(HERE / path), *arguments]
 
 
 def names(*suites: str) -> set[str]:
@@ -44,6 +60,30 @@ def test_all_is_there_and_in_order_over_websocket(program: str) -> None:
         for probe in (notifying.notifications, *ANSWERED):
             figures |= probe(session)
     assert figures.keys() - {"echo_cpu"} == names("websocket")
+
+
+HTTP = ["floor_http.py h11", "floor_http.py written", "floor_http.py httptools"]
+
+
+@pytest.mark.parametrize("program", HTTP)
+def test_all_is_there_and_in_order_over_http(program: str) -> None:
+    figures: dict[str, float] = {}
+    with open_modern(command(f"servers/{program}"), FEW) as session:
+        for probe in (starting.cold_start, *POSTED, holding.listening):
+            figures |= probe(session)
+    assert figures.keys() == names("http") - {"told"}
+    assert figures["stopped"] == 100
+    assert min(value for name, value in figures.items() if name not in MAY_BE_ZERO | HOLD) > 0
+
+
+@pytest.mark.parametrize("program", HTTP)
+def test_all_is_there_and_in_order_in_a_legacy_session(program: str) -> None:
+    figures: dict[str, float] = {}
+    with open_legacy(command(f"servers/{program}"), FEW) as session:
+        for probe in (*POSTED, holding.sessions):
+            figures |= probe(session)
+    assert figures.keys() == names("http-legacy")
+    assert figures["stopped"] == 100
 
 
 @pytest.mark.parametrize("program", ["floor_client", "trio_mcp_client"])
