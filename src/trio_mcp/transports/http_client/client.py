@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import ssl
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 import trio
@@ -20,7 +21,8 @@ from .dialing import Dialer
 from .errors import BadResponse, RequestNotSent
 from .head import check_target, request_head
 from .idle import IdleConnections
-from .origin import split_url
+from .origin import Origin, split_url
+from .proxies import Proxy, proxy_at, proxy_from
 from .redirects import MOST_REDIRECTS, redirected
 from .reply import Reply, read_head
 
@@ -44,6 +46,11 @@ class HttpClientBounds:
     """Time that a connection waits for its next request, where the server does not say how long the server waits: a
     second less than the five of Node and uvicorn. A request that meets the end of its connection is lost, because
     nobody knows whether the server has seen the request."""
+    ping_interval: float = 20.0
+    """Time that a server may be silent before the system checks that the machine of the server is still there, at a
+    TCP connection."""
+    ping_timeout: float = 20.0
+    """Time that this check may take before the connection is taken for lost."""
 
 
 _DEFAULT_BOUNDS: Final = HttpClientBounds()
@@ -56,8 +63,9 @@ class HttpClient:
     """Requests to the origin of ``url``, over connections that are opened when they are needed and closed with the
     block: an async context manager, of use once.
 
-    ``ssl_context`` replaces the system's usual one, for ``https`` only; it must not offer HTTP/2. Raises `ValueError`
-    for an invalid URL.
+    ``ssl_context`` replaces the system's usual one, for ``https`` only; HTTP/2 must not be offered by it. ``proxy`` is
+    the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names. Raises `ValueError` for
+    an invalid URL.
     """
 
     def __init__(
@@ -65,14 +73,18 @@ class HttpClient:
         url: str,
         *,
         ssl_context: ssl.SSLContext | None = None,
+        proxy: str | Literal[True] | None = True,
         bounds: HttpClientBounds = _DEFAULT_BOUNDS,
     ) -> None:
         self.origin, self.target = split_url(url)
         if ssl_context is not None and not self.origin.secure:
             raise ValueError("an ssl_context is for https:// URLs")
         self._bounds = bounds
-        self._dialer = Dialer(self.origin, ssl_context, bounds.connect_timeout)
-        self._ours = f"Host: {self.origin.authority}\r\nAccept-Encoding: identity\r\n".encode("ascii")
+        by = _proxy_for(self.origin, proxy)
+        self._dialer = Dialer(
+            self.origin, by, ssl_context, bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout
+        )
+        self._before, self._ours = _constants(self.origin, by)
         self._alarms = Alarms()
         self._idle = IdleConnections(bounds.max_idle, self._alarms)
         self._in_use: set[Connection] = set()
@@ -108,54 +120,58 @@ class HttpClient:
         cannot be sent.
         """
         reply, connection = await self._ask(method, target, headers, body)
-        redirects = 0
+        for _ in range(MOST_REDIRECTS):
+            elsewhere = redirected(self.origin, method, target, reply.status, reply.headers.get("location"))
+            if elsewhere is None:
+                break
+            self._release(connection, reply)
+            target = elsewhere
+            reply, connection = await self._ask(method, target, headers, body)
         try:
-            while redirects < MOST_REDIRECTS and (elsewhere := self._redirected(method, target, reply)) is not None:
-                self._release(connection, reply)
-                redirects, target = redirects + 1, elsewhere
-                reply, connection = await self._ask(method, target, headers, body)
             yield reply
         finally:
             self._release(connection, reply)
-
-    def _redirected(self, method: str, target: str, reply: Reply) -> str | None:
-        return redirected(self.origin, method, target, reply.status, reply.headers.get("location"))
 
     async def _ask(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
     ) -> tuple[Reply, Connection]:
         check_target(target)
-        head = request_head(method, target, headers, self._ours)
+        head = request_head(method, self._before + target, headers, self._ours)
         if body or method not in ("GET", "HEAD", "DELETE"):
             head += b"Content-Length: %d\r\n" % len(body)
-        connection = await self._send(b"%s\r\n%s" % (head, body))
+        connection = await self._sent(b"%s\r\n%s" % (head, body))
         try:
             return await self._answer(connection, method), connection
         except BaseException:
             self._close(connection)
             raise
 
-    async def _send(self, request: bytes) -> Connection:
+    async def _sent(self, request: bytes) -> Connection:
+        """Send ``request`` on a connection, and return the connection."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        while True:
-            connection = self._idle.take()
-            is_fresh = connection is None
-            if connection is None:
-                connection = await self._dialer.dial()
-            nursery = self._nursery
-            if nursery is None:
-                connection.close()
-                raise RequestNotSent(f"the HTTP client for {self.origin} is closed")
-            self._in_use.add(connection)
-            try:
-                await connection.send(request, nursery)
-            except BaseException:
-                self._close(connection)
-                raise
-            # A POST may be sent again only where the server cannot have seen the first.
-            if is_fresh or connection.has_taken:
+        # A request may be sent again only where the server cannot have seen the first.
+        while (connection := self._idle.take()) is not None:
+            await self._send(connection, request)
+            if connection.has_taken:
                 return connection
             self._close(connection)
+        nursery = self._running()
+        connection = await self._dialer.dial(nursery)
+        await self._send(connection, request)
+        return connection
+
+    async def _send(self, connection: Connection, request: bytes) -> None:
+        self._in_use.add(connection)
+        try:
+            await connection.send(request, self._running())
+        except BaseException:
+            self._close(connection)
+            raise
+
+    def _running(self) -> ServiceNursery:
+        if self._nursery is None:
+            raise RequestNotSent(f"the HTTP client for {self.origin} is closed")
+        return self._nursery
 
     async def _answer(self, connection: Connection, method: str) -> Reply:
         bounds = self._bounds
@@ -168,9 +184,7 @@ class HttpClient:
         raise ConnectionLost(f"no answer from {self.origin.address} within {bounds.head_timeout:g} s")
 
     def _release(self, connection: Connection, reply: Reply) -> None:
-        """Keep ``connection`` where its exchange is over, else close it. Idempotent."""
-        if connection not in self._in_use:
-            return
+        """Keep ``connection`` where its exchange is over, else close it."""
         if self._nursery is not None and not connection.is_sending and reply.finish():
             self._in_use.remove(connection)
             held = reply.held
@@ -183,3 +197,20 @@ class HttpClient:
     def _close(self, connection: Connection) -> None:
         self._in_use.discard(connection)
         connection.close()
+
+
+def _proxy_for(origin: Origin, proxy: str | Literal[True] | None) -> Proxy | None:
+    if proxy is True:
+        return proxy_from(os.environ, origin)
+    return None if proxy is None else proxy_at(proxy)
+
+
+def _constants(origin: Origin, proxy: Proxy | None) -> tuple[str, bytes]:
+    """Return the prefix of all targets, and the headers of all requests. A proxy reads both, unless it is asked for a
+    tunnel (RFC 9112 section 3.2.2)."""
+    before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"
+    if proxy is not None and not origin.secure:
+        before = str(origin)
+        if proxy.authorization is not None:
+            lines += f"Proxy-Authorization: {proxy.authorization}\r\n"
+    return before, lines.encode("ascii")

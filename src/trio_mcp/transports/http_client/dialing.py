@@ -1,63 +1,120 @@
-"""Dialer: opens connections to one origin."""
+"""Dialer: opens connections to one origin, directly or through a proxy."""
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Iterable
 from functools import cache
+from http import HTTPStatus
 from typing import Final
 
+import attrs
 import trio
 
+from ...concurrency.nurseries import ServiceNursery
+from ...runtime.channel import ConnectionLost
 from ..broken import let_go_of_cause
+from ..sockets import keep_alive
 from .connection import Connection
 from .errors import RequestNotSent
 from .origin import Origin
+from .proxies import Proxy
+from .reply import read_head
 from .wire import Wire
 
 __all__ = ["Dialer"]
 
 _HTTP: Final = "http/1.1"
+_LONGEST_HEAD: Final = 16 * 1024
 
 
+@attrs.frozen
 class Dialer:
-    """Opens connections to ``origin``, each within ``timeout`` seconds."""
+    """Opens connections to ``origin``, through ``proxy`` if any, each within ``timeout`` seconds."""
 
-    def __init__(self, origin: Origin, ssl_context: ssl.SSLContext | None, timeout: float) -> None:
-        self._origin = origin
-        self._ssl_context = ssl_context
-        self._timeout = timeout
+    origin: Origin
+    proxy: Proxy | None
+    ssl_context: ssl.SSLContext | None = attrs.field(repr=False)
+    timeout: float
+    ping_interval: float
+    ping_timeout: float
 
-    async def dial(self) -> Connection:
-        """Open a connection. Raises `RequestNotSent` with the reason when nobody listens, the name is unknown, TLS
-        fails, or all of it takes too long."""
-        origin = self._origin
-        with trio.move_on_after(self._timeout) as scope:
-            wire = await _connected(origin)
+    async def dial(self, nursery: ServiceNursery) -> Connection:
+        """Open a connection. Raises `RequestNotSent` with the reason when nobody listens, the name is unknown, the
+        proxy refuses, TLS fails, or all of it takes too long."""
+        with trio.move_on_after(self.timeout):
+            wire = await self._connected()
             try:
-                stream = await self._secured(wire, origin) if origin.secure else wire
+                return Connection(wire, await self._prepared(wire, nursery), self._name)
             except BaseException:
                 wire.close()
                 raise
-            return Connection(wire, stream, origin.address)
-        assert scope.cancelled_caught
-        raise RequestNotSent(f"no connection to {origin.address} within {self._timeout:g} s")
+        raise RequestNotSent(f"no connection to {self._name} within {self.timeout:g} s")
 
-    async def _secured(self, stream: trio.abc.Stream, origin: Origin) -> trio.abc.Stream:
-        # Not HTTPS-compatible: an end without TLS's farewell must be told from the end of a body that has no length
-        # (RFC 9112 section 9.8).
-        secured = trio.SSLStream(stream, self._ssl_context or _usual_context(), server_hostname=origin.host)
+    @property
+    def _name(self) -> str:
+        return (
+            self.origin.address if self.proxy is None else f"{self.origin.address} by the proxy {self._first.address}"
+        )
+
+    @property
+    def _first(self) -> Origin:
+        """Where the TCP connection goes."""
+        return self.origin if self.proxy is None else self.proxy.origin
+
+    async def _connected(self) -> Wire:
         try:
-            await secured.do_handshake()
-        except trio.BrokenResourceError as error:
-            let_go_of_cause(error)
-            raise RequestNotSent(f"no TLS connection to {origin.address}: {error.__cause__ or error}") from None
-        if secured.selected_alpn_protocol() not in (None, _HTTP):
-            raise RequestNotSent(
-                f"{origin.address} speaks {secured.selected_alpn_protocol()}, which the given ssl_context offers, "
-                f"and this client does not speak"
-            )
-        return secured
+            stream = await trio.open_tcp_stream(self._first.host, self._first.port)
+        except OSError as error:
+            words = "; ".join(dict.fromkeys(_causes(error)))
+            raise RequestNotSent(f"no connection to {self._first.address}: {words}") from None
+        keep_alive(stream, self.ping_interval, self.ping_timeout)
+        return Wire(stream)
+
+    async def _prepared(self, wire: Wire, nursery: ServiceNursery) -> trio.abc.Stream:
+        stream: trio.abc.Stream = wire
+        if self.proxy is not None:
+            if self.proxy.origin.secure:
+                stream = await _secured(stream, self.proxy.origin, _usual_context())
+            if self.origin.secure:
+                await self._tunnel(Connection(wire, stream, f"the proxy {self._first.address}"), nursery, self.proxy)
+        if self.origin.secure:
+            stream = await _secured(stream, self.origin, self.ssl_context or _usual_context())
+        return stream
+
+    async def _tunnel(self, connection: Connection, nursery: ServiceNursery, proxy: Proxy) -> None:
+        """Have the proxy connect to the origin (RFC 9110 section 9.3.6)."""
+        request = f"CONNECT {self.origin.address} HTTP/1.1\r\nHost: {self.origin.address}\r\n"
+        if proxy.authorization is not None:
+            request += f"Proxy-Authorization: {proxy.authorization}\r\n"
+        try:
+            await connection.send(f"{request}\r\n".encode("ascii"), nursery)
+            parser, head = await read_head(connection, b"CONNECT", _LONGEST_HEAD)
+        except ConnectionLost as error:
+            raise RequestNotSent(f"no tunnel to {self.origin.address}: {error}") from None
+        if not 200 <= head.status_code < 300:
+            refusal = _phrase(head.status_code)
+            raise RequestNotSent(f"{connection.name} refused to connect to {self.origin.address}: {refusal}")
+        if parser.trailing_data != (b"", False):  # in TLS the client speaks first
+            raise RequestNotSent(f"{connection.name} sent something of its own into the tunnel")
+
+
+async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLContext) -> trio.abc.Stream:
+    # Not HTTPS-compatible: an end without TLS's farewell must be told from the end of a body that has no length
+    # (RFC 9112 section 9.8).
+    secured = trio.SSLStream(stream, context, server_hostname=origin.host)
+    try:
+        await secured.do_handshake()
+    except trio.BrokenResourceError as error:
+        let_go_of_cause(error)
+        raise RequestNotSent(f"no TLS connection to {origin.address}: {error.__cause__ or error}") from None
+    protocol = secured.selected_alpn_protocol()
+    if protocol not in (None, _HTTP):
+        raise RequestNotSent(
+            f"{origin.address} takes {protocol}, offered by an ssl_context, for which there is no client"
+        )
+    return secured
 
 
 @cache
@@ -68,12 +125,11 @@ def _usual_context() -> ssl.SSLContext:
     return context
 
 
-async def _connected(origin: Origin) -> Wire:
+def _phrase(status: int) -> str:
     try:
-        return Wire(await trio.open_tcp_stream(origin.host, origin.port))
-    except OSError as error:
-        words = "; ".join(dict.fromkeys(_causes(error)))
-        raise RequestNotSent(f"no connection to {origin.address}: {words}") from None
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
 
 
 def _causes(error: OSError) -> Iterable[str]:
@@ -86,4 +142,5 @@ def _causes(error: OSError) -> Iterable[str]:
 
 
 def _words(error: OSError) -> str:
-    return error.strerror or str(error)
+    # trio says the address of each attempt; a number below 0 is one of looking up the name.
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
-__all__ = ["TARGET", "Origin", "host_of", "split_url"]
+__all__ = ["TARGET", "Origin", "origin_of", "split_url"]
 
 TARGET: Final = re.compile(r"/[\x21-\x7e]*")
 """A request target in origin form (RFC 9112 section 3.2.1)."""
@@ -56,30 +56,31 @@ def split_url(url: str) -> tuple[Origin, str]:
     password from the URL in its text."""
     try:
         parts = urlsplit(url)
-        port = parts.port
     except ValueError as error:
         raise ValueError(f"no URL: {error}") from None
-    if parts.username is not None or "#" in url:
+    if "@" in parts.netloc or "#" in url:
         raise ValueError("an HTTP URL must contain neither a user nor a fragment")
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError(f"an HTTP URL is like http://127.0.0.1:8000/mcp, not {url[:300]!r}")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if not TARGET.fullmatch(target) or not url.isprintable():
         raise ValueError(f"the path of a URL has printable ASCII characters only, and the rest encoded: {url[:300]!r}")
-    port = _PORTS[parts.scheme] if port is None else check_port(port)
-    return Origin(parts.scheme, host_of(parts.hostname), port), target
+    return origin_of(parts), target
 
 
-def check_port(port: int) -> int:
-    """Return ``port``. Raises `ValueError` for a number that nobody can connect to."""
+def origin_of(parts: SplitResult) -> Origin:
+    """Return the origin in the parts of a URL. Raises `ValueError`."""
+    if parts.scheme not in _PORTS:
+        raise ValueError(f"the scheme is http or https, not {parts.scheme[:100]!r}")
+    port = _PORTS[parts.scheme] if parts.port is None else parts.port
     if not 0 < port <= _LARGEST_PORT:
         raise ValueError(f"a port is a number from 1 to {_LARGEST_PORT}, not {port}")
-    return port
+    return Origin(parts.scheme, _host_of(parts.hostname or ""), port)
 
 
-def host_of(host: str) -> str:
-    """Return the name ``host`` in ASCII, or the address. Raises `ValueError` for what is neither."""
-    if ":" in host:
+def _host_of(host: str) -> str:
+    """Return the name in ASCII, or the address."""
+    if ":" in host and "%" not in host:  # zones (RFC 6874) are for links, not for servers
         try:
             return ipaddress.IPv6Address(host).compressed
         except ValueError:

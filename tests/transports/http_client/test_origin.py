@@ -1,0 +1,75 @@
+"""What a URL says of its server, and which URLs say nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp.transports.http_client.client import HttpClient
+from trio_mcp.transports.http_client.origin import Origin, split_url
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "target"),
+    [
+        ("http://127.0.0.1:8000/mcp", Origin("http", "127.0.0.1", 8000), "/mcp"),
+        ("HTTP://Example.COM", Origin("http", "example.com", 80), "/"),
+        ("https://example.com?a=b", Origin("https", "example.com", 443), "/?a=b"),
+        ("https://example.com:443/a%20b?c#".rstrip("#"), Origin("https", "example.com", 443), "/a%20b?c"),
+        ("http://[::1]:80/", Origin("http", "::1", 80), "/"),
+        ("http://b\u00fccher.example/", Origin("http", "xn--bcher-kva.example", 80), "/"),
+    ],
+)
+def test_a_url_names_an_origin_and_a_target(url: str, origin: Origin, target: str) -> None:
+    assert split_url(url) == (origin, target)
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "address"),
+    [
+        ("http://example.com", "example.com", "example.com:80"),
+        ("https://example.com", "example.com", "example.com:443"),
+        ("https://example.com:80", "example.com:80", "example.com:80"),
+        ("http://[::1]", "[::1]", "[::1]:80"),
+        ("http://[::1]:8000", "[::1]:8000", "[::1]:8000"),
+    ],
+)
+def test_the_authority_has_the_port_that_the_scheme_does_not_imply(url: str, authority: str, address: str) -> None:
+    origin, _ = split_url(url)
+    assert (origin.authority, origin.address) == (authority, address)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "/mcp",
+        "example.com/mcp",
+        "ws://example.com/",
+        "http://",
+        "http:///mcp",
+        "http://example.com:0/",
+        "http://example.com:65536/",
+        "http://example.com:x/",
+        "http://example.com/a b",
+        "http://example.com/\u00fc",
+        "http://example.com/a\r\nEvil: x",
+        "http://exa mple.com/",
+        "http://a..b/",
+        "http://" + "a" * 64 + "/",
+        "http://%65xample.com/",
+        "http://[::1/",
+        "http://[fe80::1%25eth0]/",
+        "http://example.com/#part",
+        "http://example.com/#",
+    ],
+)
+def test_other_texts_are_no_url(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        split_url(url)
+
+
+@pytest.mark.parametrize("url", ["http://user:secret@example.com/", "http://user:secret@exa mple:x/"])
+def test_a_password_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ValueError, match="user") as refused:
+        HttpClient(url)
+    assert "secret" not in str(refused.value)

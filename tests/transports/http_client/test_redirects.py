@@ -1,0 +1,109 @@
+"""A redirect is followed where it stays at home and leaves the request as it is."""
+
+from __future__ import annotations
+
+import pytest
+from tests.transports.http_client.scripted import OK, Visitor, scripted
+
+from trio_mcp.transports.http_client.client import HttpClient
+from trio_mcp.transports.http_client.origin import Origin
+from trio_mcp.transports.http_client.redirects import MOST_REDIRECTS, redirected
+
+SECURE = Origin("https", "example.com", 443)
+PLAIN = Origin("http", "example.com", 80)
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        ("/mcp/", "/mcp/"),
+        ("mcp/", "/api/mcp/"),
+        ("../x", "/x"),
+        ("?again", "/api/mcp?again"),
+        ("https://example.com/elsewhere", "/elsewhere"),
+        ("https://EXAMPLE.com:443/elsewhere#part", "/elsewhere"),
+        ("//example.com/elsewhere", "/elsewhere"),
+        # Another server, or the same without TLS, must not see the credentials.
+        ("http://example.com/mcp/", None),
+        ("https://example.com:8443/mcp/", None),
+        ("https://www.example.com/mcp/", None),
+        ("https://example.com@evil.example/", None),
+        ("https://user@example.com/", None),
+        ("//evil.example/", None),
+        ("\\\\evil.example/", "/api/\\\\evil.example/"),
+        ("javascript:x", None),
+        ("https://[::1", None),
+        ("/a b", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_redirect_within_the_origin_is_followed(location: str | None, target: str | None) -> None:
+    assert redirected(SECURE, "POST", "/api/mcp", 307, location) == target
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "followed"),
+    [
+        ("POST", 307, True),
+        ("POST", 308, True),
+        ("DELETE", 308, True),
+        ("GET", 307, True),
+        ("GET", 301, True),
+        ("GET", 302, True),
+        ("GET", 303, True),
+        ("POST", 301, False),
+        ("POST", 302, False),
+        ("POST", 303, False),
+        ("DELETE", 302, False),
+        ("GET", 300, False),
+        ("GET", 304, False),
+        ("GET", 200, False),
+        ("POST", 201, False),
+    ],
+)
+def test_a_redirect_that_keeps_the_request_is_followed(method: str, status: int, followed: bool) -> None:
+    assert redirected(PLAIN, method, "/mcp", status, "/other") == ("/other" if followed else None)
+
+
+async def test_the_request_is_sent_again_to_the_other_path_on_the_same_connection() -> None:
+    seen: list[bytes] = []
+
+    async def script(visitor: Visitor) -> None:
+        while request := await visitor.request():
+            seen.append(request)
+            again = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: /mcp/\r\nContent-Length: 0\r\n\r\n"
+            await visitor.send(again if len(seen) == 1 else OK)
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        async with client.request("POST", "/mcp", [(b"Authorization", b"Bearer x")], b"{}") as reply:
+            assert await reply.read(10) == b"hello"
+        assert len(server.visitors) == 1
+    assert seen[1] == seen[0].replace(b"/mcp", b"/mcp/")
+
+
+async def test_a_redirect_that_is_not_followed_is_the_answer() -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(b"HTTP/1.1 307 X\r\nLocation: https://evil.example/\r\nContent-Length: 0\r\n\r\n")
+
+    async with (
+        scripted(script) as server,
+        HttpClient(server.url) as client,
+        client.request("POST", "/mcp") as reply,
+    ):
+        assert (reply.status, reply.headers["location"]) == (307, "https://evil.example/")
+
+
+async def test_redirects_in_a_circle_come_to_an_end() -> None:
+    asked = 0
+
+    async def script(visitor: Visitor) -> None:
+        nonlocal asked
+        while await visitor.request():
+            asked += 1
+            await visitor.send(b"HTTP/1.1 308 X\r\nLocation: /mcp\r\nContent-Length: 0\r\n\r\n")
+
+    async with scripted(script) as server, HttpClient(server.url) as client, client.request("POST", "/mcp") as reply:
+        assert reply.status == 308
+    assert asked == 1 + MOST_REDIRECTS
