@@ -1,8 +1,8 @@
 """trio-mcp: a trio-native runtime for the Model Context Protocol.
 
-Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_websocket`, `serve_tcp`, `serve_unix`. Clients: `Client`,
-`open_stdio`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`; many at once: `open_group`. Messages between
-them are made of the attrs classes of the specification, in their newest shape, listed below.
+Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_http`, `serve_websocket`, `serve_tcp`, `serve_unix`. Clients:
+`Client`, `open_stdio`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`; many at once: `open_group`. Messages
+between them are made of the attrs classes of the specification, in their newest shape, listed below.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from .hosting.restarting import RestartPolicy
     from .hosting.watching import Watch
     from .proxying.proxy import Proxy, proxy
+    from .serving.http.serve import serve_http
     from .serving.lines import serve_tcp, serve_unix
     from .serving.options import ServingOptions
     from .serving.websocket import serve_websocket
@@ -131,6 +132,7 @@ _LATER: Final = {
     "read_config": ".hosting.config_files",
     "ResponseCache": ".client.cache",
     "RestartPolicy": ".hosting.restarting",
+    "serve_http": ".serving.http.serve",
     "serve_tcp": ".serving.lines",
     "serve_unix": ".serving.lines",
     "serve_websocket": ".serving.websocket",
@@ -262,6 +264,7 @@ __all__ = [
     "open_websocket",
     "proxy",
     "read_config",
+    "serve_http",
     "serve_stdio",
     "serve_tcp",
     "serve_unix",

@@ -12,6 +12,7 @@ from trio_mcp.runtime.limits import DEFAULT_LIMITS, Limits
 
 MAY_BE_NOTHING = {
     "max_queued",
+    "priming_delay",
     "progress_interval",
     "cleanup_grace",
     "shutdown_grace",
@@ -67,6 +68,15 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "worker_threads": 40,
         "max_abandoned_threads": 100,
         "max_asking_threads": 200,
+        "max_sessions": 10_000,
+        "max_replay_bytes": 1_048_576,
+        "max_head_bytes": 16_384,
+        "body_timeout": 60,
+        "idle_timeout": 75,
+        "session_timeout": 1800,
+        "replay_timeout": 60,
+        "stream_interval": 15,
+        "priming_delay": 0.1,
         "progress_interval": 0.1,
         "cleanup_grace": 5,
         "shutdown_grace": 1,

@@ -57,6 +57,8 @@ class Revision:
     """Values that ``structuredContent`` may hold."""
     progress_message: bool
     """True: progress notifications may carry a ``message``."""
+    polling: bool
+    """True: over HTTP, a server may end a response before its time, and the client comes back for the rest."""
     sub_capabilities: bool
     """True: clients declare parts of ``sampling`` and of ``elicitation``, ``sampling.tools`` for example."""
     methods: Mapping[str, Method] = MappingProxyType({})
@@ -84,14 +86,16 @@ def _chain() -> list[Revision]:
         renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,
+        polling=False,
         sub_capabilities=False,
     )
     # changelog 2025-03-26: audio, completions capability, progress message, tool annotations, batches
     second = attrs.evolve(first, name="2025-03-26", progress_message=True)
     # changelog 2025-06-18: batches removed, structured output, elicitation, resource links, titles
     third = attrs.evolve(second, name="2025-06-18", batches=False, structured_content="object")
-    # changelog 2025-11-25: input validation errors are tool errors (SEP-1303), icons, URL elicitation, tasks
-    fourth = attrs.evolve(third, name="2025-11-25", invalid_arguments="result", sub_capabilities=True)
+    # changelog 2025-11-25: input validation errors are tool errors (SEP-1303), polling (SEP-1699), icons, URL
+    # elicitation, tasks
+    fourth = attrs.evolve(third, name="2025-11-25", invalid_arguments="result", polling=True, sub_capabilities=True)
     # changelog 2026-07-28: no handshake, no server requests, results say their type
     fifth = attrs.evolve(
         fourth,
@@ -108,6 +112,7 @@ def _chain() -> list[Revision]:
         # basic, Error Codes: "replaced by -32602"; URLs are asked for by returning InputRequiredResult
         renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
+        polling=False,
     )
     return [first, second, third, fourth, fifth]
 

@@ -110,3 +110,8 @@ class RunningProxy:
     def limits(self) -> Limits:
         """The limits of each connection."""
         return self._host.limits
+
+    @property
+    def stateless(self) -> bool:
+        """False: a proxy keeps the state of both its connections."""
+        return self._host.stateless

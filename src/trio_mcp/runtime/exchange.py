@@ -56,6 +56,11 @@ class Exchange:
         principal, the exchange itself."""
         return self if self.peer.principal is None else self.peer.principal
 
+    @property
+    def lasting_outbox(self) -> Outbox:
+        """The outbox for lines that may come after the end of their request."""
+        return self.outbox
+
     # Held requests
 
     def hold(self, request: InboundRequest, held: Held) -> None:
@@ -97,8 +102,13 @@ class Exchange:
             self._emptied = trio.lowlevel.ParkingLot()
         await self._emptied.park()
 
-    def cancelled(self, request: InboundRequest) -> None:
+    def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         """Note that ``request`` was cancelled: no reply comes, even while the handler still cleans up."""
+
+    def close_stream(self, retry: float) -> bool:
+        """Close the client's way to the lines of its requests for now. The client comes back after ``retry`` seconds.
+        Return false where that is impossible."""
+        return False
 
     # Replies
 
@@ -136,6 +146,10 @@ class PartExchange(Exchange):
     @property
     def caller(self) -> object:
         return self._connection.caller if self.peer.principal is None else self.peer.principal
+
+    @property
+    def lasting_outbox(self) -> Outbox:
+        return self._connection.lasting_outbox
 
     def hold(self, request: InboundRequest, held: Held) -> None:
         self._connection.hold(request, held)

@@ -52,7 +52,7 @@ class Limits:
     max_message_bytes: int = _bound(16 * 1024 * 1024)
     """Bytes of one message. A longer message is skipped. A server answers a skipped message with error -32600, under
     the message's id where the id can be read, else under null; a client answers only requests. Over WebSocket a longer
-    message ends the connection (close code 1009)."""
+    message ends the connection (close code 1009); over HTTP a longer request is answered with status 413."""
     max_batch: int = _bound(100)
     """Messages in one batch (revisions that have batches). Longer batches are answered with error -32600."""
     max_parked: int = _bound(1000)
@@ -95,6 +95,13 @@ class Limits:
     max_asking_threads: int = _bound(200)
     """Threads beside ``worker_threads`` in which plain ``def`` handlers wait for their client, for the whole server.
     Asking one question more fails with error -31000. Where many users are asked, let handlers be ``async def``."""
+    max_sessions: int = _bound(10_000)
+    """Legacy sessions over HTTP at the same time. One more is answered with HTTP status 503."""
+    max_replay_bytes: int = _bound(1024 * 1024)
+    """Bytes of events that one session keeps for a client that comes back for them, and a quarter of them for one
+    stream. The oldest go first."""
+    max_head_bytes: int = _bound(16 * 1024)
+    """Bytes of the head of one HTTP request. A longer head is answered with HTTP status 431."""
     progress_interval: float = _seconds(0.1)
     """Least time between two progress notifications of one request."""
     cleanup_grace: float = _seconds(5.0)
@@ -105,6 +112,20 @@ class Limits:
     handshake_timeout: float = _seconds(10.0)
     """Time that a client may take to ask for a WebSocket, or, over TCP or a Unix socket, to send its first message.
     Then the connection is closed."""
+    body_timeout: float = _bound(60.0)
+    """Time that an HTTP client may take to send the body of a request. ``handshake_timeout`` is the time for a head."""
+    idle_timeout: float = _bound(75.0)
+    """Time for which an HTTP connection is kept open between two requests."""
+    session_timeout: float = _bound(1800.0)
+    """Time after which a legacy session over HTTP ends in which its client has no request and no stream open."""
+    replay_timeout: float = _bound(60.0)
+    """Time for which a session keeps the events of a stream that has ended."""
+    stream_interval: float = _bound(15.0)
+    """Longest silence on an HTTP stream: a comment is sent before. A handler that stays silent as long commits its
+    request to a stream."""
+    priming_delay: float = _seconds(0.1)
+    """Time after which a legacy request over HTTP gets a stream that its client can come back to, unless it is
+    answered before (revision 2025-11-25)."""
     ping_interval: float = _bound(20.0)
     """Time that a WebSocket peer may be silent before a ping is sent, and a peer over TCP before the system checks that
     the peer's machine is still there. ``math.inf``: for ever."""

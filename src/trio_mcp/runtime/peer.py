@@ -16,7 +16,14 @@ class Headers(Mapping[str, str]):
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = {name.lower(): value for name, value in values.items()}
+        self._values: Mapping[str, str] = {name.lower(): value for name, value in values.items()}
+
+    @classmethod
+    def of_lower_case(cls, values: Mapping[str, str]) -> Headers:
+        """Return the headers ``values``, whose names are in lower case already."""
+        headers = cls.__new__(cls)
+        headers._values = values
+        return headers
 
     def __getitem__(self, name: str) -> str:
         return self._values[name.lower()]

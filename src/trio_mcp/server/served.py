@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 import trio
 
+from ..protocol.param_headers import ParamHeader
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
@@ -16,7 +17,7 @@ from ..state.connection_state import ConnectionState
 from .connection import ServerConnection
 from .server import RunningServer, Server
 
-__all__ = ["Connection", "Running", "Servable", "connection_to"]
+__all__ = ["Connection", "Running", "Servable", "connection_to", "param_headers_of"]
 
 
 class Connection(Protocol):
@@ -38,6 +39,11 @@ class StandInRunning(Protocol):
     @property
     def limits(self) -> Limits:
         """The limits of each connection."""
+        ...
+
+    @property
+    def stateless(self) -> bool:
+        """True: nothing is kept between requests."""
         ...
 
     def connect(self, channel: MessageChannel, peer: Peer, state: ConnectionState | None = None) -> Connection:
@@ -67,6 +73,14 @@ class StandIn(Protocol):
 
 Servable: TypeAlias = Server | StandIn
 Running: TypeAlias = RunningServer | StandInRunning
+
+
+def param_headers_of(running: Running, tool: object) -> tuple[ParamHeader, ...]:
+    """Return the headers that mirror arguments of ``tool``; none where the tool is unknown, or is another server's."""
+    if not (isinstance(running, RunningServer) and isinstance(tool, str)):
+        return ()
+    entry = running.server.tools.registry.get(tool)
+    return () if entry is None else entry.param_headers
 
 
 def connection_to(

@@ -14,7 +14,8 @@ from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN
 from ..server.served import Servable
 from ..transports.sockets import SocketLineChannel, keep_alive, unix_listener
-from .connections import Arrival, SocketListeners, serve_connections
+from .accepting import SocketListeners
+from .connections import Arrival, serve_connections
 from .options import ServingOptions
 
 __all__ = ["serve_tcp", "serve_unix"]

@@ -18,10 +18,11 @@ from ..server.served import Servable
 from ..transports.host_checks import Allowed, HostChecks, host_checks_for
 from ..transports.upgrade import Refused, check_upgrade, read_upgrade, refuse
 from ..transports.websocket import WebSocketChannel
-from .connections import Arrival, SocketListeners, serve_connections
+from .accepting import SocketListeners
+from .connections import Arrival, serve_connections
 from .options import ServingOptions
 
-__all__ = ["serve_websocket"]
+__all__ = ["WebSocketGreeting", "serve_websocket"]
 
 
 async def serve_websocket(
@@ -69,17 +70,21 @@ async def serve_websocket(
             return await trio.open_tcp_listeners(port, host=host)
         return await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
 
-    await serve_connections(server, listen, _WebSocketGreeting(path, checks), task_status=task_status, **options)
+    await serve_connections(server, listen, WebSocketGreeting(path, checks), task_status=task_status, **options)
 
 
 @attrs.frozen
-class _WebSocketGreeting:
+class WebSocketGreeting:
+    """Admits clients that ask for a WebSocket at ``path``. ``received``: what was read of the stream already."""
+
     path: str
     checks: HostChecks
+    received: bytes = b""
 
     async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival | None:
+        """Answer the upgrade: see `Greeting.greet`."""
         try:
-            request = await read_upgrade(stream)
+            request = await read_upgrade(stream, self.received)
             check_upgrade(request, self.path, self.checks)
         except Refused as refused:
             await refuse(stream, refused)
@@ -96,6 +101,7 @@ class _WebSocketGreeting:
         return Arrival(channel, Peer(secrets.token_urlsafe(16), Headers(request.headers)))
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
+        """Answer 503: see `Greeting.turn_away`."""
         await refuse(
             stream, Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later", Retry_After="5")
         )

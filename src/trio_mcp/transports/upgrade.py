@@ -49,10 +49,11 @@ class UpgradeRequest:
         return [token.strip() for token in self.headers.get(name, "").split(",") if token.strip()]
 
 
-async def read_upgrade(stream: trio.abc.ReceiveStream) -> UpgradeRequest:
-    """Read one request, which is only a head. Raises `Refused` for anything else, and `ConnectionLost`."""
-    received = await _read_head(stream)
-    event = _parse(received)
+async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") -> UpgradeRequest:
+    """Read one request, which is only a head, and of which ``received`` was read already. Raises `Refused` for anything
+    else, and `ConnectionLost`."""
+    head = await _read_head(stream, bytearray(received))
+    event = _parse(head)
     headers: dict[str, str] = {}
     for name, value in event.headers:
         key, text = name.decode("ascii"), value.decode("latin-1")
@@ -60,7 +61,7 @@ async def read_upgrade(stream: trio.abc.ReceiveStream) -> UpgradeRequest:
     _check_version(event.http_version)
     if event.method != b"GET":
         raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket is asked for with GET", Allow="GET")
-    return UpgradeRequest(event.target.decode("ascii"), headers, bytes(received))
+    return UpgradeRequest(event.target.decode("ascii"), headers, bytes(head))
 
 
 def _check_version(version: bytes) -> None:
@@ -76,8 +77,7 @@ def _no_websocket(reason: str) -> Refused:
     return Refused(HTTPStatus.UPGRADE_REQUIRED, reason, Upgrade="websocket", Connection="Upgrade, close")
 
 
-async def _read_head(stream: trio.abc.ReceiveStream) -> bytearray:
-    received = bytearray()
+async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> bytearray:
     while HEAD_END.search(received) is None:
         if len(received) > _LONGEST_HEAD:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head has more than {_LONGEST_HEAD} bytes")

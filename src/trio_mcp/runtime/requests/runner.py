@@ -268,7 +268,7 @@ class RequestRunner:
         self.load.cancelled += 1
         exchange, request, ticket = scope.exchange, scope.request, scope.ticket
         exchange.state.finish(request)
-        exchange.cancelled(request)
+        exchange.cancelled(request, cause)
         if scope.has_begun:
             if not ticket.runs:
                 self._forget(scope)

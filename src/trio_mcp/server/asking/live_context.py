@@ -115,17 +115,21 @@ class LiveContext(AskingContext):
         scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        request, outbox = self._scope.request, self._scope.outbox
+        request, scope = self._scope.request, self._scope
         told = tells_completion(elicitation_id, request.revision, request.capabilities)
         line = frame_notification(COMPLETE, {"elicitationId": elicitation_id}) + b"\n"
         await trio.lowlevel.checkpoint()
         if not told:
             return False
+        outbox = scope.outbox if scope.sends else scope.exchange.lasting_outbox
         await outbox.room()
         if outbox.over:
             return False
         outbox.put_sealed(line)
         return True
+
+    def close_stream(self, retry: float = 1.0) -> bool:
+        return self._scope.exchange.close_stream(retry)
 
     # Rounds
 

@@ -55,7 +55,8 @@ class RequestContext:
 
     @property
     def session_id(self) -> str | None:
-        """The name of the connection over WebSocket; `None` where there is no such name, as on stdio."""
+        """The name of the connection over WebSocket, or of the session over HTTP in a legacy revision; `None` where
+        there is no such name, as on stdio."""
         return None
 
     @property
@@ -166,6 +167,16 @@ class RequestContext:
         Waits for room in the outbox; cancelled before that, the call sends nothing. True when the notification is on
         its way. False, with nothing sent, where the revision lacks the notification (all but 2025-11-25), the client
         did not declare ``elicitation.url``, or the connection is over. Raises `ValueError` for an empty id.
+        """
+        return False
+
+    def close_stream(self, retry: float = 1.0) -> bool:
+        """Close the HTTP response of this request for now, and let the client come back for the rest after ``retry``
+        seconds, so that a long request holds no connection (2025-11-25 transports, SEP-1699).
+
+        Return true when the response is closed. Progress, logs and the result are kept meanwhile, within the bounds of
+        `Limits`. False, with nothing changed, where a client cannot come back: on every other transport, in other
+        revisions, and in a server that is run stateless. Synchronous; never raises.
         """
         return False
 

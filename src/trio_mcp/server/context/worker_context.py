@@ -204,6 +204,10 @@ class WorkerContext:
         """Call `RequestContext.elicitation_complete`, and block until that call returns."""
         return _wait_for(self._context.elicitation_complete, elicitation_id)
 
+    def close_stream(self, retry: float = 1.0) -> bool:
+        """Call `RequestContext.close_stream`, and block until that call returns."""
+        return trio.from_thread.run_sync(self._context.close_stream, retry)
+
     # Rounds, for handlers that return `InputRequired`
 
     @property

@@ -54,7 +54,7 @@ class ReplayLog:
     session is unknown here.
     """
 
-    def __init__(self, max_stream_bytes: int, max_bytes: int) -> None:
+    def __init__(self, max_stream_bytes: float, max_bytes: float) -> None:
         self._max_stream = max_stream_bytes
         self._max = max_bytes
         self._session = secrets.token_hex(4)

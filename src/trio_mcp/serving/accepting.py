@@ -1,0 +1,121 @@
+"""Accepting: streams of many clients of one server, accepted and ended together, each served by a `Front`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, Protocol, TypeAlias
+
+import trio
+
+from ..diagnostics.log import written_in_a_thread
+from ..runtime.channel import ConnectionLost
+from ..runtime.limits import Limits
+from ..server.served import Running, Servable
+from .collector import collecting_rarely
+from .signals import shutting_down_at_signals
+
+__all__ = ["Front", "SocketListeners", "serve_streams"]
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_TURNED_AWAY: Final = 64
+
+SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
+
+
+class Front(Protocol):
+    """What serves accepted streams: a transport's way with its clients."""
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve a stream from its acceptance to its end. `trio.serve_listeners` closes it."""
+        ...
+
+    async def turn_away(self, stream: trio.abc.Stream) -> None:
+        """Close a stream for which there is no room, and say why where the client would understand."""
+        ...
+
+    def make_room(self) -> bool:
+        """Close one connection that nobody would miss, and return whether there was one."""
+        ...
+
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """Let each connection end when its accepted requests are done: see `DuplexChannel.shut_down`."""
+        ...
+
+    async def ended(self) -> None:
+        """Wait, after `shut_down`, until everything has ended but the connections."""
+        ...
+
+
+async def serve_streams(
+    server: Servable,
+    listen: Callable[[], Awaitable[SocketListeners]],
+    front: Callable[[Running, trio.Nursery], Front],
+    *,
+    task_status: trio.TaskStatus[SocketListeners],
+    limits: Limits | None = None,
+    stateless: bool = False,
+    handle_signals: bool = True,
+) -> None:
+    """Serve ``server`` to whoever connects, until a signal or a cancel. ``front`` makes what serves the streams; its
+    own tasks run in the nursery that it is given. `ServingOptions` documents the last three parameters."""
+    async with written_in_a_thread():
+        with collecting_rarely(), ExitStack() as signals:  # signals may come until the lifespan has ended
+            async with server.running(limits, stateless=stateless) as running:
+                listeners = await listen()
+                async with trio.open_nursery() as nursery:
+                    accepting = _Accepting(front(running, nursery), running.limits)
+                    if handle_signals:
+                        signals.enter_context(shutting_down_at_signals(accepting.shut_down))
+                    await accepting.run(listeners, task_status)
+                    nursery.cancel_scope.cancel(reason="nothing is served any more")
+
+
+class _Accepting:
+    def __init__(self, front: Front, limits: Limits) -> None:
+        self._front = front
+        self._limits = limits
+        self._scope = trio.CancelScope()
+        self._count = 0
+        self._turned_away = 0
+        self._is_ending = False
+
+    async def run(self, listeners: SocketListeners, task_status: trio.TaskStatus[SocketListeners]) -> None:
+        async with trio.open_nursery() as nursery:
+            with self._scope:
+                # `trio.serve_listeners` closes the listeners when it is left, survives the errors of accepting, and
+                # waits a moment when the system is out of descriptors.
+                await trio.serve_listeners(
+                    self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
+                )
+        await self._front.ended()
+
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """Accept no more streams, and have the front shut down. A second call cancels the remaining requests."""
+        self._is_ending = True
+        self._scope.cancel(reason=reason)
+        self._front.shut_down(reason, hurry=hurry)
+
+    async def _serve(self, stream: trio.abc.Stream) -> None:
+        """Serve one stream. Its errors do not reach other connections."""
+        try:
+            if self._is_ending:  # it was accepted in the last moment
+                return
+            if self._count < self._limits.max_connections or self._front.make_room():
+                self._count += 1
+                try:
+                    await self._front.serve(stream)
+                finally:
+                    self._count -= 1
+            elif self._turned_away < _MOST_TURNED_AWAY:
+                self._turned_away += 1
+                try:
+                    await self._front.turn_away(stream)
+                finally:
+                    self._turned_away -= 1
+        except ConnectionLost as error:
+            logger.debug("a client disconnected before it was served: %s", error)
+        except Exception:
+            logger.exception("a connection failed")

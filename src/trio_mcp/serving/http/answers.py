@@ -1,0 +1,63 @@
+"""Answers that are decided before any handler: refusals, as text or as JSON-RPC errors, and their headers."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Final
+
+from ...jsonrpc.codec import frame_error
+from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
+from ...jsonrpc.messages import ErrorResponse, RequestId
+from ...protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY
+from ...runtime.replies import error_line
+from ...transports.http.application import Answer
+
+__all__ = ["JSON_HEADERS", "busy", "empty", "error", "invalid", "json_status", "status_of_refusal", "text"]
+
+JSON_HEADERS: Final = b"Content-Type: application/json\r\n"
+_TEXT_HEADERS: Final = b"Content-Type: text/plain; charset=utf-8\r\n"
+_RETRY_AFTER: Final = b"Retry-After: 5\r\n"
+
+
+def text(status: HTTPStatus, reason: str, extra: bytes = b"") -> Answer:
+    """Return an answer for people."""
+    return Answer(status, _TEXT_HEADERS + extra, reason.encode())
+
+
+def empty(status: HTTPStatus, extra: bytes = b"") -> Answer:
+    """Return an answer without a body."""
+    return Answer(status, extra, b"")
+
+
+def error(
+    status: HTTPStatus, code: int, message: str, extra: bytes, request_id: RequestId | None = None, data: Any = None
+) -> Answer:
+    """Return a JSON-RPC error reply under ``request_id``, `None` where the id could not be read."""
+    line = error_line(ErrorResponse(request_id, code, message, data))
+    return Answer(status, JSON_HEADERS + extra, line[:-1])
+
+
+def invalid(status: HTTPStatus, reason: str, extra: bytes, request_id: RequestId | None = None) -> Answer:
+    """Return an answer to an HTTP request that makes no sense to the endpoint."""
+    return Answer(status, JSON_HEADERS + extra, frame_error(request_id, INVALID_REQUEST, f"Invalid request: {reason}"))
+
+
+def busy(reason: str, extra: bytes, request_id: RequestId | None = None) -> Answer:
+    """Return an answer to a request that is one too many."""
+    return error(HTTPStatus.SERVICE_UNAVAILABLE, TOO_BUSY, reason, _RETRY_AFTER + extra, request_id)
+
+
+def status_of_refusal(code: int) -> HTTPStatus:
+    """Return the status for an error with which the endpoint itself refuses a request (2026-07-28 streamable HTTP,
+    Server Validation)."""
+    return HTTPStatus.NOT_FOUND if code == METHOD_NOT_FOUND else HTTPStatus.BAD_REQUEST
+
+
+def json_status(code: int | None) -> HTTPStatus:
+    """Return the status for the reply of a handler, an error with this ``code`` or, for `None`, a result.
+
+    A handler's errors are answers like others: a handler that passes on the -32601 of somebody else has found no
+    missing method here. 2026-07-28 basic, Per-request protocol fields: a missing capability is 400 wherever it is
+    found.
+    """
+    return HTTPStatus.BAD_REQUEST if code == MISSING_REQUIRED_CLIENT_CAPABILITY else HTTPStatus.OK

@@ -1,0 +1,94 @@
+"""HttpFront serves the connections of HTTP clients, and those that become WebSockets."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import trio
+
+from ...runtime.limits import Limits
+from ...server.served import Running
+from ...transports.http.bounds import HttpBounds
+from ...transports.http.connection import HttpConnection
+from ...transports.upgrade import Refused, refuse
+from ..connections import Connections
+from ..websocket import WebSocketGreeting
+from .clock import watch_clock
+from .endpoint import Endpoint, EndpointSettings
+
+__all__ = ["HttpFront", "bounds_of"]
+
+
+class HttpFront:
+    """The connections of HTTP clients to an endpoint of ``running``. Its tasks run in ``nursery``. With ``websocket``,
+    a client may ask for a WebSocket at the same path. See `Front`."""
+
+    def __init__(self, running: Running, nursery: trio.Nursery, settings: EndpointSettings, *, websocket: bool) -> None:
+        self._settings = settings
+        self._bounds = bounds_of(running.limits)
+        self._endpoint = Endpoint(running, settings, nursery)
+        self._connections: dict[HttpConnection, None] = {}
+        """Connections, oldest first."""
+        self._websockets = Connections(running) if websocket else None
+        self._is_ending = False
+        nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
+
+    def _tick(self, now: float) -> None:
+        for connection in tuple(self._connections):
+            connection.tick(now)
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve a connection: see `Front.serve`."""
+        connection = HttpConnection(stream, self._endpoint, self._bounds)
+        self._connections[connection] = None
+        try:
+            if self._is_ending:
+                connection.end()
+            received = await connection.serve()
+        finally:
+            del self._connections[connection]
+        if received is None:
+            return
+        if self._websockets is None:
+            await refuse(stream, Refused(HTTPStatus.NOT_FOUND, "there is no WebSocket here"))
+        else:
+            greeting = WebSocketGreeting(self._settings.path, self._settings.checks, received)
+            await self._websockets.serve(stream, greeting)
+
+    async def turn_away(self, stream: trio.abc.Stream) -> None:
+        """Answer 503: see `Front.turn_away`."""
+        reason = "too many connections; try again later"
+        await refuse(stream, Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5"))
+
+    def make_room(self) -> bool:
+        """Close the oldest connection without a request, which may be one that sends a head for ever: see
+        `Front.make_room`."""
+        for connection in self._connections:
+            if connection.is_idle:
+                connection.end()
+                return True
+        return self._websockets is not None and self._websockets.make_room()
+
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """End each connection behind its present response: see `Front.shut_down`."""
+        self._is_ending = True
+        self._endpoint.shut_down(reason, hurry=hurry)
+        for connection in tuple(self._connections):
+            connection.end()
+        if self._websockets is not None:
+            self._websockets.shut_down(reason, hurry=hurry)
+
+    async def ended(self) -> None:
+        """Wait until the last request is over: see `Front.ended`."""
+        await self._endpoint.ended()
+
+
+def bounds_of(limits: Limits) -> HttpBounds:
+    """Return the bounds of an HTTP connection."""
+    return HttpBounds(
+        max_head_bytes=limits.max_head_bytes,
+        max_body_bytes=limits.max_message_bytes,
+        head_timeout=limits.handshake_timeout,
+        body_timeout=limits.body_timeout,
+        idle_timeout=limits.idle_timeout,
+    )

@@ -1,0 +1,159 @@
+"""ModernSide serves the requests that each stand for itself: those of the modern era and, in a server that is run
+stateless, those of legacy revisions."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import trio
+
+from ...runtime.cancellation import CancelCause
+from ...runtime.channel import MessageChannel
+from ...runtime.exchange import Exchange
+from ...runtime.peer import EVERYBODY, Headers, Peer
+from ...server.served import Running
+from ...state.events import Event, RequestReceived
+from ...state.stateless import StatelessState
+from ...transports.event_stream.writing import KEEP_ALIVE, STREAM_HEADERS, events
+from ...transports.http.application import Response
+from ...transports.http.heads import RequestHead
+from .post_exchange import PostExchange
+from .posted_connection import PostedConnection
+
+__all__ = ["ModernExchange", "ModernSide"]
+
+_GONE: Final = "the client closed the response"
+
+
+class ModernExchange(PostExchange):
+    """The exchange of a request that belongs to no connection. The client's going away is the cancel of the request
+    (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_ones`` has all exchanges that are not over."""
+
+    __slots__ = ("_has_sent", "_open_ones")
+
+    def __init__(
+        self,
+        connection: Exchange,
+        peer: Peer,
+        response: Response,
+        extra: bytes,
+        high_water: int,
+        open_ones: dict[ModernExchange, None],
+    ) -> None:
+        super().__init__(connection, peer, response, extra, high_water)
+        self._open_ones = open_ones
+        self._has_sent = True
+        open_ones[self] = None
+        response.on_gone = self._gone
+
+    def _gone(self) -> None:
+        held = self.held()
+        self._leave()
+        self.is_over = True
+        self.outbox.let_go()
+        if held is not None:
+            held.end(CancelCause.DISCONNECT, _GONE)
+
+    def _leave(self) -> None:
+        self._open_ones.pop(self, None)
+
+    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
+        self._leave()
+        super().answer(status, line, more)
+
+    # The stream
+
+    def open_stream(self) -> None:
+        self.is_stream = True
+        self.outbox.call_writer(None)
+        self.response.stream(200, STREAM_HEADERS + self.extra, self)
+
+    def end_stream(self) -> None:
+        self._leave()
+        self.outbox.nudge()
+
+    async def take(self) -> bytes:
+        """Wait for the next events, or a comment. See `Source.take`."""
+        if self.is_over and not self.outbox.size:
+            return b""
+        lines = await self.outbox.take()
+        if lines:
+            self._has_sent = True
+            return events(lines)
+        return b"" if self.is_over else KEEP_ALIVE
+
+    def comment(self) -> None:
+        if self._has_sent:
+            self._has_sent = False
+        else:
+            self.outbox.nudge()
+
+
+class _Nowhere(MessageChannel):
+    """The way of messages that belong to no request. There is none: 2026-07-28 has such messages on the streams of
+    ``subscriptions/listen`` alone."""
+
+    network = "tcp"
+
+    async def receive(self) -> bytes:
+        """Wait for ever: messages come by POST."""
+        return await trio.sleep_forever()
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        """Drop the messages."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def aclose(self) -> None:
+        """Do nothing more than a checkpoint."""
+        await trio.lowlevel.checkpoint()
+
+
+class ModernSide:
+    """All requests to ``running`` that belong to no connection of their client, over one connection for everybody.
+
+    When that connection ends, because the server behind a proxy is gone, the next request opens another. The
+    connections run in ``nursery``.
+    """
+
+    def __init__(self, running: Running, nursery: trio.Nursery) -> None:
+        self._running = running
+        self._nursery = nursery
+        self._limits = running.limits
+        self._state = StatelessState()
+        self._open_ones: dict[ModernExchange, None] = {}
+        self._connection = self._connect()
+
+    def _connect(self) -> PostedConnection:
+        connection = PostedConnection(self._running, _Nowhere(), EVERYBODY, self._state)
+        self._nursery.start_soon(connection.run)
+        return connection
+
+    @property
+    def state(self) -> StatelessState:
+        """The state that rules on all the requests."""
+        return self._state
+
+    def take(self, event: Event, body: bytes, head: RequestHead, response: Response, extra: bytes) -> None:
+        """Carry out ``event``, a request that ``body`` held or the refusal of one, and answer with ``response``."""
+        connection = self._connection
+        if connection.is_over:
+            connection = self._connection = self._connect()
+        peer = Peer(None, Headers.of_lower_case(head.headers))
+        exchange = ModernExchange(connection.exchange, peer, response, extra, self._limits.high_water, self._open_ones)
+        if type(event) is RequestReceived:
+            exchange.take_up(event.request)
+        connection.take(event, body, exchange)
+
+    def break_silence(self) -> None:
+        """Have all streams send comments that were silent: see `PostExchange.break_silence`."""
+        for exchange in tuple(self._open_ones):
+            exchange.break_silence()
+
+    def shut_down(self, reason: str, *, hurry: bool) -> None:
+        """Take no more requests: see `DuplexChannel.shut_down`."""
+        self._connection.duplex.shut_down(reason, hurry=hurry)
+
+    async def ended(self) -> None:
+        """Wait until all requests are over."""
+        await self._connection.ended.wait()

@@ -1,0 +1,120 @@
+"""PostExchange is the exchange of one POST. Its first line decides on the form of the answer: JSON, or a stream."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from ...jsonrpc.errors import TOO_BUSY
+from ...runtime.cancellation import CancelCause
+from ...runtime.exchange import Exchange, Held, PartExchange
+from ...runtime.outbox import Outbox, Owner
+from ...runtime.peer import Peer
+from ...transports.http.application import Answer, Response
+from .answers import JSON_HEADERS, json_status, status_of_refusal
+
+if TYPE_CHECKING:
+    from ...state.requests import InboundRequest
+
+__all__ = ["PostExchange"]
+
+_RETRY_AFTER: Final = b"Retry-After: 5\r\n"
+
+
+class PostExchange(PartExchange):
+    """A part of ``connection`` that ends with its reply: a single JSON answer when the reply is the first line, else a
+    stream of events (`open_stream`). ``extra``: headers of the answer in either form.
+
+    A request that is cancelled gets no reply. Its stream ends without a message (DESIGN ruling 1), and where no stream
+    was opened, an empty one is; where the server ends, status 503.
+    """
+
+    __slots__ = ("_was_silent", "extra", "is_over", "is_stream", "request", "response")
+
+    def __init__(self, connection: Exchange, peer: Peer, response: Response, extra: bytes, high_water: int) -> None:
+        super().__init__(connection, Outbox(high_water), peer)
+        self.outbox.call_writer(self.open_stream)
+        self.request: InboundRequest | None = None
+        """The request of this POST; `None` for a batch, and before a request is read."""
+        self.response = response
+        self.extra = extra
+        self.is_stream = False
+        """True once the answer is a stream."""
+        self.is_over = False
+        """True once the reply was given, or none comes any more."""
+        self._was_silent = False
+
+    def take_up(self, request: InboundRequest) -> None:
+        """Note the request of this POST."""
+        self.request = request
+
+    @abstractmethod
+    def open_stream(self) -> None:
+        """Make the answer a stream, which the lines in the outbox go to."""
+
+    @abstractmethod
+    def end_stream(self) -> None:
+        """End the stream behind the last line in the outbox."""
+
+    def comment(self) -> None:
+        """Send a comment on the stream, where nothing was sent for a while."""
+
+    def break_silence(self) -> None:
+        """Make a request that was silent since the last call a stream, or send a comment there. To be called twice in
+        the longest time of silence."""
+        if self.is_stream:
+            self.comment()
+        elif self._was_silent:
+            self.commit()
+        self._was_silent = True
+
+    def commit(self) -> None:
+        """Make the answer a stream, unless it is one or was given."""
+        if not (self.is_stream or self.is_over):
+            self.open_stream()
+
+    # Replies
+
+    def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
+        if self.is_over:
+            return
+        if line is None:
+            self.commit()
+        elif not self.is_stream:
+            code = None if self.request is None or self.request.error is None else self.request.error.code
+            self.answer(json_status(code), line)
+            return
+        else:
+            self.outbox.put(line, owner)
+        self.is_over = True
+        self.end_stream()
+
+    def reply_at_once(self, line: bytes | None) -> None:
+        request = self.request
+        if line is not None and request is not None and request.error is not None and request.error.code == TOO_BUSY:
+            self.answer(HTTPStatus.SERVICE_UNAVAILABLE, line, _RETRY_AFTER)
+        else:
+            self.reply(line)
+
+    def refuse(self, code: int, line: bytes) -> None:
+        self.answer(status_of_refusal(code), line)
+
+    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
+        """Give the whole answer: the JSON text ``line``, with ``more`` headers."""
+        self.is_over = True
+        self.response.answer(Answer(status, JSON_HEADERS + self.extra + more, line[:-1]))
+
+    def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
+        if self.is_over or request is not self.request:
+            return
+        if cause is CancelCause.SHUTDOWN and not self.is_stream:
+            self.is_over = True
+            reason = b"the server is shutting down"
+            self.response.answer(Answer(HTTPStatus.SERVICE_UNAVAILABLE, self.extra + _RETRY_AFTER, reason), close=True)
+        else:
+            self.reply(None)
+
+    def held(self) -> Held | None:
+        """Return the running request of this POST; `None` when there is none any more."""
+        return None if self.request is None else self.find(self.request)

@@ -1,0 +1,65 @@
+"""serve_http: a server for many clients at once, over Streamable HTTP."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Unpack
+
+import trio
+
+from ...concurrency.under_trio import check_served_under_trio
+from ...server.served import Running, Servable
+from ...transports.host_checks import Allowed, host_checks_for
+from ..accepting import SocketListeners, serve_streams
+from ..options import ServingOptions
+from .endpoint import EndpointSettings
+from .front import HttpFront
+
+__all__ = ["serve_http"]
+
+
+async def serve_http(
+    server: Servable,
+    host: str | None = "127.0.0.1",
+    port: int = 8000,
+    *,
+    path: str = "/mcp",
+    origins: Allowed = None,
+    hosts: Allowed = None,
+    ssl_context: ssl.SSLContext | None = None,
+    listeners: SocketListeners | None = None,
+    websocket: bool = False,
+    task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[ServingOptions],
+) -> None:
+    """Serve ``server`` over Streamable HTTP, at ``http://host:port/mcp``, to any number of clients of every revision,
+    until it is ended.
+
+    Clients of the modern era need nothing but the endpoint: when one goes away, its request is cancelled, with the
+    cause ``disconnect``. Clients of legacy revisions get a session each, which they may leave and come back to; a
+    request there is cancelled by its notification, and goes on when its connection breaks. With ``stateless=True``
+    there are no sessions, no questions to legacy clients, and any process can answer any request.
+
+    ``origins`` are the web pages that may ask, ``hosts`` the names under which the server is reached, as for
+    `serve_websocket`: needed where other machines can reach ``host``, else this raises `ValueError`. ``listeners`` of
+    the application's own replace ``host`` and ``port``. With an ``ssl_context`` the URL is ``https://``. With
+    ``websocket``, clients may ask for a WebSocket at the same URL, too. `ServingOptions` documents ``options``;
+    `Limits` has the bounds and times.
+
+    Reports its listeners, ends at signals and is cancelled as `serve_websocket`; streams do not hold up the end: each
+    is ended properly.
+    """
+    check_served_under_trio("serve_http")
+    settings = EndpointSettings(path, host_checks_for(None if listeners is not None else host, origins, hosts))
+
+    async def listen() -> SocketListeners:
+        if listeners is not None:
+            return listeners
+        if ssl_context is None:
+            return await trio.open_tcp_listeners(port, host=host)
+        return await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
+
+    def front(running: Running, nursery: trio.Nursery) -> HttpFront:
+        return HttpFront(running, nursery, settings, websocket=websocket)
+
+    await serve_streams(server, listen, front, task_status=task_status, **options)

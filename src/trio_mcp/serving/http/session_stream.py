@@ -1,0 +1,174 @@
+"""SessionStream is one stream of a legacy session, which its client may come back to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ...runtime.outbox import Outbox
+from ...transports.event_stream.replay_log import Replay, ReplayLog
+from ...transports.event_stream.writing import (
+    KEEP_ALIVE,
+    STREAM_HEADERS,
+    identified_event,
+    priming_event,
+    retry_line,
+)
+from ...transports.http.application import Response
+
+__all__ = ["SessionStream"]
+
+_MILLISECONDS: Final = 1000
+
+
+class SessionStream:
+    """The lines in ``outbox`` as events with ids, kept in ``log``, on their way to one response at a time.
+
+    A response may be taken over by another one. While there is none, lines are kept only, so that no handler waits for
+    a client that is away. ``primes``: each response begins with an event that gives the client an id. ``kept`` is
+    called with the name of the stream when the last line is in the log.
+    """
+
+    def __init__(self, log: ReplayLog, outbox: Outbox, kept: Callable[[str], None], *, primes: bool) -> None:
+        self._log = log
+        self.name = log.open()
+        """The name of the stream in the log."""
+        self._outbox = outbox
+        self._kept = kept
+        self._primes = primes
+        self._source: _Source | None = None
+        self._is_finished = False
+        self._keep_until: float | None = None
+        """Time until which the log keeps the stream; `None` before `finish`, and when the log knows."""
+        outbox.call_writer(self._keep)
+
+    @property
+    def is_open(self) -> bool:
+        """True while a response takes the lines."""
+        return self._source is not None
+
+    def attach(
+        self, response: Response, extra: bytes, replay: Replay | None = None, retry: float | None = None
+    ) -> None:
+        """Send the stream by ``response`` from now on, behind the events of ``replay``. The response that had the
+        stream ends. ``retry``: seconds after which the client shall come back when this response ends early."""
+        self._leave()
+        first = bytearray()
+        if retry is not None:
+            first += retry_line(round(retry * _MILLISECONDS))
+        if self._primes and replay is None:
+            first += priming_event(self._log.cursor(self.name))
+        elif replay is not None:
+            for event_id, line in replay.events:
+                first += identified_event(event_id, line)
+        self._outbox.call_writer(None)
+        source = self._source = _Source(self, first)
+        response.on_gone = lambda: self._detach(source)
+        response.stream(200, STREAM_HEADERS + extra, source)
+
+    def close_response(self, retry: float) -> bool:
+        """End the present response, but not the stream: the client shall come back after ``retry`` seconds. Return
+        false when there is no response, or the client has no id to come back with."""
+        source = self._source
+        if source is None or not self._primes or self._is_finished:
+            return False
+        text = retry_line(round(retry * _MILLISECONDS)) + priming_event(self._log.cursor(self.name))
+        source.add(bytes(self._logged(self._outbox.take_nowait())) + text)
+        self._leave()
+        self._outbox.call_writer(self._keep)
+        return True
+
+    def finish(self, keep_until: float) -> None:
+        """End the stream behind the last line. Its events are kept until ``keep_until``. Idempotent."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        self._keep_until = keep_until
+        if self._source is None:
+            self._keep()
+        self._settle()
+        self._outbox.nudge()
+
+    def _settle(self) -> None:
+        if self._keep_until is not None and not self._outbox.size:
+            self._log.finish(self.name, self._keep_until)
+            self._keep_until = None
+            self._kept(self.name)
+
+    def _leave(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            source.is_over = True
+            self._outbox.nudge()
+
+    def _detach(self, source: _Source) -> None:
+        if self._source is source:
+            self._source = None
+            self._outbox.call_writer(self._keep)
+            self._keep()
+
+    def _keep(self) -> None:
+        while lines := self._outbox.take_nowait():
+            self._logged(lines)
+        self._settle()
+
+    def _logged(self, lines: bytearray) -> bytearray:
+        text = bytearray()
+        for line in bytes(lines).splitlines(keepends=True):
+            text += identified_event(self._log.append(self.name, line), line)
+        return text
+
+    async def take(self, source: _Source) -> bytes | bytearray:
+        """Wait for the next events for ``source``. See `Source.take`."""
+        lines = await self._outbox.take()
+        if lines:
+            text = self._logged(lines)
+            self._settle()
+            if not source.is_over:
+                return text
+            if self._source is not None:  # the lines were meant for the response that came meanwhile
+                self._source.add(text)
+                self._outbox.nudge()
+            return b""
+        return b"" if source.is_over or self._is_finished else KEEP_ALIVE
+
+    @property
+    def is_finished(self) -> bool:
+        """True when the last line is put."""
+        return self._is_finished and not self._outbox.size
+
+    def break_silence(self) -> None:
+        """Send a comment, unless something was sent since the last call."""
+        if self._source is not None and self._source.was_silent():
+            self._outbox.nudge()
+
+
+class _Source:
+    """The share of ``stream`` that one response carries, with ``first`` in front."""
+
+    __slots__ = ("_first", "_stream", "_was_silent", "is_over")
+
+    def __init__(self, stream: SessionStream, first: bytearray) -> None:
+        self._stream = stream
+        self._first = first
+        self._was_silent = False
+        self.is_over = False
+
+    def add(self, text: bytes | bytearray) -> None:
+        self._first += text
+
+    def was_silent(self) -> bool:
+        silent, self._was_silent = self._was_silent, True
+        return silent
+
+    async def take(self) -> bytes | bytearray:
+        self._was_silent = False
+        if not self._first:
+            if self.is_over or self._stream.is_finished:
+                return b""
+            text = await self._stream.take(self)
+            if not self._first:
+                return text
+            self._first = bytearray(text) + self._first if text != KEEP_ALIVE else self._first
+        first, self._first = self._first, bytearray()
+        return first
