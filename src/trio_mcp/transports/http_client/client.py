@@ -178,7 +178,7 @@ class HttpClient:
         with trio.move_on_after(bounds.head_timeout):
             reply = Reply(connection, *await read_head(connection, method.encode("ascii"), bounds.max_head_bytes))
             encoding = reply.headers.get("content-encoding", "identity")
-            if encoding != "identity":
+            if encoding.lower() != "identity":
                 raise BadResponse(f"the answer is encoded ({encoding[:100]!r}), although no encoding was asked for")
             return reply
         raise ConnectionLost(f"no answer from {self.origin.address} within {bounds.head_timeout:g} s")

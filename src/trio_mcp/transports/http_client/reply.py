@@ -19,6 +19,8 @@ _MOST_INTERIM: Final = 20
 """Interim responses (RFC 9110 section 15.2) before an answer. Nothing here asks for any."""
 _LONGEST_REASON: Final = 200
 _HELD: Final = re.compile(r"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
+_ALERT: Final = b"\x15\x03"
+"""The beginning of what a server of TLS says to a client that does not speak TLS (RFC 8446 section 5.1)."""
 _END: Final = h11.EndOfMessage()
 
 
@@ -129,6 +131,9 @@ def _next_event(parser: h11.Connection, connection: Connection) -> h11.Event | t
     try:
         return parser.next_event()
     except h11.RemoteProtocolError as error:
-        if parser.trailing_data[1]:
+        rest, is_closed = parser.trailing_data
+        if rest.startswith(_ALERT):
+            raise BadResponse(f"{connection.name} answers in TLS: use https://") from None
+        if is_closed:
             raise connection.lost(f"{connection.name} closed the connection before the end of the answer") from None
         raise BadResponse(f"{connection.name} sent no HTTP/1.1 response: {str(error)[:_LONGEST_REASON]}") from None

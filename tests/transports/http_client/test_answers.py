@@ -1,0 +1,250 @@
+"""What is an answer, how its end is known, and that an answer cut short is an error wherever the cut is."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from tests.transports.http_client.scripted import OK, Script, Visitor, answering, scripted
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import ConnectionLost
+from trio_mcp.transports.http_client.client import HttpClient
+from trio_mcp.transports.http_client.errors import BadResponse, RequestNotSent
+from trio_mcp.transports.http_client.reply import Reply
+
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;extension=1\r\nlo\r\n0\r\nTrailer: x\r\n\r\n"
+)
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK
+UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nhello"
+OLD = b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+WHOLE = {"length": OK, "chunked": CHUNKED, "interim": INTERIM}
+
+
+def once(*pieces: bytes) -> Script:
+    """Answer one request with ``pieces``, each when the one before was read, and close."""
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        for piece in pieces:
+            await visitor.send(piece)
+            await wait_all_tasks_blocked()
+
+    return script
+
+
+async def read(client: HttpClient, method: str = "GET") -> bytes:
+    async with client.request(method, "/") as reply:
+        return await reply.read(1000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        (OK, True),
+        (CHUNKED, True),
+        (INTERIM, True),
+        (UNTIL_CLOSE, False),
+        (OLD, False),
+        (OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), False),
+        (b"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello", True),
+        # RFC 9112 section 6.3: the chunks count, and the connection must be closed.
+        (CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n", 1), False),
+        (OK + b"HTTP/1.1 200 OK\r\n\r\n", False),
+    ],
+)
+async def test_the_body_ends_where_its_framing_says_and_the_connection_is_kept_where_it_can_be(
+    answer: bytes, kept: bool
+) -> None:
+    async def script(visitor: Visitor) -> None:
+        while await visitor.request():
+            await visitor.send(answer)
+            if answer == UNTIL_CLOSE:
+                return
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        assert await read(client) == b"hello"
+        assert await read(client) == b"hello"
+        assert len(server.visitors) == (1 if kept else 2)
+
+
+@pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE)
+async def test_an_answer_is_the_same_wherever_it_was_torn(answer: bytes) -> None:
+    for cut in range(1, len(answer)):
+        async with scripted(once(answer[:cut], answer[cut:])) as server, HttpClient(server.url) as client:
+            assert await read(client) == b"hello", cut
+
+
+@pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE)
+async def test_an_answer_cut_short_is_an_error_wherever_it_was_cut(answer: bytes) -> None:
+    for cut in range(len(answer)):
+        async with scripted(once(answer[:cut])) as server, HttpClient(server.url) as client:
+            with pytest.raises(ConnectionLost, match="closed the connection before the end") as lost:
+                await read(client)
+            assert not isinstance(lost.value, RequestNotSent), "the server has it"
+
+
+async def test_a_head_cut_short_is_no_end_of_a_body_without_length() -> None:
+    for cut in range(UNTIL_CLOSE.index(b"hello")):
+        async with scripted(once(UNTIL_CLOSE[:cut])) as server, HttpClient(server.url) as client:
+            with pytest.raises(ConnectionLost):
+                await read(client)
+
+
+async def test_a_reset_is_an_error_even_in_a_body_without_length() -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(UNTIL_CLOSE)
+        await wait_all_tasks_blocked()
+        reset(visitor)
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        with pytest.raises(ConnectionLost, match="broke"):
+            await read(client)
+
+
+def reset(visitor: Visitor) -> None:
+    assert isinstance(visitor.stream, trio.SocketStream)
+    visitor.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    visitor.stream.socket.close()
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_some_answers_have_no_body_whatever_they_say(status: int) -> None:
+    answer = b"HTTP/1.1 %d X\r\nContent-Length: 5\r\n\r\n" % status
+    async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
+        assert await read(client) == b""
+        assert await read(client) == b""
+        assert len(server.visitors) == 1
+
+
+async def test_the_answer_to_head_has_no_body() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+    async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
+        assert await read(client, "HEAD") == b""
+
+
+async def test_headers_are_found_in_lower_case_and_repeated_ones_are_joined() -> None:
+    answer = (
+        b"HTTP/1.1 401 No\r\nWWW-Authenticate: A\r\nX:   \xe9  \r\nwww-authenticate: B\r\nContent-Length: 0\r\n\r\n"
+    )
+    async with (
+        scripted(answering(answer)) as server,
+        HttpClient(server.url) as client,
+        client.request("GET", "/") as reply,
+    ):
+        assert reply.status == 401
+        assert reply.headers == {"www-authenticate": "A, B", "x": "\xe9", "content-length": "0"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        b"\x15",
+        b"<html></html>\r\n\r\n",
+        b"HTTP/2.0 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 20 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nNo colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX : y\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: \0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxxx\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 20_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"y" * 20_000,
+    ],
+)
+async def test_what_is_no_http_is_refused_with_words(answer: bytes) -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(answer)
+        await visitor.gone()
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        with pytest.raises(BadResponse, match=r"no HTTP/1\.1 response: \w") as bad:
+            await read(client)
+    assert len(str(bad.value)) < 300
+
+
+async def test_a_head_is_bounded_also_when_it_comes_at_once() -> None:
+    answer = b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000 + b"\r\n"
+    async with scripted(once(answer)) as server, HttpClient(server.url) as client:
+        with pytest.raises(BadResponse, match="too long"):
+            await read(client)
+
+
+async def test_a_head_of_some_kibibytes_is_read() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nX: %s\r\nContent-Length: 5\r\n\r\nhello" % (b"y" * 15_000)
+    async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
+        assert await read(client) == b"hello"
+
+
+async def test_interim_responses_without_end_are_refused() -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        while True:
+            await visitor.send(b"HTTP/1.1 102 Processing\r\n\r\n")
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        with pytest.raises(BadResponse, match="interim"):
+            await read(client)
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"br", b"identity, gzip", b"x\x01y"])
+async def test_an_encoded_answer_is_refused_since_none_was_asked_for(encoding: bytes) -> None:
+    answer = OK.replace(b"\r\n\r\n", b"\r\nContent-Encoding: %s\r\n\r\n" % encoding)
+    async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
+        with pytest.raises(BadResponse, match="encod") as bad:
+            await read(client)
+    assert "\x01" not in str(bad.value)
+
+
+async def test_the_encoding_identity_is_none() -> None:
+    answer = OK.replace(b"\r\n\r\n", b"\r\nContent-Encoding: Identity\r\n\r\n")
+    async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
+        assert await read(client) == b"hello"
+
+
+@pytest.mark.parametrize("answer", [OK, CHUNKED])
+async def test_a_body_longer_than_its_reader_allows_is_an_error(answer: bytes) -> None:
+    async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
+        async with client.request("GET", "/") as reply:
+            assert await reply.read(5) == b"hello"
+        with pytest.raises(BadResponse, match="more than 4 bytes"):
+            async with client.request("GET", "/") as reply:
+                await reply.read(4)
+
+
+async def test_a_streamed_body_comes_as_it_is_sent() -> None:
+    release = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n1\n\r\n")
+        await visitor.send(b"2\r\n2\n\r\n")
+        await release.wait()
+        await visitor.send(b"2\r\n3\n\r\n0\r\n\r\n")
+
+    async with scripted(script) as server, HttpClient(server.url) as client, client.request("GET", "/") as reply:
+        data = b""
+        while data != b"1\n2\n":
+            data += await reply.receive_some()
+        release.set()
+        assert await reply.read(10) == b"3\n"
+        assert await reply.receive_some() == b""
+
+
+async def test_a_reply_is_of_no_use_after_its_block() -> None:
+    kept: list[Reply] = []
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"
+    async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
+        async with client.request("GET", "/") as reply:
+            kept.append(reply)
+            assert await reply.receive_some() == b"hel"
+        with pytest.raises(ConnectionLost, match="closed on this side"):
+            await kept[0].receive_some()
