@@ -16,7 +16,15 @@ from ..protocol.revisions import MODERN_REVISIONS, REVISIONS, Revision
 from ..protocol.types.capabilities import ClientCapabilities
 from ..protocol.types.lifecycle import Implementation
 
-__all__ = ["PerRequestFields"]
+__all__ = ["PerRequestFields", "unsupported_version"]
+
+
+def unsupported_version(version: str) -> CodedError:
+    """Return the error for a request or notification of a version that no modern revision has (2026-07-28 versioning,
+    Protocol Version Negotiation)."""
+    supported = [row.name for row in MODERN_REVISIONS]
+    data = {"supported": supported, "requested": version[:200]}
+    return CodedError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
 class PerRequestFields:
@@ -36,12 +44,7 @@ class PerRequestFields:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
         revision = REVISIONS.get(version)
         if revision is None or revision.handshake:
-            # 2026-07-28 versioning, Protocol Version Negotiation.
-            raise CodedError(
-                UNSUPPORTED_PROTOCOL_VERSION,
-                "Unsupported protocol version",
-                {"supported": [row.name for row in MODERN_REVISIONS], "requested": version[:200]},
-            )
+            raise unsupported_version(version)
         return revision
 
     def log_level(self, meta: dict[str, Any]) -> str | None:

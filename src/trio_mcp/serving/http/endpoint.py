@@ -16,6 +16,7 @@ from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS, Revision
 from ...server.served import Running
 from ...state.events import RequestReceived
+from ...state.per_request_fields import unsupported_version
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
@@ -23,7 +24,7 @@ from .answers import empty, error, invalid, text
 from .cors import Cors
 from .modern import ModernSide
 from .request_headers import check_param_headers, check_routing_headers, required_fields
-from .sessions import Sessions
+from .sessions import Session, Sessions
 
 __all__ = ["Endpoint", "EndpointSettings"]
 
@@ -171,9 +172,15 @@ class Endpoint:
         self, message: Message | Batch, head: RequestHead, body: bytes, response: Response, extra: bytes
     ) -> None:
         if isinstance(message, Notification):
-            # No notification of a client has a meaning here, the cancel least of all: ids are the choice of each
-            # client.
-            response.answer(empty(HTTPStatus.ACCEPTED, extra))
+            version = head.headers.get("mcp-protocol-version")
+            if version is not None and version not in REVISIONS:
+                # 2025-11-25 transports, Protocol Version Header; 2026-07-28 streamable HTTP, the same: MUST be 400.
+                fault = unsupported_version(version)
+                response.answer(error(HTTPStatus.BAD_REQUEST, fault.code, fault.message, extra, data=fault.data))
+            else:
+                # No notification of a client has a meaning here, the cancel least of all: ids are the choice of each
+                # client.
+                response.answer(empty(HTTPStatus.ACCEPTED, extra))
             return
         state = self._modern.state
         fault: CodedError | None = None
@@ -196,24 +203,20 @@ class Endpoint:
     def _post_legacy(
         self, message: Message | Batch, head: RequestHead, body: bytes, response: Response, extra: bytes
     ) -> None:
-        session_id = head.headers.get("mcp-session-id")
         if self._stateless:
             self._post_stateless(message, head, body, response, extra)
-        elif session_id is not None:
-            session = self._sessions.find(session_id, None)
-            if session is None:
-                response.answer(_no_session(extra))
-            elif not session.fits(head.headers.get("mcp-protocol-version")):
-                reason = "the MCP-Protocol-Version is not the one that the session was opened with"
-                response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
+        elif isinstance(message, Request) and message.method == "initialize" and "mcp-session-id" not in head.headers:
+            if self._is_ending:
+                reason = "the server is shutting down"
+                response.answer(text(HTTPStatus.SERVICE_UNAVAILABLE, reason, extra), close=True)
+            else:
+                self._sessions.open(message, body, head, response, extra)
+        else:
+            session = self._session_of(head, extra)
+            if isinstance(session, Answer):
+                response.answer(session)
             else:
                 session.post(message, body, head, response, extra)
-        elif not (isinstance(message, Request) and message.method == "initialize"):
-            response.answer(_needs_session(extra))
-        elif self._is_ending:
-            response.answer(text(HTTPStatus.SERVICE_UNAVAILABLE, "the server is shutting down", extra), close=True)
-        else:
-            self._sessions.open(message, body, head, response, extra)
 
     def _post_stateless(
         self, message: Message | Batch, head: RequestHead, body: bytes, response: Response, extra: bytes
@@ -227,27 +230,37 @@ class Endpoint:
         self._modern.take(event, body, head, response, extra)
 
     def _get(self, head: RequestHead, response: Response, extra: bytes) -> None:
-        session_id = head.headers.get("mcp-session-id")
-        if session_id is None:
-            response.answer(_needs_session(extra))
-            return
-        session = self._sessions.find(session_id, None)
-        if session is None:
-            response.answer(_no_session(extra))
+        session = self._session_of(head, extra)
+        if isinstance(session, Answer):
+            response.answer(session)
         else:
             session.get(head.headers.get("last-event-id"), response, extra)
 
     def _delete(self, head: RequestHead, response: Response, extra: bytes) -> None:
+        session = self._session_of(head, extra)
+        if isinstance(session, Answer):
+            response.answer(session)
+        else:
+            session.end("the client has ended the session")
+            response.answer(empty(HTTPStatus.NO_CONTENT, extra))
+
+    def _session_of(self, head: RequestHead, extra: bytes) -> Session | Answer:
+        """Return the session that a request names, or the refusal of a request that names none, or does not fit."""
         session_id = head.headers.get("mcp-session-id")
         if session_id is None:
-            response.answer(_needs_session(extra))
-            return
+            return invalid(
+                HTTPStatus.BAD_REQUEST, "the Mcp-Session-Id header is missing, or send initialize first", extra
+            )
         session = self._sessions.find(session_id, None)
         if session is None:
-            response.answer(_no_session(extra))
-            return
-        session.end("the client has ended the session")
-        response.answer(empty(HTTPStatus.NO_CONTENT, extra))
+            # 2025-11-25 transports, Session Management: MUST be 404, and the client opens a new session.
+            reason = "there is no such session in this process: it has ended, or another one has it; send initialize"
+            return invalid(HTTPStatus.NOT_FOUND, reason, extra)
+        if not session.fits(head.headers.get("mcp-protocol-version")):
+            # 2025-11-25 transports, Protocol Version Header: MUST be 400, by every method.
+            reason = "the MCP-Protocol-Version is not the one that the session was opened with"
+            return invalid(HTTPStatus.BAD_REQUEST, reason, extra)
+        return session
 
 
 _STREAM: Final = frozenset(("text/event-stream",))
@@ -277,13 +290,3 @@ def _meta_of(message: Request | Notification) -> dict[str, Any]:
         return {}
     meta = cast("dict[str, Any]", params).get("_meta")
     return cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
-
-
-def _needs_session(extra: bytes) -> Answer:
-    return invalid(HTTPStatus.BAD_REQUEST, "the Mcp-Session-Id header is missing, or send initialize first", extra)
-
-
-def _no_session(extra: bytes) -> Answer:
-    # 2025-11-25 transports, Session Management: MUST be 404, and the client opens a new session.
-    reason = "there is no such session in this process: it has ended, or another one has it; send initialize"
-    return invalid(HTTPStatus.NOT_FOUND, reason, extra)

@@ -86,6 +86,8 @@ class SessionExchange(PostExchange):
             self._stream.break_silence()
 
     def close_stream(self, retry: float) -> bool:
+        if self.request is None or not self.request.revision.polling:
+            return False
         self.commit()
         return self._stream is not None and self._stream.close_response(retry)
 

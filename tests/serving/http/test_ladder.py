@@ -1,0 +1,1412 @@
+"""What the endpoint answers to each request, built by hand and sent through a real socket.
+
+First the ladder of checks, in their order; then what the revisions say of legacy servers (transports, Streamable HTTP)
+and of modern ones (2026-07-28 Streamable HTTP), sentence by sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import attrs
+import msgspec
+import pytest
+import trio
+from tests.patience import LONG, PATIENCE
+from tests.serving.http.raw_http import (
+    CAPABILITIES,
+    LEGACY,
+    MODERN,
+    Answer,
+    Endpoint,
+    Events,
+    Wire,
+    initialize,
+    modern,
+    open_endpoint,
+)
+
+from trio_mcp import CancelCause, Limits, PeerError, RequestContext, Server
+
+VERSION = "io.modelcontextprotocol/protocolVersion"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+
+
+@attrs.define
+class Watched:
+    """A server, and what its handlers went through."""
+
+    server: Server[Any]
+    started: trio.Event = attrs.field(factory=trio.Event)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    causes: list[CancelCause | None] = attrs.field(factory=list[Any])
+    go_on: trio.Event = attrs.field(factory=trio.Event)
+    seen: list[Any] = attrs.field(factory=list[Any])
+
+    async def until_ended(self) -> CancelCause | None:
+        with trio.fail_after(PATIENCE):
+            await self.ended.wait()
+        return self.causes[-1]
+
+    async def until_started(self) -> None:
+        with trio.fail_after(PATIENCE):
+            await self.started.wait()
+
+
+def watched_server() -> Watched:
+    server = Server("watched")
+    watched = Watched(server)
+
+    @server.tool
+    async def echo(text: str = "") -> str:
+        return text
+
+    @server.tool
+    async def hang(ctx: RequestContext, say_something: bool = False) -> str:
+        """Says something, perhaps, and waits until the test lets it go on."""
+        if say_something:
+            ctx.progress(1, 2)
+        watched.started.set()
+        try:
+            await watched.go_on.wait()
+            return "gone on"
+        finally:
+            watched.causes.append(None if ctx.cancellation is None else ctx.cancellation.cause)
+            watched.ended.set()
+
+    @server.tool
+    async def poll(ctx: RequestContext) -> str:
+        """Lets the client come back for the result, where that is possible."""
+        watched.seen.append(ctx.close_stream(retry=0.25))
+        watched.started.set()
+        await watched.go_on.wait()
+        return "worth it"
+
+    @server.tool
+    async def tell(ctx: RequestContext) -> str:
+        ctx.progress(1, 2)
+        await ctx.log.info("hello")
+        return "told"
+
+    @server.tool
+    async def ask(ctx: RequestContext) -> str:
+        """Asks the user."""
+        return str(await ctx.elicit("Which?", {"type": "object", "properties": {}}))
+
+    @server.tool
+    async def fail() -> str:
+        raise PeerError(-32601, "somebody else has no such method")
+
+    @server.tool
+    async def region(region: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})] = "eu") -> str:
+        return region
+
+    @server.tool
+    async def who(ctx: RequestContext) -> dict[str, Any]:
+        return {"session": ctx.session_id, "header": (ctx.headers or {}).get("X-Mine")}
+
+    @server.tool
+    async def change(ctx: RequestContext) -> str:
+        """Changes the list of tools."""
+
+        async def another() -> str:
+            return ""
+
+        server.tool(name=f"another-{len(server.tools.registry)}")(another)
+        return "changed"
+
+    @server.resource("watched:thing")
+    async def thing() -> str:
+        return "a thing"
+
+    @server.prompt
+    async def hello() -> str:
+        return "hello"
+
+    return watched
+
+
+@asynccontextmanager
+async def serving(limits: Limits | None = None, **options: Any) -> AsyncGenerator[tuple[Endpoint, Watched]]:
+    watched = watched_server()
+    async with open_endpoint(watched.server, limits, **options) as endpoint:
+        yield endpoint, watched
+
+
+def call(tool: str, *, id: Any = 1, meta: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
+    """A call of a legacy client."""
+    params: dict[str, Any] = {"name": tool, "arguments": arguments}
+    if meta is not None:
+        params["_meta"] = meta
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+
+
+def modern_call(tool: str, *, id: Any = 1, meta: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
+    return modern("tools/call", {"name": tool, "arguments": arguments}, id=id, **(meta or {}))
+
+
+def text_of(reply: dict[str, Any]) -> str:
+    return reply["result"]["content"][0]["text"]
+
+
+# 0. Host and Origin
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "127.0.0.1@evil.example", "[::2]:{port}"],
+)
+@pytest.mark.parametrize("target", ["/mcp", "/other"])
+async def test_a_foreign_host_is_forbidden_whatever_is_asked(host: str, target: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(modern("tools/list"), {"Host": host.format(port=endpoint.port)}, target=target)
+        assert answer.status == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
+async def test_the_names_of_this_machine_are_served(host: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(modern("tools/list"), {"Host": host.format(port=endpoint.port)})
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "https://localhost.evil.example", "null", "", "file://"])
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
+async def test_a_foreign_origin_is_forbidden_by_any_method(origin: str, method: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(None, {"Origin": origin}, method=method)
+        assert answer.status == 403
+        assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_an_allowed_origin_may_read_every_answer() -> None:
+    page = {"Origin": "https://app.example"}
+    async with serving(origins=["https://app.example"], hosts=["127.0.0.1"]) as (endpoint, _):
+        answers = [
+            await endpoint.ask(modern("tools/list"), page),
+            await endpoint.ask(modern("tools/lost"), page),
+            await endpoint.ask(b"{", page),
+            await endpoint.ask(None, page, method="PUT"),
+            await endpoint.ask(None, page, method="GET"),
+            await endpoint.ask(None, page, target="/other"),
+            await endpoint.ask(modern_call("tell", meta={"progressToken": 1}), page),
+        ]
+        assert [answer.status for answer in answers] == [200, 404, 400, 405, 400, 404, 200]
+        for answer in answers:
+            assert answer.headers["access-control-allow-origin"] == "https://app.example", answer
+            assert "origin" in answer.headers["vary"].lower()
+
+
+PREFLIGHT = {
+    "Origin": "https://app.example",
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "content-type,mcp-protocol-version,mcp-param-region,x-other",
+}
+
+
+async def test_a_page_of_an_allowed_origin_learns_what_it_may_send() -> None:
+    async with serving(origins=["https://app.example"], hosts=["127.0.0.1"]) as (endpoint, _):
+        answer = await endpoint.ask(None, PREFLIGHT, method="OPTIONS")
+        assert (answer.status, answer.body) == (204, b"")
+        assert answer.headers["access-control-allow-origin"] == "https://app.example"
+        methods = answer.headers["access-control-allow-methods"].split(", ")
+        allowed = answer.headers["access-control-allow-headers"].split(", ")
+        assert set(methods) >= {"POST", "GET", "DELETE"}
+        for name in (
+            *("content-type", "accept", "authorization", "mcp-protocol-version", "mcp-session-id", "last-event-id"),
+            *("mcp-method", "mcp-name", "mcp-param-region"),
+        ):
+            assert name in allowed
+        assert "x-other" not in allowed
+        assert answer.headers["access-control-max-age"].isdigit()
+        assert "access-control-allow-private-network" not in answer.headers
+
+
+async def test_an_allowed_page_may_reach_into_a_private_network() -> None:
+    async with serving(origins=["https://app.example"], hosts=["127.0.0.1"]) as (endpoint, _):
+        asks = {**PREFLIGHT, "Access-Control-Request-Private-Network": "true"}
+        answer = await endpoint.ask(None, asks, method="OPTIONS")
+        assert answer.headers["access-control-allow-private-network"] == "true"
+
+
+async def test_a_page_may_read_the_headers_that_clients_need() -> None:
+    async with serving(origins=["https://app.example"], hosts=["127.0.0.1"]) as (endpoint, _):
+        answer = await endpoint.ask(initialize(), {"Origin": "https://app.example"})
+        exposed = answer.headers["access-control-expose-headers"].split(", ")
+        assert {"mcp-session-id", "www-authenticate", "mcp-protocol-version", "retry-after"} <= set(exposed)
+
+
+# 1. The path
+
+
+@pytest.mark.parametrize("target", ["/", "/other", "/MCP", "/mcp/x", "/mcpx", "//mcp", "/%6dcp", "/.well-known/x"])
+@pytest.mark.parametrize("method", ["POST", "GET", "PUT", "OPTIONS"])
+async def test_another_path_is_not_found_and_no_json_rpc_says_so(target: str, method: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(None, {"Content-Type": "text/plain"}, method=method, target=target)
+        assert answer.status == 404
+        assert answer.headers.get("content-type") != "application/json"
+
+
+@pytest.mark.parametrize("target", ["/mcp", "/mcp/", "/mcp?x=1", "/mcp/?x=1", "http://127.0.0.1/mcp"])
+async def test_every_spelling_of_the_path_is_served_and_none_redirected(target: str) -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.ask(modern("tools/list"), target=target)).status == 200
+
+
+# 3. The method
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD", "TRACE", "post", "SUBSCRIBE"])
+async def test_another_method_is_not_allowed_and_the_answer_says_which_are(method: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(None, {"Content-Type": "text/plain", "Accept": "text/html"}, method=method)
+        assert answer.status == 405
+        assert set(answer.headers["allow"].split(", ")) >= {"POST", "GET", "DELETE"}
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_without_sessions_there_is_no_get_and_no_delete(method: str) -> None:
+    async with serving(stateless=True) as (endpoint, _):
+        answer = await endpoint.ask(None, {"Mcp-Session-Id": "x"}, method=method)
+        assert answer.status == 405
+        assert not {"GET", "DELETE"} & set(answer.headers["allow"].split(", "))
+
+
+# 4. The type of the body
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "application/json-rpc",
+        "json",
+    ],
+)
+async def test_a_body_of_another_type_is_not_taken(kind: str | None) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(modern("tools/list"), {"Content-Type": kind, "Accept": "text/html"})
+        assert answer.status == 415
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "Application/JSON", "application/json; charset=utf-8", "application/json;a=b"]
+)
+async def test_parameters_and_case_of_the_type_make_no_difference(kind: str) -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.ask(modern("tools/list"), {"Content-Type": kind})).status == 200
+
+
+# 5. The type of the answer
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/json",
+        "text/event-stream",
+        "text/html",
+        "application/*",
+        "application/json, text/html",
+        "*/*;q=0",
+        "*/*, text/event-stream;q=0",
+        "application/json, text/event-stream;q=0.0",
+    ],
+)
+async def test_a_client_that_cannot_read_both_forms_is_told(accept: str) -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.ask(modern("tools/list"), {"Accept": accept})).status == 406
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        None,
+        "*/*",
+        "application/json, text/event-stream",
+        "text/event-stream,application/json",
+        "APPLICATION/JSON, Text/Event-Stream",
+        "application/json;q=0.9, text/event-stream;q=0.1",
+        "application/*, text/*",
+        "text/html, */*;q=0.1",
+        "application/json;charset=utf-8, text/event-stream",
+    ],
+)
+async def test_every_way_to_say_both_forms_is_understood(accept: str | None) -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.ask(modern("tools/list"), {"Accept": accept})).status == 200
+
+
+# 6. The length of the body
+
+
+async def test_a_body_beyond_the_limit_is_refused_before_it_is_sent() -> None:
+    async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
+        wire = await endpoint.wire()
+        await wire.send(wire.request(b"", {"Content-Length": "2001"}))
+        assert (await wire.answer()).status == 413
+
+
+async def test_a_client_that_asks_first_is_told_at_once_that_the_body_is_too_long() -> None:
+    async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
+        wire = await endpoint.wire()
+        await wire.send(wire.request(b"", {"Content-Length": "2001", "Expect": "100-continue"}))
+        assert (await wire.answer()).status == 413
+
+
+async def test_a_chunked_body_beyond_the_limit_is_refused() -> None:
+    async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
+        wire = await endpoint.wire()
+        head = wire.request(b"", {"Content-Length": None, "Transfer-Encoding": "chunked"})
+        await wire.send(head + b"7d0\r\n" + b" " * 2000 + b"\r\n" + b"7d0\r\nx")
+        assert (await wire.answer()).status == 413
+
+
+async def test_a_body_of_the_limit_is_read() -> None:
+    async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
+        body = json.dumps(modern("tools/list")).encode()
+        answer = await endpoint.ask(body + b" " * (2000 - len(body)), {**headers_of(modern("tools/list"))})
+        assert answer.status == 200
+
+
+def headers_of(body: dict[str, Any]) -> dict[str, str]:
+    """The headers that repeat a modern body."""
+    meta, params = body["params"]["_meta"], body["params"]
+    headers = {"MCP-Protocol-Version": meta[VERSION], "Mcp-Method": body["method"]}
+    return headers | ({"Mcp-Name": params["name"]} if "name" in params else {})
+
+
+# 7. One JSON value
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b" ", b"{", b"{}{}", b"nonsense", b'{"a":1}x', b"\xff\xfe", b'{"a":NaN}', b"[1,]"]
+)
+@pytest.mark.parametrize("version", [None, LEGACY, MODERN])
+async def test_what_is_no_json_is_a_parse_error(body: bytes, version: str | None) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(body, {"MCP-Protocol-Version": version})
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32700, None)
+
+
+# 8. One message
+
+
+@pytest.mark.parametrize(
+    "body", [b"1", b'"x"', b"null", b"true", b"[]", b"{}", b'{"jsonrpc":"2.0"}', b'{"id":1,"method":"ping"}']
+)
+@pytest.mark.parametrize("version", [None, MODERN])
+async def test_what_is_no_message_is_an_invalid_request(body: bytes, version: str | None) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(body, {"MCP-Protocol-Version": version})
+        assert (answer.status, answer.code) == (400, -32600)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [modern("tools/list")],
+        [modern("tools/list", id=1), modern("tools/list", id=2)],
+        {"jsonrpc": "2.0", "id": 1, "result": {}},
+        {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "x"}},
+    ],
+)
+async def test_a_modern_body_is_no_batch_and_no_response(body: Any) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32600, None)
+
+
+# 9. The era
+
+
+async def test_a_body_that_describes_itself_is_modern_whatever_the_header_says() -> None:
+    async with serving() as (endpoint, _):
+        for version in (None, LEGACY):
+            answer = await endpoint.ask(modern("tools/list"), {"MCP-Protocol-Version": version})
+            assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
+
+
+async def test_an_unknown_version_in_the_header_alone_is_modern() -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(
+            {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, {"MCP-Protocol-Version": "v999"}
+        )
+        assert (answer.status, answer.code) == (400, -32602)
+
+
+@pytest.mark.parametrize("version", [None, "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_all_else_is_legacy(version: str | None) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(initialize(), {"MCP-Protocol-Version": version})
+        assert answer.json["result"]["protocolVersion"] == LEGACY
+
+
+async def test_both_eras_are_served_over_one_connection() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        assert text_of((await wire.ask(modern_call("echo", text="a"))).json) == "a"
+        assert text_of((await wire.ask(call("echo", text="b"), session)).json) == "b"
+        assert text_of((await wire.ask(modern_call("echo", text="c"))).json) == "c"
+
+
+# 10. What a modern request says of itself
+
+
+@pytest.mark.parametrize("missing", [VERSION, CAPABILITIES])
+@pytest.mark.parametrize("request_id", [7, "seven", 0, ""])
+async def test_a_missing_field_is_an_invalid_parameter_and_the_id_is_echoed(missing: str, request_id: Any) -> None:
+    async with serving() as (endpoint, _):
+        body = modern("tools/list", id=request_id)
+        del body["params"]["_meta"][missing]
+        answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32602, request_id)
+
+
+@pytest.mark.parametrize("params", [None, {}, {"_meta": {}}, {"_meta": 1}, {"_meta": None}])
+async def test_a_request_that_says_nothing_of_itself_under_a_modern_header_is_told_so(params: Any) -> None:
+    async with serving() as (endpoint, _):
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", **({} if params is None else {"params": params})}
+        answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32602, 1)
+
+
+async def test_who_the_client_is_may_stay_unsaid() -> None:
+    async with serving() as (endpoint, _):
+        body = modern("tools/list")
+        del body["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]
+        assert (await endpoint.ask(body)).status == 200
+
+
+async def test_missing_fields_come_before_missing_headers() -> None:
+    async with serving() as (endpoint, _):
+        body = modern("tools/list")
+        del body["params"]["_meta"][CAPABILITIES]
+        answer = await endpoint.ask(body, {"MCP-Protocol-Version": None, "Mcp-Method": None})
+        assert answer.code == -32602
+
+
+# 11. The headers that repeat the body
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"MCP-Protocol-Version": None},
+        {"MCP-Protocol-Version": LEGACY},
+        {"Mcp-Method": None},
+        {"Mcp-Method": "tools/list"},
+        {"Mcp-Method": "TOOLS/CALL"},
+        {"Mcp-Method": ""},
+        {"Mcp-Name": None},
+        {"Mcp-Name": "wrong"},
+        {"Mcp-Name": "ECHO"},
+        {"Mcp-Name": ""},
+        {"Mcp-Name": "=?base64?ZWNobw?="},
+        {"Mcp-Name": "=?base64?d3Jvbmc=?="},
+        {"Mcp-Name": "\xe9cho"},
+    ],
+)
+async def test_a_header_that_does_not_repeat_the_body_is_a_mismatch(headers: dict[str, str | None]) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(modern_call("echo", id="x"), headers)
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, "x")
+
+
+@pytest.mark.parametrize("name", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"])
+async def test_a_header_that_comes_twice_is_a_mismatch_even_with_one_value(name: str) -> None:
+    async with serving() as (endpoint, _):
+        wire = await endpoint.wire()
+        body = modern_call("echo")
+        again = f"{name}: {headers_of(body)[name]}\r\n".encode()
+        await wire.send(wire.request(body).replace(b"\r\n\r\n", b"\r\n" + again + b"\r\n", 1))
+        answer = await wire.answer()
+        assert (answer.status, answer.code) == (400, -32020)
+
+
+@pytest.mark.parametrize("name", ["  echo  ", "\techo", "=?base64?ZWNobw==?="])
+async def test_blanks_around_a_value_and_base64_are_read(name: str) -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.ask(modern_call("echo"), {"Mcp-Name": name})).status == 200
+
+
+@pytest.mark.parametrize("spelling", ["mcp-method", "MCP-METHOD", "Mcp-Method"])
+async def test_names_of_headers_have_no_case(spelling: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(modern("tools/list"), {"Mcp-Method": None, f"{spelling}": "tools/list"})
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "name"),
+    [("resources/read", {"uri": "watched:thing"}, "watched:thing"), ("prompts/get", {"name": "hello"}, "hello")],
+)
+async def test_resources_and_prompts_are_named_too(method: str, params: dict[str, Any], name: str) -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.ask(modern(method, params), {"Mcp-Name": name})).status == 200
+        for wrong in (None, "wrong", name.upper()):
+            assert (await endpoint.ask(modern(method, params), {"Mcp-Name": wrong})).code == -32020
+
+
+async def test_other_methods_need_no_name_and_ignore_one() -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.ask(modern("tools/list"), {"Mcp-Name": "whatever"})).status == 200
+
+
+# 12. The version
+
+
+@pytest.mark.parametrize("version", ["v999", "2099-01-01", "2025-11-25", "2024-11-05", ""])
+async def test_a_version_that_is_not_spoken_names_those_that_are(version: str) -> None:
+    async with serving() as (endpoint, _):
+        body = modern("tools/list", id="x", **{VERSION: version})
+        answer = await endpoint.ask(body)
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32022, "x")
+        assert answer.json["error"]["data"]["requested"] == version
+        assert MODERN in answer.json["error"]["data"]["supported"]
+
+
+async def test_a_version_in_the_body_alone_is_a_mismatch_before_it_is_unknown() -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(modern("tools/list", **{VERSION: "v999"}), {"MCP-Protocol-Version": MODERN})
+        assert (answer.status, answer.code) == (400, -32020)
+
+
+async def test_an_unknown_version_comes_before_an_unknown_method() -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.ask(modern("tools/lost", **{VERSION: "v999"}))).code == -32022
+
+
+# 13. The method of the protocol
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "tools/lost",
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "tasks/list",
+        "sampling/createMessage",
+        "elicitation/create",
+        "roots/list",
+        "",
+        "notifications/initialized",
+    ],
+)
+async def test_a_method_that_the_revision_has_not_is_not_found(method: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(modern(method, {"uri": "watched:thing", "level": "info"}, id="x"))
+        assert (answer.status, answer.code, answer.json["id"]) == (404, -32601, "x")
+
+
+# 14. Arguments in headers
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Mcp-Param-Region": "us"}, {"Mcp-Param-Region": "EU"}, {"Mcp-Param-Region": "=?base64?ZXU?="}]
+)
+async def test_an_argument_that_its_header_does_not_repeat_is_a_mismatch(headers: dict[str, str]) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.call("region", headers, region="eu")
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
+
+
+@pytest.mark.parametrize("value", ["eu", " eu ", "=?base64?ZXU=?="])
+async def test_an_argument_that_its_header_repeats_reaches_the_tool(value: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.call("region", {"mcp-param-region": value}, region="eu")
+        assert text_of(answer.json) == "eu"
+
+
+async def test_a_header_without_its_argument_is_a_mismatch_and_neither_of_them_is_none() -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.call("region", {"Mcp-Param-Region": "eu"})).code == -32020
+        assert (await endpoint.call("region")).status == 200
+
+
+async def test_headers_that_no_tool_names_are_ignored() -> None:
+    async with serving() as (endpoint, _):
+        assert (
+            await endpoint.call("echo", {"Mcp-Param-Region": "eu", "Mcp-Param-Other": "=?base64?x?="})
+        ).status == 200
+
+
+async def test_an_unknown_tool_is_an_error_of_the_call() -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.call("lost")
+        assert (answer.status, answer.code) == (200, -32602)
+
+
+# 15. The statuses of errors behind the ladder
+
+
+async def test_an_error_of_a_handler_stays_in_a_200() -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.call("fail")
+        assert answer.status == 200
+        assert answer.json["id"] == 1
+
+
+async def test_a_missing_capability_is_400_wherever_it_is_found_and_named_as_an_object() -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.call("ask")
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32021, 1)
+        assert answer.json["error"]["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}
+
+
+# Legacy: sending messages
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "method": "notifications/unknown", "params": {}},
+        {"jsonrpc": "2.0", "id": 99, "result": {}},
+        {"jsonrpc": "2.0", "id": 99, "error": {"code": -1, "message": "x"}},
+    ],
+)
+async def test_a_legacy_notification_or_response_is_accepted_without_a_body(body: dict[str, Any]) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(body, await endpoint.session())
+        assert (answer.status, answer.body) == (202, b"")
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_legacy_request_that_is_answered_at_once_gets_one_json_object(revision: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(call("echo", text="a"), await endpoint.session(revision))
+        assert answer.headers["content-type"] == "application/json"
+        assert (answer.json["id"], text_of(answer.json)) == (1, "a")
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_legacy_handler_that_tells_something_gets_a_stream_that_ends_with_the_reply(revision: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(call("tell", meta={"progressToken": "p"}), await endpoint.session(revision))
+        kinds = [message.get("method", "reply") for message in answer.messages]
+        assert kinds == ["notifications/progress", "notifications/message", "reply"]
+
+
+async def test_a_question_goes_out_on_the_stream_of_its_request_and_is_answered_by_a_post() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session(elicitation={})
+        wire = await endpoint.wire()
+        await wire.send(wire.request(call("ask"), session))
+        await wire.head()
+        events = wire.events()
+        question = await events.message()
+        assert question["method"] == "elicitation/create"
+        reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}
+        assert (await endpoint.ask(reply, session)).status == 202
+        assert (await events.message())["id"] == 1
+
+
+async def test_a_batch_of_2025_03_26_is_answered_by_one_reply_for_each_request() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session("2025-03-26")
+        told = {"jsonrpc": "2.0", "method": "notifications/unknown"}
+        answer = await endpoint.ask([call("echo", id=1, text="a"), told, call("echo", id="b", text="b")], session)
+        replies = answer.json if answer.headers["content-type"] == "application/json" else answer.messages[0]
+        assert {reply["id"]: text_of(reply) for reply in replies} == {1: "a", "b": "b"}
+
+
+async def test_a_batch_of_notifications_or_responses_is_accepted_without_a_body() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session("2025-03-26")
+        for member in ({"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id": 9, "result": {}}):
+            answer = await endpoint.ask([member, member], session)
+            assert (answer.status, answer.body) == (202, b"")
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
+async def test_later_revisions_have_no_batches(revision: str) -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask([call("echo")], await endpoint.session(revision))
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32600, None)
+
+
+async def test_going_away_is_no_cancel_for_a_legacy_request_and_a_posted_cancel_is() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        await wire.send(wire.request(call("hang", id="x"), session))
+        await watched.until_started()
+        await wire.close()
+        assert (await endpoint.ask(call("echo", id=2), session)).status == 200
+        assert not watched.ended.is_set()
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}}
+        assert (await endpoint.ask(cancel, session)).status == 202
+        assert await watched.until_ended() is CancelCause.PEER
+
+
+@pytest.mark.parametrize("say_something", [False, True])
+async def test_the_stream_of_a_cancelled_request_ends_without_a_reply(say_something: bool) -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        await wire.send(
+            wire.request(call("hang", id=5, say_something=say_something, meta={"progressToken": 1}), session)
+        )
+        await watched.until_started()
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
+        await endpoint.ask(cancel, session)
+        answer = await wire.answer()
+        assert answer.status == 200
+        assert [message["method"] for message in answer.messages] == ["notifications/progress"] * say_something
+
+
+async def test_an_id_in_use_is_refused_and_the_first_call_goes_on() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        await wire.send(wire.request(call("hang", id=1), session))
+        await watched.until_started()
+        answer = await endpoint.ask(call("echo", id=1), session)
+        assert (answer.status, answer.code) == (400, -32600)
+        assert text_of((await endpoint.ask(call("echo", id="1", text="other"), session)).json) == "other"
+        watched.go_on.set()
+        answer = await wire.answer()
+        reply = answer.json if answer.headers["content-type"] == "application/json" else answer.messages[-1]
+        assert (reply["id"], text_of(reply)) == (1, "gone on")
+
+
+# Legacy: listening
+
+
+async def listen(endpoint: Endpoint, session: dict[str, str], cursor: str | None = None) -> tuple[Wire, Answer]:
+    wire = await endpoint.wire()
+    headers = {**session, "Accept": "text/event-stream", "Last-Event-ID": cursor}
+    await wire.send(wire.request(None, headers, method="GET"), "GET")
+    return wire, await wire.head()
+
+
+async def test_get_opens_a_stream_for_what_belongs_to_no_request() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        wire, head = await listen(endpoint, session)
+        assert (head.status, head.headers["content-type"]) == (200, "text/event-stream")
+        assert (head.headers["cache-control"], head.headers["x-accel-buffering"]) == ("no-cache, no-transform", "no")
+        assert "content-length" not in head.headers
+        events = wire.events()
+        answer = await endpoint.ask(call("change"), session)
+        assert answer.headers["content-type"] == "application/json", "the change belongs to no request"
+        assert (await events.message())["method"] == "notifications/tools/list_changed"
+
+
+async def test_get_from_a_client_that_cannot_read_streams_is_not_acceptable() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        assert (await endpoint.ask(None, {**session, "Accept": "application/json"}, method="GET")).status == 406
+
+
+async def test_a_second_get_takes_the_place_of_the_first_and_no_message_goes_out_twice() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        first, _ = await listen(endpoint, session)
+        second, head = await listen(endpoint, session)
+        assert head.status == 200
+        await endpoint.ask(call("change"), session)
+        assert (await second.events().message())["method"] == "notifications/tools/list_changed"
+        assert await first.events().rest() == [], "the first one has ended without it"
+
+
+async def test_what_is_said_while_nobody_listens_is_said_to_whoever_listens_next() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        await endpoint.ask(call("change"), session)
+        wire, _ = await listen(endpoint, session)
+        assert (await wire.events().message())["method"] == "notifications/tools/list_changed"
+
+
+# Legacy: resuming
+
+
+async def test_the_first_event_of_2025_11_25_has_an_id_and_no_data() -> None:
+    async with serving() as (endpoint, _):
+        wire, _ = await listen(endpoint, await endpoint.session())
+        first = await wire.events().next()
+        assert first is not None
+        assert (first.data, bool(first.id)) == (b"", True)
+        assert re.fullmatch(r"[!-~]+", first.id)
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18"])
+async def test_older_clients_get_no_event_without_data(revision: str) -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session(revision)
+        wire = await endpoint.wire()
+        await wire.send(wire.request(call("hang", say_something=True, meta={"progressToken": 1}), session))
+        await watched.until_started()
+        watched.go_on.set()
+        answer = await wire.answer()
+        assert b"data: \n" not in answer.body
+        assert len(answer.messages) == 2
+
+
+async def test_a_stream_that_broke_goes_on_behind_the_event_that_the_client_names() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        await wire.send(wire.request(call("hang", id="x", say_something=True, meta={"progressToken": 1}), session))
+        await wire.head()
+        events = wire.events()
+        await events.message()
+        cursor = events.cursor
+        await wire.close()
+        watched.go_on.set()
+        await watched.until_ended()
+        again, head = await listen(endpoint, session, cursor)
+        assert head.status == 200
+        messages = await again.events().rest()
+        assert [message["id"] for message in messages] == ["x"], "what was missed, and then the end"
+        once_more, _ = await listen(endpoint, session, cursor)
+        messages = await once_more.events().rest()
+        assert [message["id"] for message in messages] == ["x"], "kept for a while, since nobody knows what arrived"
+
+
+async def test_a_stream_that_goes_on_while_its_client_comes_back_is_told_to_the_end() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        await wire.send(wire.request(call("hang", id="x", say_something=True, meta={"progressToken": 1}), session))
+        await wire.head()
+        events = wire.events()
+        await events.next()
+        await wire.close()
+        again, _ = await listen(endpoint, session, events.cursor)
+        events = again.events()
+        assert (await events.message())["method"] == "notifications/progress"
+        watched.go_on.set()
+        assert (await events.message())["id"] == "x"
+        assert await events.rest() == []
+
+
+async def test_nothing_of_another_stream_is_replayed() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        await wire.send(wire.request(call("hang", id="x", say_something=True, meta={"progressToken": 1}), session))
+        await wire.head()
+        events = wire.events()
+        await events.next()
+        other = await endpoint.ask(call("tell", id="y", meta={"progressToken": 2}), session)
+        assert len(other.messages) >= 2
+        await endpoint.ask(call("change", id="z"), session)
+        watched.go_on.set()
+        await watched.until_ended()
+        again, _ = await listen(endpoint, session, events.cursor)
+        messages = await again.events().rest()
+        assert [message.get("id", message.get("method")) for message in messages] == ["notifications/progress", "x"]
+
+
+async def test_ids_of_events_are_unique_in_the_session() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        found = list[str]()
+        for number in range(5):
+            answer = await endpoint.ask(call("tell", id=number, meta={"progressToken": number}), session)
+            found += re.findall(rb"^id: (.+)$", answer.body, re.MULTILINE)
+        assert len(found) == len(set(found)) >= 15
+
+
+async def test_a_closed_stream_tells_when_to_come_back_and_what_with() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        await wire.send(wire.request(call("poll", id="x"), session))
+        await wire.head()
+        events = wire.events()
+        assert await events.rest() == [], "the response has ended, and the request has not"
+        assert (events.retry, bool(events.cursor)) == (250, True)
+        assert watched.seen == [True]
+        again, _ = await listen(endpoint, session, events.cursor)
+        watched.go_on.set()
+        assert [message["id"] for message in await again.events().rest()] == ["x"]
+
+
+async def test_two_breaks_without_an_event_between_leave_the_cursor_good() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        await wire.send(wire.request(call("poll", id="x"), session))
+        await wire.head()
+        events = wire.events()
+        await events.rest()
+        for _ in range(2):
+            again, head = await listen(endpoint, session, events.cursor)
+            assert head.status == 200
+            await again.close()
+        watched.go_on.set()
+        again, _ = await listen(endpoint, session, events.cursor)
+        assert [message["id"] for message in await again.events().rest()] == ["x"]
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", MODERN])
+async def test_other_revisions_cannot_come_back_and_keep_their_stream(revision: str) -> None:
+    async with serving() as (endpoint, watched):
+        wire = await endpoint.wire()
+        if revision == MODERN:
+            await wire.send(wire.request(modern_call("poll")))
+        else:
+            await wire.send(wire.request(call("poll"), await endpoint.session(revision)))
+        await watched.until_started()
+        assert watched.seen == [False]
+        watched.go_on.set()
+        assert text_of((await wire.answer()).json) == "worth it"
+
+
+async def test_silent_legacy_streams_get_comments_that_move_no_cursor() -> None:
+    async with serving(Limits(stream_interval=0.05)) as (endpoint, watched):
+        session = await endpoint.session()
+        listening, _ = await listen(endpoint, session)
+        calling = await endpoint.wire()
+        await calling.send(calling.request(call("hang", id="x"), session))
+        await calling.head()
+        for wire in (listening, calling):
+            events = wire.events()
+            await events.next()
+            cursor = events.cursor
+            while not (await wire.part()).startswith(b":"):
+                pass
+            assert events.cursor == cursor
+        watched.go_on.set()
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "1-1", "", "-", "0", "x" * 5000])
+async def test_an_unknown_cursor_is_a_bad_request_and_no_new_stream(cursor: str) -> None:
+    async with serving() as (endpoint, _):
+        _, head = await listen(endpoint, await endpoint.session(), cursor)
+        assert head.status == 400
+
+
+async def test_a_cursor_of_another_session_is_unknown() -> None:
+    async with serving() as (endpoint, _):
+        mine, other = await endpoint.session(), await endpoint.session()
+        wire, _ = await listen(endpoint, other)
+        events = wire.events()
+        await events.next()
+        cursor = events.cursor
+        assert (await listen(endpoint, mine, cursor))[1].status == 400
+        assert (await listen(endpoint, other, cursor))[1].status == 200
+
+
+async def test_a_cursor_whose_events_are_no_longer_kept_is_a_bad_request() -> None:
+    async with serving(Limits(max_replay_bytes=1000)) as (endpoint, _):
+        session = await endpoint.session()
+        wire, _ = await listen(endpoint, session)
+        events = wire.events()
+        await events.next()
+        cursor = events.cursor
+        await wire.close()
+        for number in range(10):
+            await endpoint.ask(call("change", id=number), session)
+        assert (await listen(endpoint, session, cursor))[1].status == 400
+
+
+# Legacy: sessions
+
+
+async def test_a_session_id_is_visible_ascii_and_nobody_guesses_it() -> None:
+    async with serving() as (endpoint, _):
+        ids = [(await endpoint.session())["Mcp-Session-Id"] for _ in range(5)]
+        assert len(set(ids)) == 5
+        assert all(re.fullmatch(r"[!-~]{22,}", each) for each in ids), "128 bits take 22 characters at least"
+
+
+async def test_only_initialize_mints_an_id() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        for answer in (
+            await endpoint.ask(call("echo"), session),
+            await endpoint.ask(call("echo")),
+            await endpoint.ask(modern("tools/list")),
+            await endpoint.ask(None, method="GET"),
+            await endpoint.ask(None, method="DELETE"),
+        ):
+            assert "mcp-session-id" not in answer.headers
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+async def test_a_request_without_a_session_is_a_bad_request(method: str) -> None:
+    async with serving() as (endpoint, _):
+        body = call("echo") if method == "POST" else None
+        assert (await endpoint.ask(body, {"MCP-Protocol-Version": LEGACY}, method=method)).status == 400
+
+
+async def test_a_legacy_notification_without_a_session_is_a_bad_request() -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.ask({"jsonrpc": "2.0", "method": "notifications/initialized"})).status == 400
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+@pytest.mark.parametrize("session_id", ["unknown", "", "x" * 4000])
+async def test_an_unknown_session_is_not_found(method: str, session_id: str) -> None:
+    async with serving() as (endpoint, _):
+        body = call("echo") if method == "POST" else None
+        assert (await endpoint.ask(body, {"Mcp-Session-Id": session_id}, method=method)).status == 404
+
+
+async def test_a_session_that_comes_twice_in_one_request_is_no_session() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        wire = await endpoint.wire()
+        again = f"Mcp-Session-Id: {session['Mcp-Session-Id']}\r\n".encode()
+        await wire.send(wire.request(call("echo"), session).replace(b"\r\n\r\n", b"\r\n" + again + b"\r\n", 1))
+        assert (await wire.answer()).status in (400, 404)
+
+
+async def test_delete_ends_a_session_and_its_requests_and_streams() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wire, _ = await listen(endpoint, session)
+        calling = await endpoint.wire()
+        await calling.send(calling.request(call("hang"), session))
+        await watched.until_started()
+        assert (await endpoint.ask(None, session, method="DELETE")).status in (200, 202, 204)
+        assert await watched.until_ended() is not None
+        assert await wire.events().rest() == []
+        await calling.answer()
+        for method in ("POST", "GET", "DELETE"):
+            body = call("echo") if method == "POST" else None
+            assert (await endpoint.ask(body, session, method=method)).status == 404
+
+
+async def test_delete_of_one_session_leaves_the_others_alone() -> None:
+    async with serving() as (endpoint, _):
+        one, two = await endpoint.session(), await endpoint.session()
+        await endpoint.ask(None, one, method="DELETE")
+        assert (await endpoint.ask(call("echo"), two)).status == 200
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"protocolVersion": 1, "capabilities": {}}, {"protocolVersion": LEGACY, "capabilities": 1}]
+)
+async def test_a_refused_initialize_leaves_no_session_behind(params: Any) -> None:
+    async with serving(Limits(max_sessions=1)) as (endpoint, _):
+        answer = await endpoint.ask({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+        assert "error" in answer.json
+        assert "mcp-session-id" not in answer.headers
+        await endpoint.session()
+
+
+async def test_one_session_too_many_is_told_to_try_later_and_a_place_is_free_again_after_delete() -> None:
+    async with serving(Limits(max_sessions=1)) as (endpoint, _):
+        session = await endpoint.session()
+        answer = await endpoint.ask(initialize())
+        assert (answer.status, answer.headers["retry-after"].isdigit()) == (503, True)
+        await endpoint.ask(None, session, method="DELETE")
+        with trio.fail_after(PATIENCE):
+            while (await endpoint.ask(initialize())).status != 200:
+                await trio.lowlevel.checkpoint()
+
+
+async def test_a_handler_knows_the_session_and_the_headers_of_its_request() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        reply = (await endpoint.ask(call("who"), {**session, "X-Mine": "yes"})).json
+        assert reply["result"]["structuredContent"] == {"session": session["Mcp-Session-Id"], "header": "yes"}
+
+
+async def test_without_sessions_a_legacy_client_is_served_all_the_same() -> None:
+    async with serving(stateless=True) as (endpoint, _):
+        answer = await endpoint.ask(initialize())
+        assert answer.status == 200
+        assert "mcp-session-id" not in answer.headers
+        assert (await endpoint.ask({"jsonrpc": "2.0", "method": "notifications/initialized"})).status == 202
+        assert text_of((await endpoint.ask(call("echo", text="a"))).json) == "a"
+
+
+# Legacy: the version header
+
+
+@pytest.mark.parametrize("version", ["1999-01-01", "nonsense", "", "2026-07-28", "2025-06-18"])
+async def test_a_version_that_is_not_that_of_the_session_is_a_bad_request(version: str) -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})
+        assert answer.status == 400
+
+
+@pytest.mark.parametrize("version", ["1999-01-01", "nonsense"])
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_an_unknown_version_is_a_bad_request_by_every_method(version: str, method: str) -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        answer = await endpoint.ask(None, {**session, "MCP-Protocol-Version": version}, method=method)
+        assert answer.status == 400
+
+
+async def test_a_notification_of_a_session_with_an_unknown_version_is_a_bad_request() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        body = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
+        answer = await endpoint.ask(body, {**session, "MCP-Protocol-Version": "1999-01-01"})
+        assert answer.status == 400
+
+
+async def test_within_a_session_the_version_may_stay_unsaid() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        assert (await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": None})).status == 200
+
+
+# Modern
+
+
+async def test_a_modern_request_ignores_sessions_and_cursors_and_mints_none() -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(modern_call("who"), {"Mcp-Session-Id": "unknown", "Last-Event-ID": "1-1"})
+        assert answer.status == 200
+        assert "mcp-session-id" not in answer.headers
+        assert answer.json["result"]["structuredContent"]["session"] is None
+
+
+async def test_a_modern_handler_that_answers_first_gets_json() -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.call("echo", text="a")
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json["result"]["resultType"] == "complete"
+
+
+async def test_a_modern_handler_that_tells_something_gets_a_stream_without_ids() -> None:
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(modern_call("tell", meta={"progressToken": 0, LOG_LEVEL: "debug"}))
+        assert answer.status == 200
+        assert answer.headers["x-accel-buffering"] == "no"
+        assert "content-length" not in answer.headers
+        kinds = [message.get("method", "reply") for message in answer.messages]
+        assert kinds == ["notifications/progress", "notifications/message", "reply"]
+        assert not re.search(rb"^(id|retry)", answer.body, re.MULTILINE), "streams are not resumable"
+
+
+async def test_progress_goes_out_only_with_a_token_and_logs_only_with_a_level() -> None:
+    async with serving() as (endpoint, _):
+        assert (await endpoint.call("tell")).headers["content-type"] == "application/json"
+        told = await endpoint.ask(modern_call("tell", meta={"progressToken": 1}))
+        assert [message.get("method") for message in told.messages] == ["notifications/progress", None]
+        told = await endpoint.ask(modern_call("tell", meta={LOG_LEVEL: "info"}))
+        assert [message.get("method") for message in told.messages] == ["notifications/message", None]
+
+
+async def test_a_question_is_the_result_and_no_request_on_the_stream() -> None:
+    async with serving() as (endpoint, _):
+        body = modern_call("ask", meta={CAPABILITIES: {"elicitation": {"form": {}}}, "progressToken": 1})
+        answer = await endpoint.ask(body)
+        reply = answer.json if answer.headers["content-type"] == "application/json" else answer.messages[-1]
+        assert reply["result"]["resultType"] == "input_required"
+        ((key, question),) = reply["result"]["inputRequests"].items()
+        assert question["method"] == "elicitation/create"
+        params = {
+            "name": "ask",
+            "arguments": {},
+            "inputResponses": {key: {"action": "decline"}},
+            "requestState": reply["result"]["requestState"],
+        }
+        again = await endpoint.ask(modern("tools/call", params, id=2, **{CAPABILITIES: {"elicitation": {"form": {}}}}))
+        assert again.json["result"]["resultType"] == "complete", "by another connection than the first one"
+
+
+async def test_a_silent_handler_gets_a_stream_with_comments_so_that_nobody_takes_the_connection_for_dead() -> None:
+    async with serving(Limits(stream_interval=0.05)) as (endpoint, watched):
+        wire = await endpoint.wire()
+        await wire.send(wire.request(modern_call("hang")))
+        head = await wire.head()
+        assert (head.status, head.headers["content-type"]) == (200, "text/event-stream")
+        parts = [await wire.part() for _ in range(3)]
+        assert all(part.startswith(b":") for part in parts)
+        watched.go_on.set()
+        assert text_of(await wire.events().message()) == "gone on"
+
+
+@pytest.mark.parametrize("say_something", [False, True])
+async def test_closing_the_response_cancels_its_request_before_the_first_byte_and_after(say_something: bool) -> None:
+    async with serving() as (endpoint, watched):
+        wire = await endpoint.wire()
+        await wire.send(wire.request(modern_call("hang", say_something=say_something, meta={"progressToken": 1})))
+        if say_something:
+            await wire.head()
+        await watched.until_started()
+        await wire.close()
+        assert await watched.until_ended() is CancelCause.DISCONNECT
+
+
+async def test_a_half_closed_connection_is_a_client_that_has_gone() -> None:
+    async with serving() as (endpoint, watched):
+        wire = await endpoint.wire()
+        await wire.send(wire.request(modern_call("hang")))
+        await watched.until_started()
+        await wire.stream.send_eof()
+        assert await watched.until_ended() is CancelCause.DISCONNECT
+
+
+async def test_going_away_cancels_no_other_request_with_the_same_id() -> None:
+    async with serving() as (endpoint, watched):
+        leaving, staying = await endpoint.wire(), await endpoint.wire()
+        await staying.send(staying.request(modern_call("hang", id=1)))
+        await watched.until_started()
+        watched.started = trio.Event()
+        await leaving.send(leaving.request(modern_call("hang", id=1)))
+        await watched.until_started()
+        await leaving.close()
+        assert await watched.until_ended() is CancelCause.DISCONNECT
+        watched.go_on.set()
+        assert text_of((await staying.answer()).json) == "gone on"
+
+
+async def test_requests_behind_a_running_one_are_no_disconnect_and_are_answered_in_order() -> None:
+    async with serving() as (endpoint, watched):
+        wire = await endpoint.wire()
+        first, second = wire.request(modern_call("hang", id=1)), wire.request(modern_call("echo", id=2))
+        await wire.send(first + second)
+        await watched.until_started()
+        assert (await endpoint.call("echo")).status == 200
+        assert not watched.ended.is_set()
+        watched.go_on.set()
+        assert (await wire.answer()).json["id"] == 1
+        await wire.send(b"")
+        assert (await wire.answer()).json["id"] == 2
+
+
+@pytest.mark.parametrize("method", ["notifications/cancelled", "notifications/initialized", "notifications/unknown"])
+async def test_a_modern_notification_is_accepted_without_a_body(method: str) -> None:
+    async with serving() as (endpoint, _):
+        body = modern(method, {"requestId": 1})
+        del body["id"]
+        answer = await endpoint.ask(body)
+        assert (answer.status, answer.body) == (202, b"")
+
+
+async def test_a_posted_cancel_cancels_nothing_in_the_modern_era() -> None:
+    async with serving() as (endpoint, watched):
+        wire = await endpoint.wire()
+        await wire.send(wire.request(modern_call("hang", id=1)))
+        await watched.until_started()
+        body = modern("notifications/cancelled", {"requestId": 1})
+        del body["id"]
+        assert (await endpoint.ask(body)).status == 202
+        watched.go_on.set()
+        assert text_of((await wire.answer()).json) == "gone on"
+
+
+async def subscribed(endpoint: Endpoint, notifications: dict[str, Any], request_id: Any) -> tuple[Wire, Events]:
+    wire = await endpoint.wire()
+    await wire.send(wire.request(modern("subscriptions/listen", {"notifications": notifications}, id=request_id)))
+    head = await wire.head()
+    assert (head.status, head.headers["content-type"]) == (200, "text/event-stream")
+    return wire, wire.events()
+
+
+@pytest.mark.parametrize("request_id", ["listen", "1", 1, 0, ""])
+async def test_a_listen_stream_begins_with_what_is_honoured_under_the_id_of_its_request(request_id: Any) -> None:
+    async with serving() as (endpoint, _):
+        _, events = await subscribed(endpoint, {"toolsListChanged": True}, request_id)
+        first = await events.message()
+        assert first["method"] == "notifications/subscriptions/acknowledged"
+        assert first["params"]["notifications"] == {"toolsListChanged": True}
+        assert first["params"]["_meta"][SUBSCRIPTION] == request_id
+        assert type(first["params"]["_meta"][SUBSCRIPTION]) is type(request_id)
+        await endpoint.call("change")
+        change = await events.message()
+        assert change["method"] == "notifications/tools/list_changed"
+        assert change["params"]["_meta"][SUBSCRIPTION] == request_id
+
+
+async def test_only_what_was_asked_for_is_on_a_listen_stream() -> None:
+    async with serving(handle_signals=True) as (endpoint, _):
+        _, prompt_events = await subscribed(endpoint, {"promptsListChanged": True}, 1)
+        _, tool_events = await subscribed(endpoint, {"toolsListChanged": True}, 2)
+        await prompt_events.message()
+        await tool_events.message()
+        await endpoint.call("change")
+        await tool_events.message()
+        signal.raise_signal(signal.SIGTERM)
+        rest = await prompt_events.rest()
+        assert [message["method"] for message in rest[:-1]] == ["notifications/cancelled"]
+        assert rest[-1]["id"] == 1
+
+
+async def test_a_listen_stream_that_the_server_ends_gets_its_result() -> None:
+    async with serving(Limits(drain_timeout=LONG), handle_signals=True) as (endpoint, _):
+        _, events = await subscribed(endpoint, {"toolsListChanged": True}, "listen")
+        await events.message()
+        signal.raise_signal(signal.SIGTERM)
+        cancel, reply = await events.rest()
+        # Cancellation: MUST be sent; subscriptions, Graceful Closure: the response comes last.
+        assert (cancel["method"], cancel["params"]["requestId"]) == ("notifications/cancelled", "listen")
+        assert (reply["id"], reply["result"]["resultType"]) == ("listen", "complete")
+        assert cancel["params"]["_meta"][SUBSCRIPTION] == reply["result"]["_meta"][SUBSCRIPTION] == "listen"
+
+
+async def test_a_listen_stream_that_the_client_closes_leaves_the_others_alone() -> None:
+    async with serving() as (endpoint, _):
+        one, one_events = await subscribed(endpoint, {"toolsListChanged": True}, 1)
+        _, two_events = await subscribed(endpoint, {"toolsListChanged": True}, 1)
+        await one_events.message()
+        await two_events.message()
+        await one.close()
+        await endpoint.call("change")
+        assert (await two_events.message())["method"] == "notifications/tools/list_changed"
+
+
+async def test_nothing_of_one_request_is_on_the_stream_of_another() -> None:
+    async with serving() as (endpoint, watched):
+        wire = await endpoint.wire()
+        await wire.send(wire.request(modern_call("hang", id=1, say_something=True, meta={"progressToken": "same"})))
+        await watched.until_started()
+        told = await endpoint.ask(modern_call("tell", id=1, meta={"progressToken": "same", LOG_LEVEL: "debug"}))
+        assert len(told.messages) == 3
+        watched.go_on.set()
+        answer = await wire.answer()
+        assert [message.get("method") for message in answer.messages] == ["notifications/progress", None]
+
+
+async def test_every_answer_says_when_it_was_made_and_how_long_it_is() -> None:
+    async with serving() as (endpoint, _):
+        for answer in (await endpoint.call("echo"), await endpoint.ask(b"{"), await endpoint.ask(None, method="PUT")):
+            assert "date" in answer.headers
+            assert int(answer.headers["content-length"]) == len(answer.body)
+
+
+# The end of the server
+
+
+async def test_at_sigterm_every_stream_ends_properly_and_a_running_request_is_finished() -> None:
+    async with serving(Limits(drain_timeout=LONG), handle_signals=True) as (endpoint, watched):
+        session = await endpoint.session()
+        listening, _ = await listen(endpoint, session)
+        calling = await endpoint.wire()
+        await calling.send(calling.request(modern_call("hang")))
+        await watched.until_started()
+        signal.raise_signal(signal.SIGTERM)
+        assert await listening.events().rest() == []
+        watched.go_on.set()
+        answer = await calling.answer()
+        assert text_of(answer.json) == "gone on"
+        assert answer.headers["connection"] == "close"
+
+
+async def test_a_request_that_is_not_done_in_time_is_told_that_the_server_ends() -> None:
+    async with serving(Limits(drain_timeout=0.05), handle_signals=True) as (endpoint, watched):
+        wire = await endpoint.wire()
+        await wire.send(wire.request(modern_call("hang")))
+        await watched.until_started()
+        signal.raise_signal(signal.SIGTERM)
+        assert (await wire.answer()).status == 503
+        assert await watched.until_ended() is CancelCause.SHUTDOWN
