@@ -1,8 +1,9 @@
 """trio-mcp: a trio-native runtime for the Model Context Protocol.
 
 Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_http`, `serve_websocket`, `serve_tcp`, `serve_unix`. Clients:
-`Client`, `open_stdio`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`; many at once: `open_group`. Messages
-between them are made of the attrs classes of the specification, in their newest shape, listed below.
+`Client`, `open_stdio`, `open_http`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`; many at once:
+`open_group`. Messages between them are made of the attrs classes of the specification, in their newest shape, listed
+below.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from .client.unreadable import UnreadableMessage
     from .connecting.bad_target import BadTarget
     from .connecting.command import Command
+    from .connecting.http.opening import open_http
     from .connecting.lines import open_tcp, open_unix
     from .connecting.memory import open_memory
     from .connecting.stdio import open_stdio
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
     from .hosting.restarting import RestartPolicy
     from .hosting.watching import Watch
     from .proxying.proxy import Proxy, proxy
+    from .runtime.http_error import HTTPError
     from .serving.http.serve import serve_http
     from .serving.lines import serve_tcp, serve_unix
     from .serving.options import ServingOptions
@@ -114,6 +117,7 @@ _LATER: Final = {
     "ConfigError": ".hosting.config_files",
     "Entry": ".hosting.catalogue",
     "Group": ".hosting.group",
+    "HTTPError": ".runtime.http_error",
     "InMemory": ".connecting.targets",
     "KeepAlive": ".client.keep_alive",
     "MemberDescription": ".hosting.descriptions",
@@ -122,6 +126,7 @@ _LATER: Final = {
     "MemberUnavailable": ".hosting.group_errors",
     "NotInCatalogue": ".hosting.group_errors",
     "open_group": ".hosting.group",
+    "open_http": ".connecting.http.opening",
     "open_memory": ".connecting.memory",
     "open_stdio": ".connecting.stdio",
     "open_tcp": ".connecting.lines",
@@ -185,6 +190,7 @@ __all__ = [
     "Entry",
     "GetPromptResult",
     "Group",
+    "HTTPError",
     "Icon",
     "ImageContent",
     "Implementation",
@@ -257,6 +263,7 @@ __all__ = [
     "fail_after_silence",
     "fail_after_work",
     "open_group",
+    "open_http",
     "open_memory",
     "open_stdio",
     "open_tcp",

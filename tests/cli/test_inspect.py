@@ -114,7 +114,7 @@ async def test_server_that_listens_is_shown_by_its_url(nursery):
     ("target", "words"),
     [
         ("no-such-thing", "there is no command 'no-such-thing'"),
-        ("http://127.0.0.1/mcp", "Streamable HTTP is not spoken yet"),
+        ("http:///mcp", "the address of an HTTP server is like"),
         ("ws:///mcp", "the address of a WebSocket is like"),
         ("tcp://127.0.0.1", "a TCP address is like"),
         ("say 'hello", "cannot be split into words"),

@@ -18,6 +18,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "open_stdio": (["server"],),
     "open_tcp": ("127.0.0.1", 1),
     "open_unix": ("/run/server.sock",),
+    "open_http": ("http://127.0.0.1:1/mcp",),
     "open_websocket": ("ws://127.0.0.1:1/mcp",),
     "open_memory": (SERVER,),
     "open_group": ({},),

@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 
 from trio_mcp import Command, ConnectionLost, MemberDescription, open_group, open_stdio
 from trio_mcp.client.opening import LostInProbe
-from trio_mcp.connecting import command as commands
+from trio_mcp.connecting.legacy_servers import LegacyServers
 
 DIES_OF_THE_PROBE = """
 note("pid", pid=os.getpid())
@@ -116,11 +116,11 @@ async def test_what_the_body_raises_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_bounded_number_of_commands_is_remembered_each_with_its_surroundings() -> None:
-    known = commands._LegacyCommands()  # pyright: ignore[reportPrivateUsage]
+    known = LegacyServers()
     for number in range(300):
-        known.note(Command(["server", str(number)]), True)
-    assert not known.holds(Command(["server", "43"]))
-    assert known.holds(Command(["server", "44"]))
-    assert not known.holds(Command(["server", "299"], env={"MODE": "modern"}))
-    known.note(Command(["server", "299"]), False)
-    assert not known.holds(Command(["server", "299"]))
+        known.note(Command(["server", str(number)]).identity, is_legacy=True)
+    assert not known.holds(Command(["server", "43"]).identity)
+    assert known.holds(Command(["server", "44"]).identity)
+    assert not known.holds(Command(["server", "299"], env={"MODE": "modern"}).identity)
+    known.note(Command(["server", "299"]).identity, is_legacy=False)
+    assert not known.holds(Command(["server", "299"]).identity)

@@ -63,9 +63,9 @@ async def test_what_does_not_listen_is_connection_lost(socket_folder: Path) -> N
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("https://example.com/mcp", "Streamable HTTP is not spoken yet"),
-        ("ftp://example.com", "a URL is like ws://host/path"),
-        ("server.py", "a URL is like ws://host/path"),
+        ("https:///mcp", "https://example.com/mcp"),
+        ("ftp://example.com", "a URL is like https://host/path"),
+        ("server.py", "a URL is like https://host/path"),
         ("tcp://127.0.0.1", "tcp://127.0.0.1:8765"),
         ("tcp://:80", "tcp://127.0.0.1:8765"),
         ("unix://run/server.sock", "unix:///run/server.sock"),
@@ -79,7 +79,7 @@ def test_a_url_that_is_none_of_ours_says_so_at_once(url: str, told: str) -> None
 
 @pytest.mark.parametrize("more", [{"headers": {"a": "b"}}, {"ssl_context": ssl.create_default_context()}])
 def test_headers_and_tls_are_for_websockets(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="for WebSockets"):
+    with pytest.raises(ValueError, match="for HTTP and WebSockets"):
         Address("tcp://127.0.0.1:1", **more)
 
 

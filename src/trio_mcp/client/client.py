@@ -48,6 +48,7 @@ from .options import ClientSettings
 from .pages import Pages
 from .relay import Relay
 from .server_messages import ServerMessages
+from .session_wishes import SessionWishes
 from .unreadable import UnreadableMessages
 
 __all__ = ["Client"]
@@ -92,6 +93,7 @@ class Client:
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
         self.change_streams = ChangeStreams(self.duplex, self.callbacks, self._limits, self.requests.open_stream)
+        self.session_wishes = SessionWishes()
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
         self.server_capabilities = ServerCapabilities()
@@ -235,6 +237,7 @@ class Client:
             await self.change_streams.subscribe(uri)
         else:
             await self.requests.request("resources/subscribe", SubscribeParams(uri), EmptyResult)
+            self.session_wishes.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
         """Undo `subscribe`. In modern revisions the call waits until the stream is over, and does nothing without a
@@ -242,6 +245,7 @@ class Client:
         if self.revision.changes == "listen":
             await self.change_streams.unsubscribe(uri)
         else:
+            self.session_wishes.uris.pop(uri, None)
             await self.requests.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
@@ -256,6 +260,7 @@ class Client:
             self.requests.ask_for_logs(level)
         else:
             await self.requests.request("logging/setLevel", SetLevelParams(level), EmptyResult)
+            self.session_wishes.log_level = level
 
     async def ping(self) -> None:
         """Return when the server has answered. Modern revisions have no ping: ``server/discover`` stands in."""

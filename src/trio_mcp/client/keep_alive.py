@@ -12,6 +12,7 @@ from ..concurrency.time_limits import fail_after_work
 from ..jsonrpc.errors import PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
 from ..runtime.duplex import DuplexChannel
+from ..runtime.http_error import HTTPError
 
 __all__ = ["KeepAlive", "answers", "in_progress"]
 
@@ -64,6 +65,8 @@ async def answers(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
         return False
     except (PeerError, ProtocolViolation):
         return True
+    except HTTPError as error:
+        return error.status is not None
     return True
 
 

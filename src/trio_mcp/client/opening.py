@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Unpack, cast
+from typing import Any, Final, TypeAlias, Unpack, cast
 
 import attrs
 import trio
@@ -31,7 +31,20 @@ from .client import Client
 from .options import ClientOptions, ClientSettings
 from .results import check_result_type, structured
 
-__all__ = ["LostInProbe", "connecting", "open_client", "open_over"]
+__all__ = [
+    "LostInProbe",
+    "Negotiate",
+    "connecting",
+    "discover",
+    "initialize",
+    "legacy_offer",
+    "negotiate_modern",
+    "open_client",
+    "open_over",
+]
+
+Negotiate: TypeAlias = Callable[[Client], Awaitable[None]]
+"""Settles the revision of a client that is being opened."""
 
 _CLOSE_DEADLINE: Final = 1.0
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
@@ -74,10 +87,12 @@ async def open_over(
     watch: Callable[[Client], Awaitable[None]] | None = None,
     *,
     legacy_first: bool = False,
+    negotiate: Negotiate | None = None,
 ) -> AsyncGenerator[Client]:
     """Open a client as `open_client` does, over a connected ``channel``; connecting began at ``begun``, on trio's
     clock. ``watch`` runs beside the client, from before the opening on, until the block is left. ``legacy_first``: with
-    ``era="auto"`` the server is tried as a legacy one first. Raises `LostInProbe`, which is a `ConnectionLost`, too."""
+    ``era="auto"`` the server is tried as a legacy one first. ``negotiate`` settles the revision instead, where the
+    transport tells the era in its own way. Raises `LostInProbe`, which is a `ConnectionLost`, too."""
     client = Client(channel, settings)
     async with open_service_nursery("the client was closed") as nursery:
         client.change_streams.services = nursery
@@ -86,7 +101,7 @@ async def open_over(
             nursery.start_soon(watch, client)
         try:
             with connecting(settings, begun):
-                await _negotiate(client, legacy_first)
+                await (_negotiate(client, legacy_first) if negotiate is None else negotiate(client))
                 if client.revision.changes == "listen" and settings.on_list_changed is not None:
                     await client.change_streams.follow_lists(client.server_capabilities, settings.probe_timeout)
             if settings.keep_alive is not None:
@@ -100,17 +115,12 @@ async def open_over(
 async def _negotiate(client: Client, legacy_first: bool) -> None:
     match client.settings.era:
         case "legacy":
-            await _initialize(client)
+            await initialize(client)
         case "modern":
-            try:
-                await _discover(client)
-            except PeerError as error:
-                if error.code == UNSUPPORTED_PROTOCOL_VERSION:
-                    raise _nothing_in_common(error) from error
-                raise
+            await negotiate_modern(client)
         case "auto" if legacy_first:
             try:
-                await _initialize(client)
+                await initialize(client)
             except ConnectionLost as error:
                 raise LostInProbe.of(error) from None
             except (PeerError, ProtocolViolation):
@@ -119,11 +129,21 @@ async def _negotiate(client: Client, legacy_first: bool) -> None:
             await _probe(client)
 
 
+async def negotiate_modern(client: Client) -> None:
+    """Settle a modern revision, with a server that is said to have one. Raises as `discover`."""
+    try:
+        await discover(client)
+    except PeerError as error:
+        if error.code == UNSUPPORTED_PROTOCOL_VERSION:
+            raise _nothing_in_common(error) from error
+        raise
+
+
 async def _probe(client: Client) -> None:
     """Settle the era (2026-07-28 stdio, Backward Compatibility): ask ``server/discover`` first; any error that is not a
     modern error, or silence, means legacy. A slow modern server is not taken for a silent legacy server: the question
     stays open beside the handshake, and the first good answer counts."""
-    discovered, initialized = _Attempt(_discover), _Attempt(_initialize)
+    discovered, initialized = _Attempt(discover), _Attempt(initialize)
     try:
         await _first_good(client, discovered, initialized)
     except ConnectionLost as error:
@@ -144,7 +164,7 @@ async def _first_good(client: Client, discovered: _Attempt, initialized: _Attemp
             return
         if discovered.error is not None and not isinstance(discovered.error, _REFUSALS):
             raise discovered.error
-        nursery.start_soon(initialized.run, client, *_offered_by(discovered.error))
+        nursery.start_soon(initialized.run, client, *legacy_offer(discovered.error))
         while not (discovered.succeeded or initialized.succeeded):
             if initialized.error is not None and (
                 discovered.error is not None or not isinstance(initialized.error, PeerError)
@@ -184,7 +204,9 @@ async def _either(*attempts: _Attempt) -> None:
             nursery.start_soon(wait, attempt)
 
 
-async def _discover(client: Client) -> None:
+async def discover(client: Client) -> None:
+    """Ask the server for its modern revisions, and adopt the newest in common. Raises the error of the request, and
+    `PeerError` for a server that serves legacy revisions only."""
     data = await _discovery(client, LATEST_MODERN)
     check_result_type("server/discover", data)
     result = structured("server/discover", data, DiscoverResult)
@@ -211,7 +233,7 @@ def _ask_in(client: Client, revision: Revision) -> Awaitable[Any]:
     return client.duplex.request("server/discover", {"_meta": client.requests.meta_in(revision)}, revision)
 
 
-def _offered_by(error: MCPError | None) -> tuple[Revision, ...]:
+def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
     """Return the legacy revision that a refusal of all modern revisions asks for; nothing for any other refusal, and
     without a refusal. Raises `ProtocolViolation` for a refusal that asks for revisions unknown here."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
@@ -235,7 +257,9 @@ def _nothing_in_common(error: PeerError) -> ProtocolViolation:
     return ProtocolViolation(f"the server speaks none of our modern revisions: {names}")
 
 
-async def _initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
+async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
+    """Open a legacy session in the revision of the settings, by default ``wanted``, and adopt what the server agrees
+    to. Raises the error of the request, and `ProtocolViolation` when the server chooses a revision that is not ours."""
     offered = REVISIONS[client.settings.revision or wanted.name]
     params = InitializeParams(offered.name, client.capabilities, client.settings.info)
     data: JSONObject = unstructure(params, offered)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -22,38 +22,15 @@ from ..transports.last_lines import TextSink
 from ..transports.process import ProcessChannel, start_process
 from .bad_target import BadTarget
 from .exits import notice_exit
+from .legacy_servers import LegacyServers
 
 __all__ = ["Command", "open_process"]
 
 logger = logging.getLogger("trio_mcp")
 
-_MOST_KNOWN: Final = 256
 
-
-class _LegacyCommands:
-    """The commands whose last child turned out to be a legacy server: the latest 256 of this process."""
-
-    def __init__(self) -> None:
-        self._known: dict[object, None] = {}
-
-    def holds(self, command: Command) -> bool:
-        return _identity(command) in self._known
-
-    def note(self, command: Command, is_legacy: bool) -> None:
-        identity = _identity(command)
-        self._known.pop(identity, None)
-        if is_legacy:
-            self._known[identity] = None
-            if len(self._known) > _MOST_KNOWN:
-                del self._known[next(iter(self._known))]
-
-
-def _identity(command: Command) -> object:
-    cwd = None if command.cwd is None else os.fspath(command.cwd)
-    return command.words, cwd, command.inherit_env, frozenset(command.env.items())
-
-
-_LEGACY: Final = _LegacyCommands()
+_LEGACY: Final = LegacyServers()
+"""The commands whose last child turned out to be a legacy server."""
 
 
 def _words(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -102,13 +79,19 @@ class Command:
     stderr: TextSink | None = attrs.field(default=None, kw_only=True)
     close_grace: float = attrs.field(default=2.0, kw_only=True)
 
+    @property
+    def identity(self) -> Hashable:
+        """The fields that say which server the command starts."""
+        cwd = None if self.cwd is None else os.fspath(self.cwd)
+        return self.words, cwd, self.inherit_env, frozenset(self.env.items())
+
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
         """Start the child and connect to it: see `open_stdio`."""
         check_opened_under_trio("open_stdio")
         begun, settings = trio.current_time(), ClientSettings(**options)
-        legacy_first = settings.era == "auto" and _LEGACY.holds(self)
+        legacy_first = settings.era == "auto" and _LEGACY.holds(self.identity)
         opened = False
         try:
             async with self._open(settings, begun, legacy_first) as client:
@@ -130,7 +113,7 @@ class Command:
             open_over(channel, settings, begun, partial(notice_exit, channel), legacy_first=legacy_first) as client,
         ):
             if settings.era == "auto":
-                _LEGACY.note(self, client.revision.handshake)
+                _LEGACY.note(self.identity, is_legacy=client.revision.handshake)
             yield client
 
 

@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeAlias, Unpack, cast
+from typing import Any, Final, TypeAlias, Unpack, cast
 from urllib.parse import unquote, urlsplit
 
 import attrs
@@ -16,6 +16,7 @@ from ..client.options import ClientOptions
 from ..server.server import Server
 from .bad_target import BadTarget
 from .command import Command
+from .http.opening import open_http
 from .lines import open_tcp, open_unix
 from .memory import open_memory
 from .websocket import open_websocket
@@ -23,22 +24,27 @@ from .websocket import open_websocket
 __all__ = ["Address", "InMemory", "Target", "target_of"]
 
 
+_SCHEMES: Final = frozenset(("http", "https", "ws", "wss", "tcp", "unix"))
+
+
 def _is_spoken(_: Any, __: Any, url: str) -> None:
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
         raise BadTarget(f"no URL: {url!r}: {error}") from None
-    if scheme in ("http", "https"):
-        raise BadTarget(f"Streamable HTTP is not spoken yet: {url!r}")
-    if scheme not in ("ws", "wss", "tcp", "unix"):
-        raise BadTarget(f"a URL is like ws://host/path, wss://host/path, tcp://host:port or unix:///path, not {url!r}")
+    if scheme not in _SCHEMES:
+        raise BadTarget(
+            f"a URL is like https://host/path, wss://host/path, tcp://host:port or unix:///path, not {url!r}"
+        )
 
 
 @attrs.frozen
 class Address:
-    """A server that listens: ``ws://…``, ``wss://…``, ``tcp://host:port`` or ``unix:///path``.
+    """A server that listens: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port`` or
+    ``unix:///path``.
 
-    ``headers`` and ``ssl_context`` are for WebSockets, see `open_websocket`. Raises `BadTarget` for another URL.
+    ``headers`` and ``ssl_context`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
+    `BadTarget` for another URL.
     """
 
     url: str = attrs.field(validator=_is_spoken)
@@ -48,7 +54,9 @@ class Address:
     def __attrs_post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme in ("tcp", "unix") and (self.headers or self.ssl_context is not None):
-            raise BadTarget(f"headers and TLS are for WebSockets, not for {self.url!r}")
+            raise BadTarget(f"headers and TLS are for HTTP and WebSockets, not for {self.url!r}")
+        if parts.scheme in ("http", "https") and not parts.hostname:
+            raise BadTarget(f"the address of an HTTP server is like https://example.com/mcp, not {self.url!r}")
         if parts.scheme in ("ws", "wss") and not parts.hostname:
             raise BadTarget(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
         try:
@@ -61,8 +69,10 @@ class Address:
             raise BadTarget(f"the address of a Unix socket is like unix:///run/server.sock, not {self.url!r}")
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-        """Connect to the server: see `open_websocket`, `open_tcp` and `open_unix`."""
+        """Connect to the server: see `open_http`, `open_websocket`, `open_tcp` and `open_unix`."""
         parts = urlsplit(self.url)
+        if parts.scheme in ("http", "https"):
+            return open_http(self.url, ssl_context=self.ssl_context, headers=self.headers, **options)
         if parts.scheme == "unix":
             return open_unix(unquote(parts.path), **options)
         if parts.scheme == "tcp":

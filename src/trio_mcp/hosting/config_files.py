@@ -24,7 +24,11 @@ __all__ = ["Config", "ConfigError", "read_config"]
 _SECTIONS: Final = ("mcpServers", "servers")
 _KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "type", "disabled"})
 _FOR_COMMANDS: Final = frozenset({"args", "env", "cwd"})
-_TYPES: Final = {"stdio": "command", "ws": "url", "websocket": "url", "tcp": "url", "unix": "url"}
+_TYPES: Final = {
+    "stdio": "command",
+    **dict.fromkeys(("http", "streamable-http", "streamableHttp", "ws", "websocket", "tcp", "unix"), "url"),
+}
+"""Types of entries, with the key that each goes with. Hosts spell Streamable HTTP in three ways."""
 _VARIABLE: Final = re.compile(r"\$\{(?:(\w+):(?!-))?(\w[^:}]*)(?::-([^}]*))?\}")
 """A variable: the kind, if given; the name; the default."""
 

@@ -12,6 +12,7 @@ from ..client.changes import Change
 from ..client.client import Client
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
+from ..runtime.http_error import HTTPError
 from .catalogue import Catalogue, ListName
 
 __all__ = ["Listing"]
@@ -91,7 +92,7 @@ class Listing:
                         logger.warning("member %s: only the first %d %s are listed", self._member, len(items), name)
                         break
                     items.append(item)
-        except (PeerError, ProtocolViolation, trio.TooSlowError) as error:
+        except (PeerError, ProtocolViolation, HTTPError, trio.TooSlowError) as error:
             if not _has_none(name, error):
                 logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
                 return

@@ -18,6 +18,7 @@ from ..protocol.types.subscriptions import ListenResult
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.exchange import Exchange
+from ..runtime.http_error import HTTPError
 from ..runtime.peer import Peer
 from ..runtime.replies import Replies
 from ..runtime.requests.handler import LATER, Decision, Now
@@ -152,7 +153,7 @@ class ProxyConnection:
             return await forward(scope, self._downstream, upstream)
         try:
             return await special(scope, upstream)
-        except (PeerError, ConnectionLost, ProtocolViolation) as error:
+        except (PeerError, ConnectionLost, HTTPError, ProtocolViolation) as error:
             raise upstream_error(error) from None
 
     def _adopt(self, upstream: Upstream) -> None:

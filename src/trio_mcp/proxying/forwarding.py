@@ -18,6 +18,7 @@ from ..protocol.meta import (
 )
 from ..protocol.types.notifications import ProgressParams
 from ..runtime.channel import ConnectionLost
+from ..runtime.http_error import HTTPError
 from ..runtime.on_progress import OnProgress, Progress
 from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
@@ -44,7 +45,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
     with downstream.calling(scope):
         try:
             result = await upstream.request(method, params, _reporter(scope))
-        except (PeerError, ConnectionLost, ProtocolViolation) as error:
+        except (PeerError, ConnectionLost, HTTPError, ProtocolViolation) as error:
             raise upstream_error(error) from None
         finally:
             request = scope.request  # the request of the last round
@@ -59,13 +60,17 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense") from None
 
 
-def upstream_error(error: PeerError | ConnectionLost | ProtocolViolation) -> CodedError:
+def upstream_error(error: PeerError | ConnectionLost | HTTPError | ProtocolViolation) -> CodedError:
     """Return the error for the client: an error reply of the server behind word for word; other errors without internal
     details."""
     if isinstance(error, PeerError):
         return CodedError(error.code, error.message, error.data)
     if isinstance(error, ConnectionLost):
         return CodedError(UPSTREAM_LOST, "The server behind this proxy is gone")
+    if isinstance(error, HTTPError):
+        if error.status is None:
+            return CodedError(UPSTREAM_LOST, "The server behind this proxy cannot be reached")
+        return CodedError(UPSTREAM_LOST, f"The server behind this proxy answered with HTTP status {error.status}")
     return CodedError(INTERNAL_ERROR, "Internal error: what the server behind answered makes no sense")
 
 

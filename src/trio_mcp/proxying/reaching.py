@@ -16,6 +16,7 @@ from ..jsonrpc.errors import CodedError, MCPError, PeerError, ProtocolViolation
 from ..protocol.errors import UPSTREAM_LOST
 from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.channel import ConnectionLost
+from ..runtime.http_error import HTTPError
 from ..state.requests import InboundRequest
 from .upstream import Upstream
 
@@ -114,7 +115,7 @@ class OwnUpstream:
         modern one."""
         try:
             await self._serve_through({**options, "era": "legacy", "revision": revision})
-        except (PeerError, ProtocolViolation) as error:
+        except (PeerError, HTTPError, ProtocolViolation) as error:
             if self.upstream is not None:
                 raise
             logger.debug("the server behind has no legacy revision: %s", error)

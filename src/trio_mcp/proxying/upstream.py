@@ -16,7 +16,6 @@ from ..protocol.fields import JSONObject
 from ..protocol.log_levels import log_level_rank
 from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ServerCapabilities
-from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.subscriptions import SubscriptionFilter
 from ..runtime.channel import ConnectionLost
 from ..runtime.on_progress import OnProgress
@@ -157,7 +156,7 @@ class Upstream(Relay):
 
     async def _send_level(self, level: str) -> None:
         self._level = level
-        await self.client.request("logging/setLevel", {"level": level}, EmptyResult)
+        await self.client.set_log_level(level)
 
     def forget(self, downstream: Downstream) -> None:
         """Forget a client that is gone."""

@@ -45,8 +45,9 @@ def bridge(
 ) -> int:
     """Serve another server, over another transport or in another era.
 
-    TARGET is a command ("python server.py", or the words of it after --), a URL (ws://, wss://, tcp://HOST:PORT,
-    unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration file of a host.
+    TARGET is a command ("python server.py", or the words of it after --), a URL (https://, http://, wss://, ws://,
+    tcp://HOST:PORT, unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration
+    file of a host.
 
     With --websocket, --tcp or --unix, each client gets its own connection to TARGET: its own process if TARGET is a
     command. Otherwise the only client is the program that started this command, on standard input and output; a host
@@ -54,7 +55,7 @@ def bridge(
 
     \b
         trio-mcp bridge --websocket 8765 -- npx -y some-server
-        trio-mcp bridge wss://mcp.example.com/mcp
+        trio-mcp bridge https://mcp.example.com/mcp
 
     Requests, cancels, progress, logs, changes and questions pass in both directions. Clients of either era can use
     servers of the other. The standard error of a command is copied to ours.

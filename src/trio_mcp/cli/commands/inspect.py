@@ -20,8 +20,9 @@ __all__ = ["inspect"]
 def inspect(target: str, as_json: bool, config: Path | None, era: Any, timeout: float | None, stderr: bool) -> int:
     """Show what a server offers: its tools, resources and prompts.
 
-    TARGET is a command ("python server.py", or the words of it after --), a URL (ws://, wss://, tcp://HOST:PORT,
-    unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration file of a host.
+    TARGET is a command ("python server.py", or the words of it after --), a URL (https://, http://, wss://, ws://,
+    tcp://HOST:PORT, unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration
+    file of a host.
 
     \b
         trio-mcp inspect server.py

@@ -15,6 +15,7 @@ from ...protocol.revisions import LATEST_MODERN
 from ...protocol.types.capabilities import ServerCapabilities
 from ...protocol.types.subscriptions import SubscriptionFilter
 from ...runtime.duplex import DuplexChannel
+from ...runtime.http_error import HTTPError
 from ...runtime.limits import Limits
 from ...state.events import NotificationReceived
 from ..call_timeouts import CallTimeouts
@@ -141,7 +142,7 @@ class ChangeStreams:
         with trio.move_on_after(patience):
             try:
                 await following.acknowledgement()
-            except (PeerError, ProtocolViolation) as error:
+            except (PeerError, ProtocolViolation, HTTPError) as error:
                 logger.warning("the server declares that it tells of changed lists, but does not: %s", error)
 
     async def subscribe(self, uri: str) -> None:

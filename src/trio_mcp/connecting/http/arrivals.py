@@ -1,0 +1,112 @@
+"""Arrivals: the messages that one answer of the server brings, each looked at before the reader gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import UNSET
+
+from ...jsonrpc.codec import decode
+from ...jsonrpc.errors import PeerError, UnreadableAnswer
+from ...jsonrpc.messages import (
+    Batch,
+    ErrorResponse,
+    Message,
+    Notification,
+    Request,
+    Response,
+    Unreadable,
+    is_request_id,
+)
+from ...protocol.fields import JSONObject
+from ...runtime.http_error import HTTPError
+from .endpoint import Endpoint
+from .outgoing import Outgoing
+from .sessions import Session
+
+__all__ = ["arrived", "arrived_unasked"]
+
+
+class _Head(msgspec.Struct, gc=False):
+    """What tells messages apart. All else is skipped."""
+
+    id: Any = UNSET
+    method: Any = UNSET
+    result: msgspec.Raw | msgspec.UnsetType = UNSET
+    error: msgspec.Raw | msgspec.UnsetType = UNSET
+
+
+_read_head: Final = msgspec.json.Decoder(_Head).decode
+_CANCELLED: Final = "notifications/cancelled"
+
+
+def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session | None) -> bool:
+    """Hand on a message that the answer to ``request`` has brought. Return whether it was the reply.
+
+    Raises an `MCPError`, and hands nothing on, for what ends the request instead: the reply to another one, an error
+    that names no request, and what cannot be read.
+    """
+    try:
+        head = _read_head(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _arrived_oddly(endpoint, line, request, session)
+    if head.method is not UNSET:
+        if session is not None and (head.id is not UNSET or head.method == _CANCELLED):
+            _note_questions(endpoint, (cast("Message", decode(line)),), session)
+        endpoint.inbox.put(line)
+        return False
+    if head.id == request.id and type(head.id) is type(request.id):
+        if request.method == "tools/list" and request.version is not None:
+            line = endpoint.tools.learn(line)
+        endpoint.inbox.put(line)
+        return True
+    return _arrived_oddly(endpoint, line, request, session)
+
+
+def _arrived_oddly(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session | None) -> bool:
+    message = decode(line)
+    match message:
+        case ErrorResponse(id=None):
+            raise PeerError(message.code, message.message, message.data)
+        case Response() | ErrorResponse():
+            raise HTTPError(200, f"the server has answered another request, with id {message.id!r:.100}")
+        case Unreadable():
+            raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {message.reason}")
+        case Batch():  # 2025-03-26 transports: a stream may carry batches of requests, notifications and replies
+            ids = [each.id for each in message.members if isinstance(each, Response | ErrorResponse)]
+            if any(each != request.id for each in ids):
+                raise HTTPError(200, "the server has answered several requests at once")
+            _note_questions(endpoint, message.members, session)
+            endpoint.inbox.put(line)
+            return bool(ids)
+        case _:
+            endpoint.inbox.put(line)
+            return False
+
+
+def arrived_unasked(endpoint: Endpoint, line: bytes, session: Session | None) -> bool:
+    """Hand on a message of a stream that belongs to no request. Return false, and drop it, when it is none that
+    such a stream may have (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
+    message = decode(line)
+    members = message.members if isinstance(message, Batch) else (message,)
+    if not all(isinstance(each, Request | Notification) for each in members):
+        return False
+    _note_questions(endpoint, members, session)
+    endpoint.inbox.put(line)
+    return True
+
+
+def _note_questions(endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None) -> None:
+    """Note which questions the server asks, and which it takes back."""
+    if session is None:
+        return
+    for message in members:
+        if isinstance(message, Request):
+            endpoint.questions.asked(message.id, session)
+        elif isinstance(message, Notification) and message.method == _CANCELLED:
+            params: Any = message.params
+            request_id = cast("JSONObject", params).get("requestId") if isinstance(params, dict) else None
+            if is_request_id(request_id):
+                endpoint.questions.withdrawn(request_id)

@@ -1,0 +1,203 @@
+"""HttpChannel: messages to and from one server over Streamable HTTP, one exchange for each of ours."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Final
+
+import trio
+
+from ...jsonrpc.errors import MCPError
+from ...jsonrpc.messages import RequestId
+from ...runtime.channel import ConnectionLost, MessageChannel
+from ...runtime.http_error import HTTPError
+from .answers import is_good, refusal
+from .endpoint import Endpoint
+from .listening import listen
+from .outgoing import Outgoing
+from .posted_request import PostedRequest
+from .sessions import Session
+
+__all__ = ["HttpChannel"]
+
+logger = logging.getLogger("trio_mcp")
+
+_CLOSE_DEADLINE: Final = 0.5
+"""Seconds for the last cancels and the end of the session."""
+_SLOW: Final = 0.2
+"""Seconds after which requests follow ``notifications/initialized``, although its answer has not come."""
+_MOST_NOTICES: Final = 32
+_OVER: Final = "the client was closed"
+_FORGOTTEN: Final = "the server has forgotten the session"
+
+
+class HttpChannel(MessageChannel):
+    """Sends each message of ours in a POST of its own, and brings together what all answers, and the stream of a legacy
+    server, hold. At most ``max_requests`` requests are under way at a time, streams included; others wait.
+
+    ``run`` has to run meanwhile. ``send_cancels``: a legacy server is told of requests that are left.
+    """
+
+    network = "tcp"
+
+    def __init__(self, endpoint: Endpoint, *, max_requests: int, send_cancels: bool = True) -> None:
+        self._endpoint = endpoint
+        self._send_cancels = send_cancels
+        self._requests: dict[RequestId, PostedRequest] = {}
+        self._request_places = trio.Semaphore(max_requests)
+        self._notice_places = trio.Semaphore(_MOST_NOTICES)
+        self._notices = 0
+        """Number of notifications and replies that are under way."""
+        self._noticed = trio.lowlevel.ParkingLot()
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the tasks of the channel until `aclose`."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    # The messages
+
+    async def receive(self) -> bytes:
+        """Return the next message: see `MessageChannel.receive`."""
+        return await self._endpoint.inbox.take()
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        """Have the messages sent: see `MessageChannel.send`. Waits for no server: each message has a task."""
+        for line in bytes(messages[:-1]).split(b"\n"):
+            self._start(line)
+        await trio.lowlevel.checkpoint()
+
+    def send_nowait(self, message: bytes) -> int:
+        """Have a message sent: see `MessageChannel.send_nowait`."""
+        if self._nursery is None:
+            return 0
+        self._start(message[:-1])
+        return len(message)
+
+    def _start(self, line: bytes) -> None:
+        nursery = self._nursery
+        if nursery is None:
+            raise ConnectionLost(_OVER)
+        message = Outgoing.of(line)
+        if message.method is not None and message.id is not None:
+            posted = self._requests[message.id] = PostedRequest(self._endpoint, message, message.id)
+            nursery.start_soon(self._request, message.id, posted)
+        elif message.method != "notifications/cancelled" or self._is_told_of(message):
+            self._notices += 1
+            nursery.start_soon(self._notice, message)
+
+    def _is_told_of(self, cancel: Outgoing) -> bool:
+        """Leave the request that ``cancel`` names, and return whether the server is to get the cancel."""
+        posted = self._requests.get(cancel.params["requestId"])
+        if posted is None:
+            return self._endpoint.sessions.present is not None and self._send_cancels
+        posted.leave(str(cancel.params.get("reason", "the request was left")))
+        # 2026-07-28 Streamable HTTP, Cancellation: the end of the stream is the cancel. 2025-11-25: it is none.
+        return not posted.is_modern and posted.is_begun and self._send_cancels
+
+    async def _request(self, request_id: RequestId, posted: PostedRequest) -> None:
+        try:
+            await posted.run(self._request_places)
+        finally:
+            del self._requests[request_id]
+
+    async def _notice(self, message: Outgoing) -> None:
+        try:
+            async with self._notice_places:
+                await self._post(message)
+        except MCPError as error:
+            logger.warning("the server did not take %s: %s", message.method or "an answer of ours", error)
+        finally:
+            self._notices -= 1
+            if not self._notices:
+                self._noticed.unpark_all()
+
+    async def _post(self, message: Outgoing) -> None:
+        sessions = self._endpoint.sessions
+        session = sessions.present
+        if message.method == "notifications/initialized":
+            assert session is not None, "the answer to initialize came"
+            await self._open(session, message)
+            return
+        if message.method is not None:
+            session = await sessions.opened()
+        elif message.id is not None:
+            asked_in = self._endpoint.questions.answered(message.id)
+            if asked_in is not None and asked_in.over.is_set():
+                return
+            if session is not None and session.over.is_set():
+                session = None  # asked while a new one is being opened
+        await self._deliver(session, message)
+
+    async def _deliver(self, session: Session | None, message: Outgoing) -> None:
+        endpoint = self._endpoint
+        headers = endpoint.headers.in_session(session)
+        try:
+            async with endpoint.post(message, headers) as reply:
+                if is_good(reply):
+                    return
+                error = await refusal(reply, None)
+        except ConnectionLost as lost:
+            raise HTTPError(None, lost.reason) from None
+        if reply.status == HTTPStatus.NOT_FOUND and session is not None:
+            endpoint.lose(session)
+        raise error
+
+    # Sessions
+
+    async def _open(self, session: Session, initialized: Outgoing) -> None:
+        delivered = trio.Event()
+        if self._nursery is not None:
+            self._nursery.start_soon(self._live, session, delivered)
+        try:
+            await self._deliver(session, initialized)
+        finally:
+            delivered.set()
+
+    async def _live(self, session: Session, delivered: trio.Event) -> None:
+        """Let messages follow when ``notifications/initialized`` was delivered, or its answer is slow, and hear the
+        server until the end of the session, which is the end of the requests in the session."""
+        with trio.move_on_after(_SLOW):
+            await delivered.wait()
+        session.opened.set()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen, self._endpoint, session)
+            await session.over.wait()
+            nursery.cancel_scope.cancel(reason=_FORGOTTEN)
+        for posted in self._requests.values():
+            if posted.session is session:
+                posted.lose(HTTPError(HTTPStatus.NOT_FOUND, _FORGOTTEN))
+
+    async def aclose(self) -> None:
+        """Close all exchanges, and end the session: see `MessageChannel.aclose`. Takes half a second at most."""
+        nursery, self._nursery = self._nursery, None
+        if nursery is None:
+            await trio.lowlevel.checkpoint()
+            return
+        try:
+            for posted in self._requests.values():
+                posted.leave(_OVER)
+            with trio.move_on_after(_CLOSE_DEADLINE):
+                while self._notices:
+                    await self._noticed.park()
+                await self._end_session()
+        finally:
+            nursery.cancel_scope.cancel(reason=_OVER)
+
+    async def _end_session(self) -> None:
+        endpoint = self._endpoint
+        session = endpoint.sessions.present
+        if session is None or session.id is None or session.over.is_set():
+            return
+        try:
+            async with endpoint.delete(session) as reply:
+                logger.debug("the session is ended: HTTP status %d", reply.status)
+        except ConnectionLost as error:
+            logger.debug("the session could not be ended: %s", error)

@@ -1,0 +1,65 @@
+"""Endpoint: what all exchanges with one server share."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import attrs
+
+from ...transports.event_stream.reading import EventReader
+from ...transports.http_client.client import HttpClient
+from ...transports.http_client.reply import Reply
+from .inbox import Inbox
+from .outgoing import Outgoing
+from .questions import Questions
+from .request_headers import Headers, RequestHeaders
+from .sessions import Session, Sessions
+from .tool_headers import ToolHeaders
+
+__all__ = ["Endpoint", "cursor_of"]
+
+_CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-\x20\x7f])?")
+
+
+@attrs.frozen(eq=False)
+class Endpoint:
+    """The URL of a server, the ways to and from it, and what is known of it."""
+
+    http: HttpClient
+    headers: RequestHeaders
+    inbox: Inbox
+    max_message_bytes: int
+    sessions: Sessions = attrs.field(factory=Sessions)
+    questions: Questions = attrs.field(factory=Questions)
+    tools: ToolHeaders = attrs.field(factory=ToolHeaders)
+
+    def post(self, message: Outgoing, headers: Headers) -> AbstractAsyncContextManager[Reply]:
+        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`."""
+        return self.http.request("POST", self.http.target, headers, message.line)
+
+    def get(self, session: Session | None, last_event_id: str) -> AbstractAsyncContextManager[Reply]:
+        """Ask for the events behind ``last_event_id``, or for all to come."""
+        return self.http.request("GET", self.http.target, self.headers.of_stream(session, last_event_id))
+
+    def delete(self, session: Session) -> AbstractAsyncContextManager[Reply]:
+        """Ask the server to end ``session``."""
+        return self.http.request("DELETE", self.http.target, self.headers.of_end(session))
+
+    def event_reader(self) -> EventReader:
+        """Return a reader for a new stream."""
+        return EventReader(self.max_message_bytes)
+
+    def lose(self, session: Session) -> None:
+        """Note that the server has answered 404 in ``session``: where the session has an id, the session is over
+        (2025-11-25 transports, Session Management 4), and nobody waits for answers to its questions any more."""
+        if session.id is not None and self.sessions.lose(session):
+            for cancel in self.questions.forgotten(session):
+                self.inbox.put(cancel)
+
+
+def cursor_of(events: EventReader) -> str:
+    """Return the id to come back with; empty where the server has given none, or none that a header can have."""
+    cursor = events.last_event_id
+    return cursor if _CURSOR.fullmatch(cursor) else ""

@@ -1,0 +1,107 @@
+"""open_http: connect to a server over Streamable HTTP."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Final, Literal, Unpack
+
+import attrs
+import trio
+
+from ...client.client import Client
+from ...client.opening import open_over
+from ...client.options import ClientOptions, ClientSettings
+from ...client.renewing import renew_session
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.entering import entered
+from ...concurrency.nurseries import open_service_nursery
+from ...concurrency.under_trio import check_opened_under_trio
+from ...jsonrpc.errors import MCPError
+from ...runtime.http_error import HTTPError
+from ...transports.http_client.client import HttpClient, HttpClientBounds
+from ..bad_target import BadTarget
+from .channel import HttpChannel
+from .endpoint import Endpoint
+from .era import settle_era
+from .inbox import Inbox
+from .request_headers import RequestHeaders
+from .sessions import Sessions
+
+__all__ = ["open_http"]
+
+logger = logging.getLogger("trio_mcp")
+
+
+@entered("client")
+@asynccontextmanager
+async def open_http(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    proxy: str | Literal[True] | None = True,
+    **options: Unpack[ClientOptions],
+) -> AsyncGenerator[Client]:
+    """Connect to the server at ``http://host:port/path``, or ``https://`` over TLS; closed with the block.
+
+    ``headers`` are sent with each request: credentials, for example. They cannot replace headers of HTTP or MCP itself
+    (`ValueError`). ``ssl_context`` replaces the system's usual one. ``proxy`` is the URL of an HTTP proxy, `None`
+    for none, `True` for the one that the environment names. ``options`` are those of `ClientSettings`.
+
+    Each call is an exchange of its own, and each exchange in flight has a connection of its own; idle connections are
+    used again. Leaving a call closes the answer of a modern server at once, which is the cancel, and sends a legacy
+    server a cancel. A call fails with `HTTPError`, which has the HTTP status and the words of the answer, when its
+    exchange brings no reply; no call is sent again by itself, the connection of others is not concerned, and
+    `Client.lost` stays `None`.
+
+    The era of the server is found out by a modern request (``era="auto"``), and remembered for the URL in this process.
+    Status 401, 403, 408, 429 or 5xx, a network error and silence say nothing of the era. From a legacy server the
+    client hears outside of calls, too, on a stream that is opened again, after growing delays, when it breaks; a server
+    without such a stream is no failure. The rest of an answer that broke is asked for where the server has given event
+    ids, after the time that the server has asked for. When the server has forgotten the session (404), the calls in
+    flight in the session fail, one new session is opened, and the server is told the log level and the subscriptions
+    again. The session is ended with the block, for which the server has half a second.
+
+    Tools whose ``x-mcp-header`` annotations are invalid are left out of a modern server's lists, since they cannot be
+    called over HTTP; the log says so.
+
+    Raises as `open_client`, and also: `ConnectionLost` when nobody listens, `HTTPError` for a refusal by HTTP status,
+    `BadTarget` for an invalid URL.
+    """
+    check_opened_under_trio("open_http")
+    begun, settings = trio.current_time(), ClientSettings(**options)
+    limits = settings.limits
+    try:
+        bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
+        http = HttpClient(url, ssl_context=ssl_context, proxy=proxy, bounds=bounds)
+    except ValueError as error:
+        raise BadTarget(str(error)) from None
+    endpoint = Endpoint(http, RequestHeaders(headers or {}), Inbox(limits.high_water), limits.max_message_bytes)
+    channel = HttpChannel(endpoint, max_requests=limits.max_in_flight, send_cancels=settings.send_cancels)
+    told = attrs.evolve(settings, send_cancels=True)  # the channel itself is told of every cancel
+    async with http, open_service_nursery("the connection was closed") as nursery:
+        await nursery.start(channel.run)
+        renewing = partial(_renew, endpoint.sessions)
+        settling = partial(settle_era, url=url)
+        async with open_over(channel, told, begun, renewing, negotiate=settling) as client:
+            yield client
+
+
+async def _renew(sessions: Sessions, client: Client) -> None:
+    """Open a new session whenever the server has forgotten the last one."""
+    timeout: Final = client.settings.connect_timeout
+    while True:
+        await sessions.wanted()
+        logger.info("the server has forgotten the session, and is asked for a new one")
+        try:
+            with trio.fail_after(timeout):
+                await renew_session(client)
+        except MCPError as error:
+            logger.warning("no new session: %s", error)
+            sessions.fail(error)
+        except trio.TooSlowError:
+            logger.warning("no new session within %g s", timeout)
+            sessions.fail(HTTPError(None, f"the server has opened no new session within {timeout:g} s"))

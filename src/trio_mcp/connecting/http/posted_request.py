@@ -1,0 +1,239 @@
+"""PostedRequest: one request of ours, from its POST to the end of the answer."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Final
+
+import trio
+
+from ...jsonrpc.errors import METHOD_NOT_FOUND, MCPError, UnreadableAnswer
+from ...jsonrpc.messages import RequestId
+from ...protocol.errors import HEADER_MISMATCH
+from ...runtime.channel import ConnectionLost, ReplyLost
+from ...runtime.http_error import HTTPError
+from ...transports.event_stream.reading import EventReader, EventTooLong
+from ...transports.http_client.errors import BadResponse
+from ...transports.http_client.reply import Reply
+from .answers import EVENT_STREAM, JSON, StatusPeerError, content_type, is_good, is_passing, refusal, words_of
+from .arrivals import arrived
+from .comebacks import Comebacks
+from .endpoint import Endpoint, cursor_of
+from .initializing import session_of
+from .listing import list_tools
+from .outgoing import Outgoing
+from .request_headers import Headers
+from .sessions import Session
+
+__all__ = ["PostedRequest"]
+
+logger = logging.getLogger("trio_mcp")
+
+_MOST_IN_VAIN: Final = 10
+"""Times in a row that a client comes back to a server that does not answer."""
+_LINGER: Final = 1.0
+"""Seconds that the rest of a stream may take after the reply, so that the connection can be used again."""
+_MOST_WORDS: Final = 16 * 1024
+
+
+class PostedRequest:
+    """A request, ``message``, on its way to the server of ``endpoint`` and back.
+
+    `run` brings the reply to the inbox, or the loss of the reply, exactly one of them unless `leave` is called before.
+    """
+
+    def __init__(self, endpoint: Endpoint, message: Outgoing, request_id: RequestId) -> None:
+        self._endpoint = endpoint
+        self._message = message
+        self._id = request_id
+        self._scope = trio.CancelScope()
+        self._status: int | None = None
+        """Status of the last answer; `None` before an answer has come."""
+        self._lost: MCPError | None = None
+        self.session: Session | None = None
+        """The session that the request was sent in."""
+        self.is_begun = False
+        """True once the server may have seen the request."""
+
+    @property
+    def is_modern(self) -> bool:
+        """True for a request of a modern revision: closing its answer cancels the request."""
+        return self._message.version is not None
+
+    def leave(self, reason: str) -> None:
+        """Close the answer at once, because nobody waits for the reply."""
+        self._scope.cancel(reason=reason)
+
+    def lose(self, error: MCPError) -> None:
+        """Close the answer, and end the call with ``error``."""
+        self._lost = error
+        self._scope.cancel(reason=str(error))
+
+    async def run(self, places: trio.Semaphore) -> None:
+        """Send the request, once there is a place for it, and read the answer to its end."""
+        error: MCPError | None = None
+        with self._scope:
+            try:
+                await self._exchange(places)
+            except MCPError as raised:
+                error = raised
+        error = error or self._lost
+        if error is not None:
+            error.__traceback__ = error.__context__ = error.__cause__ = None
+            self._endpoint.inbox.put(ReplyLost(self._id, error))
+
+    async def _exchange(self, places: trio.Semaphore) -> None:
+        endpoint, message = self._endpoint, self._message
+        if not self.is_modern and message.method != "initialize":
+            self.session = await endpoint.sessions.opened()
+        async with places:
+            if not self.is_modern:
+                await self._ask(endpoint.headers.in_session(self.session))
+            elif message.method == "tools/call":
+                await self._ask_with_arguments(endpoint.headers.of_message(message))
+            else:
+                await self._ask(endpoint.headers.of_message(message))
+
+    async def _ask_with_arguments(self, headers: Headers) -> None:
+        """Call a tool, and once more where the server says that headers do not match its arguments, and a new listing
+        says so, too (2026-07-28 Streamable HTTP, Client Behavior)."""
+        endpoint, call = self._endpoint, self._message
+        mirrored = endpoint.tools.of_call(call)
+        try:
+            await self._ask(headers + mirrored)
+        except StatusPeerError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+            await list_tools(endpoint, call)
+            if endpoint.tools.of_call(call) == mirrored:
+                raise
+        else:
+            return
+        await self._ask(headers + endpoint.tools.of_call(call))
+
+    async def _ask(self, headers: Headers) -> None:
+        """Send the request. Return when the reply was handed on, and raise the error that ends the call otherwise."""
+        events = self._endpoint.event_reader()
+        self.is_begun = True
+        try:
+            async with self._endpoint.post(self._message, headers) as reply:
+                self._status = reply.status
+                if content_type(reply) != EVENT_STREAM or not is_good(reply):
+                    await self._whole(reply)
+                    return
+                if await self._has_replied(reply, events):
+                    return
+            broken = "the stream of the answer ended without the reply"
+        except ConnectionLost as error:
+            broken = error.reason
+        if self.is_modern or not cursor_of(events):
+            raise HTTPError(self._status, broken)
+        await self._come_back(events, broken)
+
+    async def _whole(self, reply: Reply) -> None:
+        """Read an answer that is no stream."""
+        if not is_good(reply):
+            raise await self._refused(reply)
+        kind, limit = content_type(reply), self._endpoint.max_message_bytes
+        if kind != JSON:
+            raise HTTPError(reply.status, _not_a_reply(reply.status, kind), words_of(await _beginning(reply)))
+        try:
+            body = await reply.read(limit)
+        except BadResponse:
+            raise UnreadableAnswer(f"{self._message.method}: the answer has more than {limit} bytes") from None
+        if not body.strip():
+            raise HTTPError(reply.status, _not_a_reply(reply.status, ""))
+        if self._message.method == "initialize":
+            self._begin_session(reply, body)
+        if not arrived(self._endpoint, body, self._message, self.session):
+            raise HTTPError(reply.status, "the answer has no reply in it")
+
+    async def _refused(self, reply: Reply) -> MCPError:
+        error = await refusal(reply, self._id)
+        is_of_method = isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND
+        if reply.status == HTTPStatus.NOT_FOUND and self.session is not None and not is_of_method:
+            self._endpoint.lose(self.session)
+        return error
+
+    def _begin_session(self, reply: Reply, line: bytes) -> None:
+        session = session_of(line, reply.headers.get("mcp-session-id"))
+        if session is not None:
+            self.session = session
+            self._endpoint.sessions.begin(session)
+
+    # Streams
+
+    async def _has_replied(self, reply: Reply, events: EventReader) -> bool:
+        """Read a stream, until the reply has come or the stream ends. Return whether the reply has come."""
+        while chunk := await reply.receive_some():
+            try:
+                found = events.feed(chunk)
+            except EventTooLong as error:
+                raise UnreadableAnswer(f"{self._message.method}: {error}") from None
+            for event in found:
+                if event.name != "message" or not event.data:
+                    continue
+                if self._message.method == "initialize":
+                    self._begin_session(reply, event.data)
+                if arrived(self._endpoint, event.data, self._message, self.session):
+                    await _finish(reply)
+                    return True
+            await self._endpoint.inbox.room()
+        return False
+
+    async def _come_back(self, events: EventReader, broken: str) -> None:
+        """Ask for the rest of a broken stream, again and again (2025-11-25 transports, Resumability and Redelivery)."""
+        comebacks = Comebacks()
+        unanswered = 0
+        while unanswered < _MOST_IN_VAIN:
+            await comebacks.pause(events.retry)
+            events.end()
+            cursor = cursor_of(events)
+            try:
+                async with self._endpoint.get(self.session, cursor) as reply:
+                    self._status = reply.status
+                    if not is_good(reply):
+                        error = await refusal(reply, None)
+                        if not is_passing(reply.status):
+                            raise error
+                        broken = str(error)
+                        unanswered += 1
+                        continue
+                    if content_type(reply) != EVENT_STREAM:
+                        raise HTTPError(reply.status, _not_a_reply(reply.status, content_type(reply)))
+                    unanswered = 0
+                    if await self._has_replied(reply, events):
+                        return
+            except ConnectionLost as error:
+                broken = error.reason
+                unanswered += 1
+            if cursor_of(events) != cursor:
+                comebacks.was_worth_it()
+        raise HTTPError(self._status, f"the server does not answer when asked for the rest of the answer: {broken}")
+
+
+def _not_a_reply(status: int, kind: str) -> str:
+    if status == HTTPStatus.ACCEPTED:
+        return "the server has accepted a request (HTTP status 202), and will not answer"
+    if not kind:
+        return f"the server answered with HTTP status {status} and nothing else"
+    return f"the server answered with {kind[:100]} (HTTP status {status}), which is no reply"
+
+
+async def _beginning(reply: Reply) -> bytes:
+    """Return as much of the body as words are made of."""
+    body = b""
+    while len(body) < _MOST_WORDS and (chunk := await reply.receive_some()):
+        body += chunk
+    return body
+
+
+async def _finish(reply: Reply) -> None:
+    """Read the rest of a stream after its reply, in vain, so that the connection can be used again."""
+    with trio.move_on_after(_LINGER):
+        try:
+            while await reply.receive_some():
+                pass
+        except ConnectionLost:
+            return

@@ -1,0 +1,91 @@
+"""Sessions: the legacy session of a client, and the one that follows when the server has forgotten it (2025-11-25
+transports, Session Management)."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Final
+
+import trio
+
+from ...jsonrpc.errors import MCPError
+from ...runtime.http_error import HTTPError
+
+__all__ = ["Session", "Sessions"]
+
+_ID: Final = re.compile(r"[\x21-\x7e]+")
+
+
+class Session:
+    """What the server has agreed to in ``initialize``: the ``version``, and the session with ``id``; `None` where the
+    server keeps no session."""
+
+    def __init__(self, session_id: str | None, version: str) -> None:
+        if session_id is not None and not _ID.fullmatch(session_id):
+            raise HTTPError(200, "the server assigned a session id that has other characters than visible ASCII")
+        self.id = session_id
+        self.version = version
+        self.opened = trio.Event()
+        """Event set when messages may be sent: ``notifications/initialized`` has arrived, or its answer is slow."""
+        self.over = trio.Event()
+        """Event set when the server has forgotten the session, or the client is closed."""
+
+
+class Sessions:
+    """The present session, if any. Messages wait in `opened` until the session is open; after `lose` a new session is
+    `wanted`."""
+
+    def __init__(self) -> None:
+        self.present: Session | None = None
+        """The last session; `None` before the first, and in the modern era."""
+        self._failure: MCPError | None = None
+        """The reason why there is no new session; `None` until an attempt has failed."""
+        self._changed = trio.Event()
+        self._wanted = trio.Event()
+
+    def begin(self, session: Session) -> None:
+        """Note that the server has agreed to ``session``, which is not open yet."""
+        self.present, self._failure = session, None
+        self._wanted = trio.Event()
+        self._news()
+
+    def _news(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def opened(self) -> Session:
+        """Wait for a session that is open, and return it. Raises the error of the attempt where none can be opened."""
+        while True:
+            session = self.present
+            if session is not None and not session.over.is_set():
+                await session.opened.wait()
+                if not session.over.is_set():
+                    return session
+                continue
+            if session is not None:
+                self._wanted.set()
+            await self._changed.wait()
+            if self._failure is not None:
+                raise copy.copy(self._failure)
+
+    def lose(self, session: Session) -> bool:
+        """Note that the server has forgotten ``session``. Return whether that is news."""
+        if session.over.is_set():
+            return False
+        session.over.set()
+        session.opened.set()
+        self._wanted.set()
+        return True
+
+    async def wanted(self) -> None:
+        """Wait until a new session has to be opened."""
+        await self._wanted.wait()
+
+    def fail(self, error: MCPError) -> None:
+        """Tell all who wait that no session can be opened now. The next message asks for another attempt."""
+        if self.present is not None:
+            self.lose(self.present)
+        self._failure = error
+        self._wanted = trio.Event()
+        self._news()

@@ -1,0 +1,37 @@
+"""HTTPError: an exchange over HTTP that brought no reply."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from ..jsonrpc.errors import MCPError
+
+__all__ = ["HTTPError"]
+
+
+class HTTPError(MCPError):
+    """The exchange of a request over HTTP ended without a reply. Other calls are not concerned, and the client stays
+    usable.
+
+    ``status`` is the HTTP status that the server, or a proxy on the way, has answered with; `None` when no answer came,
+    because nobody listens for example. ``body`` is what the answer says, in plain words, up to 500 characters. The
+    request may have run, unless the status says otherwise; no request is sent again by itself.
+    """
+
+    def __init__(self, status: int | None, reason: str, body: str = "") -> None:
+        super().__init__(status, reason, body)
+        self.status = status
+        self.reason = reason
+        self.body = body
+
+    @classmethod
+    def refused(cls, status: int, body: str) -> HTTPError:
+        """Return the error for an answer whose status says that the request failed."""
+        try:
+            phrase = f" ({HTTPStatus(status).phrase})"
+        except ValueError:
+            phrase = ""
+        return cls(status, f"the server answered with HTTP status {status}{phrase}", body)
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.body}" if self.body else self.reason

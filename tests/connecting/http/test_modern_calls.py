@@ -1,0 +1,523 @@
+"""Calls of a modern server: each is a POST of its own, answered by JSON or a stream (2026-07-28 Streamable HTTP)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from tests.connecting.http.scripted import Answer, Got, discovered, error, modern, result, serving, text
+
+from trio_mcp import (
+    BadTarget,
+    ConnectionLost,
+    HTTPError,
+    PeerError,
+    ProtocolViolation,
+    fail_after_work,
+    open_http,
+)
+
+VERSION = "2026-07-28"
+
+
+async def as_json(got: Got, answer: Answer) -> None:
+    await answer.json(text(got))
+
+
+async def as_stream(got: Got, answer: Answer) -> None:
+    await answer.open()
+    await answer.event(text(got))
+    await answer.end()
+
+
+@pytest.mark.parametrize("then", [as_json, as_stream])
+async def test_an_answer_may_be_json_or_a_stream(then: Any) -> None:
+    async with serving(modern(then)) as server, open_http(server.url, era="modern") as client:
+        assert (await client.call_tool("any")).text == "done"
+    assert server.names == ["server/discover", "tools/call"]
+
+
+async def test_each_request_says_what_it_is_in_its_headers() -> None:
+    async with (
+        serving(modern(as_json)) as server,
+        open_http(server.url, headers={"Authorization": "Bearer x"}) as client,
+    ):
+        await client.call_tool("look-up")
+    for got in server.got:
+        assert got.method == "POST"
+        assert got.headers["content-type"] == "application/json"
+        assert got.headers["accept"] == "application/json, text/event-stream"
+        assert got.headers["mcp-protocol-version"] == VERSION
+        assert got.headers["mcp-method"] == got.message["method"]
+        assert got.headers["authorization"] == "Bearer x"
+        assert got.message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] == VERSION
+        assert "mcp-session-id" not in got.headers
+    assert server.named("tools/call")[0].headers["mcp-name"] == "look-up"
+    assert "mcp-name" not in server.named("server/discover")[0].headers
+
+
+@pytest.mark.parametrize(
+    ("uri", "header"),
+    [("file:///a%20b", "file:///a%20b"), ("file:///ü", "=?base64?ZmlsZTovLy/DvA==?=")],
+)
+async def test_the_name_of_a_resource_is_its_uri(uri: str, header: str) -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.json(result(got, resultType="complete", contents=[], ttlMs=0, cacheScope="private"))
+
+    async with serving(modern(then)) as server, open_http(server.url) as client:
+        await client.read_resource(uri)
+    assert server.named("resources/read")[0].headers["mcp-name"] == header
+
+
+async def test_the_name_of_a_prompt_is_told() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.json(result(got, resultType="complete", messages=[]))
+
+    async with serving(modern(then)) as server, open_http(server.url) as client:
+        await client.get_prompt("greet")
+    assert server.named("prompts/get")[0].headers["mcp-name"] == "greet"
+
+
+async def test_progress_and_logs_come_before_the_answer() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        token = got.message["params"]["_meta"]["progressToken"]
+        await answer.open()
+        for step in (1, 2):
+            await answer.event(
+                {
+                    "jsonrpc": "2.0",
+                    "method": "notifications/progress",
+                    "params": {"progressToken": token, "progress": step},
+                }
+            )
+        log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "hello"}}
+        await answer.event(log)
+        await answer.event(text(got))
+        await answer.end()
+
+    steps, logs = list[float](), list[Any]()
+    async with (
+        serving(modern(then)) as server,
+        open_http(server.url, on_log=lambda told: logs.append(told.data)) as client,
+    ):
+        await client.call_tool("any", on_progress=lambda told: steps.append(told.progress))
+        assert (steps, logs) == ([1, 2], ["hello"])
+
+
+async def test_calls_do_not_wait_for_each_other() -> None:
+    asked = list[Any]()
+    second = trio.Event()
+
+    async def then(got: Got, answer: Answer) -> None:
+        asked.append(got.message["params"]["name"])
+        if asked[-1] == "first":
+            await second.wait()
+        await answer.json(text(got))
+        second.set()
+
+    async with serving(modern(then)) as server, open_http(server.url) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "first")
+        await server.until("tools/call")
+        await client.call_tool("second")
+    assert asked == ["first", "second"]
+
+
+async def test_a_connection_is_used_again() -> None:
+    async with serving(modern(as_stream)) as server, open_http(server.url) as client:
+        for _ in range(5):
+            await client.call_tool("any")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+    assert server.connections == 1
+
+
+# Leaving
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
+async def test_leaving_a_call_closes_its_answer_and_sends_nothing(streams: bool) -> None:
+    gone = trio.Event()
+
+    async def then(got: Got, answer: Answer) -> None:
+        if got.message["params"]["name"] == "quick":
+            await answer.json(text(got))
+            return
+        if streams:
+            await answer.open()
+        await answer.gone()
+        gone.set()
+
+    async with serving(modern(then)) as server, open_http(server.url) as client:
+        with pytest.raises(trio.TooSlowError), fail_after_work(0.05):
+            await client.call_tool("slow")
+        await gone.wait()
+        assert (await client.call_tool("quick")).text == "done"
+    assert server.names == ["server/discover", "tools/call", "tools/call"]
+
+
+async def test_leaving_a_call_closes_its_answer_even_if_no_cancels_are_to_be_sent() -> None:
+    gone = trio.Event()
+
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.gone()
+        gone.set()
+
+    async with serving(modern(then)) as server, open_http(server.url, send_cancels=False) as client:
+        with trio.move_on_after(0.05):
+            await client.call_tool("slow")
+        await gone.wait()
+
+
+async def test_the_end_of_the_client_closes_all_answers() -> None:
+    gone = trio.Event()
+
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.gone()
+        gone.set()
+
+    async with serving(modern(then)) as server:
+        async with open_http(server.url) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "slow")
+            await server.until("tools/call")
+            nursery.cancel_scope.cancel()
+        await gone.wait()
+
+
+# Failures
+
+
+async def accepted(got: Got, answer: Answer) -> None:
+    await answer.whole(202)
+
+
+async def empty(got: Got, answer: Answer) -> None:
+    await answer.whole(200)
+
+
+async def empty_json(got: Got, answer: Answer) -> None:
+    await answer.whole(200, b"", content_type="application/json")
+
+
+async def page(got: Got, answer: Answer) -> None:
+    await answer.whole(200, b"<title>Log in</title><p>to go on</p>", content_type="text/html; charset=utf-8")
+
+
+async def bad_gateway(got: Got, answer: Answer) -> None:
+    body = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1><hr>nginx</body></html>"
+    await answer.whole(502, body, content_type="text/html")
+
+
+async def without_words(got: Got, answer: Answer) -> None:
+    await answer.whole(403)
+
+
+async def elsewhere(got: Got, answer: Answer) -> None:
+    await answer.whole(307, location="http://other.example/mcp")
+
+
+async def foreign(got: Got, answer: Answer) -> None:
+    await answer.json({"jsonrpc": "2.0", "id": 4711, "result": {}})
+
+
+async def foreign_on_a_stream(got: Got, answer: Answer) -> None:
+    await answer.open()
+    await answer.event({"jsonrpc": "2.0", "id": str(got.message["id"]), "result": {}})
+    await answer.gone()
+
+
+async def ends_early(got: Got, answer: Answer) -> None:
+    await answer.open()
+    await answer.event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}})
+    await answer.end()
+
+
+async def ends_early_with_ids(got: Got, answer: Answer) -> None:
+    await answer.open()
+    await answer.event("", id="1", retry=1)
+    await answer.end()
+
+
+async def cut(got: Got, answer: Answer) -> None:
+    await answer.open()
+    await answer.cut()
+
+
+async def cut_in_json(got: Got, answer: Answer) -> None:
+    await answer.head(200, {"content-type": "application/json", "content-length": "100"}, b'{"jsonrpc"')
+    await answer.cut()
+
+
+async def hung_up(got: Got, answer: Answer) -> None:
+    await answer.cut()
+
+
+async def no_http(got: Got, answer: Answer) -> None:
+    await answer.raw(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+
+
+async def refused_in_words(got: Got, answer: Answer) -> None:
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "not today"}}
+    await answer.json(body, 400)
+
+
+@pytest.mark.parametrize(
+    ("then", "status", "told"),
+    [
+        (accepted, 202, r"accepted a request \(HTTP status 202\)"),
+        (empty, 200, "HTTP status 200 and nothing else"),
+        (empty_json, 200, "HTTP status 200 and nothing else"),
+        (page, 200, r"answered with text/html \(HTTP status 200\), which is no reply: Log in to go on"),
+        (bad_gateway, 502, r"^the server answered with HTTP status 502 \(Bad Gateway\): 502 Bad Gateway nginx$"),
+        (without_words, 403, r"^the server answered with HTTP status 403 \(Forbidden\)$"),
+        (elsewhere, 307, r"HTTP status 307"),
+        (foreign, 200, "answered another request, with id 4711"),
+        (foreign_on_a_stream, 200, "answered another request, with id '2'"),
+        (ends_early, 200, "ended without the reply"),
+        (ends_early_with_ids, 200, "ended without the reply"),
+        (cut, 200, "closed the connection before the end"),
+        (cut_in_json, 200, "closed the connection before the end"),
+        (hung_up, None, "closed"),
+        (no_http, None, "no HTTP"),
+        (refused_in_words, 400, r"HTTP status 400 \(Bad Request\): not today \(-32000\)$"),
+    ],
+)
+async def test_an_exchange_without_a_reply_fails_its_call_at_once_and_no_other(
+    then: Any, status: int | None, told: str
+) -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        await (as_json if got.message["params"]["name"] == "good" else then)(got, answer)
+
+    async with serving(modern(handler)) as server, open_http(server.url) as client:
+        with pytest.raises(HTTPError, match=told) as caught:
+            await client.call_tool("bad")
+        assert caught.value.status == status
+        assert client.lost is None
+        assert (await client.call_tool("good")).text == "done"
+    assert server.names.count("tools/call") == 2, "nothing is sent again"
+
+
+async def garbage(got: Got, answer: Answer) -> None:
+    await answer.whole(200, b"surprise", content_type="application/json")
+
+
+async def garbage_on_a_stream(got: Got, answer: Answer) -> None:
+    await answer.open()
+    await answer.event("surprise")
+    await answer.gone()
+
+
+async def too_long(got: Got, answer: Answer) -> None:
+    await answer.json(text(got, "x" * 2_000))
+
+
+async def too_long_on_a_stream(got: Got, answer: Answer) -> None:
+    await answer.open()
+    await answer.event(text(got, "x" * 2_000))
+    await answer.gone()
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        (garbage, "cannot be read: not JSON"),
+        (garbage_on_a_stream, "cannot be read: not JSON"),
+        (too_long, "has more than 1000 bytes"),
+        (too_long_on_a_stream, "an event has at most 1000 bytes"),
+    ],
+)
+async def test_an_answer_that_cannot_be_read_violates_the_protocol(then: Any, told: str) -> None:
+    from trio_mcp import Limits
+
+    async with serving(modern(then)) as server, open_http(server.url, limits=Limits(max_message_bytes=1000)) as client:
+        with pytest.raises(ProtocolViolation, match=told):
+            await client.call_tool("bad")
+        assert client.lost is None
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 500])
+async def test_an_error_reply_is_an_error_of_the_peer_whatever_the_status(status: int) -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.json(error(got, -32601, "nothing there", name="x"), status)
+
+    async with serving(modern(then)) as server, open_http(server.url) as client:
+        with pytest.raises(PeerError) as caught:
+            await client.call_tool("bad")
+    assert (caught.value.code, caught.value.message, caught.value.data) == (-32601, "nothing there", {"name": "x"})
+
+
+async def test_an_error_without_an_id_in_a_good_answer_is_for_the_request() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.json({"jsonrpc": "2.0", "error": {"code": -32603, "message": "broken"}})
+
+    async with serving(modern(then)) as server, open_http(server.url) as client:
+        with pytest.raises(PeerError, match="broken"):
+            await client.call_tool("bad")
+
+
+async def test_a_request_of_a_modern_server_is_not_answered() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event({"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
+        await answer.event(text(got))
+        await answer.end()
+
+    async with serving(modern(then)) as server, open_http(server.url, roots=[]) as client:
+        assert (await client.call_tool("any")).text == "done"
+    assert server.names == ["server/discover", "tools/call"]
+
+
+async def test_long_words_are_cut() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.whole(500, "ä\n".encode() * 10_000)
+
+    async with serving(modern(then)) as server, open_http(server.url) as client:
+        with pytest.raises(HTTPError) as caught:
+            await client.call_tool("bad")
+    assert len(caught.value.body) == 500
+    assert caught.value.body.startswith("ä ä ")
+
+
+async def test_who_listens_no_more_fails_the_call() -> None:
+    async with serving(modern(as_json)) as server, open_http(server.url) as client:
+        await server.stop()
+        with pytest.raises(HTTPError, match="no connection") as caught:
+            await client.call_tool("any")
+        assert caught.value.status is None
+        assert client.lost is None
+
+
+# What is given
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("MCP-Protocol-Version", "mcp-method", "Mcp-Name", "Mcp-Param-Region", "mcp-session-id", "Last-Event-ID"),
+        *("Content-Type", "Accept", "Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding"),
+    ],
+)
+async def test_headers_of_the_protocol_cannot_be_given(name: str) -> None:
+    with pytest.raises(ValueError, match=f"the header {name} is written by the client itself"):
+        async with open_http("http://127.0.0.1:1/mcp", headers={name: "x"}):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("a b", "x"), ("", "x"), ("a", "x\r\nb: c"), ("a", "secret "), ("a", "\N{SNOWMAN}")]
+)
+async def test_headers_that_http_cannot_have_are_refused_without_their_values(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match="header") as caught:
+        async with open_http("http://127.0.0.1:1/mcp", headers={name: value}):
+            pass
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["ftp://h/mcp", "http:///mcp", "http://u:p@h/mcp", "http://h:99999/", "http://a..b/"])
+async def test_a_url_that_can_be_no_server_is_refused(url: str) -> None:
+    with pytest.raises(BadTarget):
+        async with open_http(url):
+            pass
+
+
+async def test_who_does_not_listen_is_connection_lost() -> None:
+    with pytest.raises(ConnectionLost, match=r"no connection to 127\.0\.0\.1:9"):
+        async with open_http("http://127.0.0.1:9/mcp", proxy=None):
+            pass
+
+
+async def test_a_server_that_is_silent_is_waited_for_until_connecting_takes_too_long() -> None:
+    async def silent(got: Got, answer: Answer) -> None:
+        await answer.gone()
+
+    async with serving(silent) as server:
+        with pytest.raises(trio.TooSlowError, match="was not ready"):
+            async with open_http(server.url, connect_timeout=0.1):
+                pass
+    assert server.names == ["server/discover"], "silence says nothing of the era"
+
+
+# Streams of changes
+
+
+def acknowledged(got: Got) -> Any:
+    meta = {"io.modelcontextprotocol/subscriptionId": got.message["id"]}
+    params = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+    return {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
+
+
+def changed(got: Got) -> Any:
+    meta = {"io.modelcontextprotocol/subscriptionId": got.message["id"]}
+    return {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"_meta": meta}}
+
+
+async def test_changes_come_on_a_stream_that_leaving_closes() -> None:
+    gone = trio.Event()
+
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event(acknowledged(got))
+        await answer.chunk(b": alive\n\n")
+        await answer.event(changed(got))
+        await answer.gone()
+        gone.set()
+
+    async with serving(modern(then)) as server, open_http(server.url) as client:
+        async with client.listen(tools=True) as changes:
+            assert (await changes.__anext__()).kind == "tools"
+        await gone.wait()
+    assert server.names == ["server/discover", "subscriptions/listen"]
+
+
+async def test_a_stream_that_broke_is_opened_again_and_its_lists_count_as_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from trio_mcp.client.listening import following
+
+    monkeypatch.setattr(following, "_FIRST_DELAY", 0.01)
+    kinds = list[str]()
+    told = trio.Event()
+
+    def on_list_changed(kind: str) -> None:
+        kinds.append(kind)
+        told.set()
+
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event(acknowledged(got))
+        if len(server.named("subscriptions/listen")) == 1:
+            await answer.cut()
+        else:
+            await answer.gone()
+
+    tools = {"listChanged": True}
+    async with serving(modern(then, tools=tools)) as server, open_http(server.url, on_list_changed=on_list_changed):
+        await told.wait()
+    assert kinds == ["tools"]
+    assert server.names == ["server/discover", "subscriptions/listen", "subscriptions/listen"]
+
+
+async def test_a_stream_that_ends_without_a_word_is_an_error_for_who_listens() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event(acknowledged(got))
+        await answer.end()
+
+    async with (
+        serving(modern(then)) as server,
+        open_http(server.url) as client,
+        client.listen(tools=True) as changes,
+    ):
+        with pytest.raises(HTTPError, match="ended without the reply"):
+            await changes.__anext__()
+
+
+async def test_discovery_is_answered_by_a_stream_as_well() -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event(discovered(got))
+        await answer.end()
+
+    async with serving(handler) as server, open_http(server.url) as client:
+        assert client.revision.name == VERSION
