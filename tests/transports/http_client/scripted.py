@@ -42,6 +42,12 @@ class Visitor:
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
 
+    def reset(self) -> None:
+        """Close so that the client is told of a failure, and not of an end."""
+        assert isinstance(self.stream, trio.SocketStream)
+        self.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.stream.socket.close()
+
     async def gone(self) -> None:
         """Wait until the client has closed the connection."""
         try:

@@ -97,17 +97,11 @@ async def test_a_reset_is_an_error_even_in_a_body_without_length() -> None:
         await visitor.request()
         await visitor.send(UNTIL_CLOSE)
         await wait_all_tasks_blocked()
-        reset(visitor)
+        visitor.reset()
 
     async with scripted(script) as server, HttpClient(server.url) as client:
         with pytest.raises(ConnectionLost, match="broke"):
             await read(client)
-
-
-def reset(visitor: Visitor) -> None:
-    assert isinstance(visitor.stream, trio.SocketStream)
-    visitor.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    visitor.stream.socket.close()
 
 
 @pytest.mark.parametrize("status", [204, 304])

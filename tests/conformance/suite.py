@@ -1,0 +1,144 @@
+"""Suite: the official conformance suite, which runs on Node, and what its scenarios came to."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import attrs
+import pytest
+import trio
+from tests.peers.installed import install
+
+__all__ = ["HERE", "LEG_LIMIT", "LOCK", "REVISIONS", "Role", "Suite", "expected_failures", "install_suite", "judge"]
+
+Role: TypeAlias = Literal["server", "client"]
+
+HERE = Path(__file__).parent
+LOCK = HERE / "package-lock.json"
+EXPECTED = HERE / "expected-failures.yml"
+REVISIONS = ["2025-11-25", "2026-07-28"]
+OLDEST_NODE = 22
+CLIENT_LIMIT = 60_000
+"""Milliseconds that a client may take: it starts slowly where much else runs."""
+LEG_LIMIT = 170.0
+"""Seconds after which a part of the suite hangs; no measure of speed."""
+
+
+def install_suite(path: Path) -> None:
+    """Install the suite, and the Node that it needs, into a new folder."""
+    path.mkdir()
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(HERE / name, path)
+    npm = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1"]
+    install("the conformance suite", npm, cwd=path)
+
+
+def node_in(packages: Path) -> str:
+    """The Node that came with the suite, else the machine's own, when it is new enough."""
+    for node in packages.glob("node_modules/node-*/bin/node"):
+        return str(node)
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    if int(version.removeprefix("v").split(".")[0]) < OLDEST_NODE:
+        pytest.skip(f"the conformance suite needs Node {OLDEST_NODE} or newer, and this is {version}")
+    return "node"
+
+
+@attrs.frozen
+class Suite:
+    """The suite, installed in a folder."""
+
+    packages: Path
+
+    async def run(self, *arguments: str) -> tuple[int, str]:
+        """Run one command of the suite. The exit status, and what was printed. All its processes end with it."""
+        script = self.packages / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+        done = await trio.run_process(
+            [node_in(self.packages), script, *arguments],
+            capture_stdout=True,
+            stderr=subprocess.STDOUT,
+            check=False,
+            start_new_session=True,
+            deliver_cancel=kill_group,
+        )
+        return done.returncode, re.sub(r"\x1b\[\d+m", "", done.stdout.decode(errors="replace"))
+
+    async def required(self, revision: str, role: Role) -> list[str]:
+        """The scenarios of a revision, those that are never scored included."""
+        status, text = await self.run("list", "--requirements", revision)
+        assert status == 0, text
+        names: list[str] = []
+        section = ""
+        for line in text.splitlines():
+            if line.endswith(":"):
+                section = line.partition(" ")[0].lower()
+            elif (scored := re.fullmatch(r"  - (\S+)", line)) and section == role:
+                names.append(scored[1])
+            elif unscored := re.fullmatch(rf"    - (\S+) \[{role}\]", line):
+                names.append(unscored[1])
+        return names
+
+    async def extensions(self, role: Role) -> list[str]:
+        """The scenarios that belong to no revision."""
+        status, text = await self.run("list", f"--{role}")
+        assert status == 0, text
+        return re.findall(r"^  - (\S+) \[extension\]$", text, re.MULTILINE)
+
+    async def drive_server(self, url: str, results: Path, *selection: str) -> dict[str, list[str]]:
+        """Drive a server. What is wrong, by scenario; nothing where it passes. Warnings count."""
+        _, text = await self.run("server", "--url", url, "-o", str(results), *selection)
+        faults = faults_by_scenario(results)
+        assert faults, text
+        return faults
+
+    async def drive_client(self, command: Sequence[str], scenario: str, *selection: str) -> str:
+        """Drive a client. What is printed where it fails, by its checks or its exit status; nothing where it passes."""
+        words = ("--command", " ".join(command), "--scenario", scenario, "--timeout", str(CLIENT_LIMIT), *selection)
+        status, text = await self.run("client", *words)
+        return "" if status == 0 else f"exit status {status}\n{text}"
+
+
+async def kill_group(process: trio.Process) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def faults_by_scenario(results: Path) -> dict[str, list[str]]:
+    """What is wrong by the results that were stored, each in a folder of its scenario and the time."""
+    faults: dict[str, list[str]] = {}
+    for checks in results.rglob("checks.json"):
+        name = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT.*Z", checks.parent.relative_to(results).as_posix())
+        assert name is not None, checks
+        faults[name[1]] = faults_in(checks)
+    return faults
+
+
+def faults_in(checks: Path) -> list[str]:
+    """What is wrong by the checks of one scenario."""
+    return [
+        f"{check['status']} {check['id']}: {check.get('errorMessage') or check['description']}"
+        for check in json.loads(checks.read_text())
+        if check["status"] in ("FAILURE", "WARNING")
+    ]
+
+
+def expected_failures(role: Role) -> set[str]:
+    """The scenarios that may fail: the list of a role in the file, whose form is the suite's own."""
+    section = re.search(rf"^{role}:\n((?:  - \S+\n)*)", EXPECTED.read_text(), re.MULTILINE)
+    assert section is not None, EXPECTED
+    return set(re.findall(r"^  - (\S+)$", section[1], re.MULTILINE))
+
+
+def judge(role: Role, faults: dict[str, list[str]]) -> None:
+    """Fail for every scenario that fails and is not expected to, or passes and is expected to fail."""
+    expected = expected_failures(role) & faults.keys()
+    unexpected = {name: found for name, found in faults.items() if found and name not in expected}
+    stale = sorted(name for name in expected if not faults[name])
+    assert not unexpected, "\n\n".join("\n".join([name, *found]) for name, found in unexpected.items())
+    assert not stale, f"take out of {EXPECTED.name}, they pass: {stale}"

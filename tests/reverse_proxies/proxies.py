@@ -1,0 +1,137 @@
+"""The proxies of docs/deployment.md, run with the configurations that stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+__all__ = ["CADDY", "HAPROXY", "NGINX", "PAGE", "Proxy", "end", "free_port", "until_listening"]
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "deployment.md"
+PATHS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+
+
+def configuration(language: str, replaced: Mapping[str, str]) -> str:
+    """A configuration of the page, with ports and times of a test in place of its own."""
+    found = re.search(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None, language
+    text = found[1]
+    for old, new in replaced.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+@attrs.frozen
+class Proxy:
+    """A program that stands between clients and servers. ``command`` runs it; ``frame`` is what its file needs besides
+    the page's part, and ``{}`` stands for that."""
+
+    name: str
+    command: Sequence[str]
+    frame: str = "{}"
+    idle_limit: str | None = "60s"
+    """How the page writes the silence after which the proxy gives up; nothing where it never does."""
+    address: str = "8080"
+    """How the page writes where the proxy listens."""
+    listens_at: str = "{}"
+    """How a test writes that, for a port."""
+
+    @property
+    def is_installed(self) -> bool:
+        return shutil.which(self.command[0], path=PATHS) is not None
+
+    @asynccontextmanager
+    async def running(
+        self, folder: Path, server: int, idle: float | None = None, language: str | None = None, **more: int
+    ) -> AsyncIterator[int]:
+        """Run the proxy before the server at this port, and give the port of the proxy. ``idle``: seconds in place of
+        the minute that a stream may be silent."""
+        port = free_port()
+        replaced = {self.address: self.listens_at.format(port), "8765": str(server)}
+        if idle is not None and self.idle_limit is not None:
+            replaced[self.idle_limit] = f"{int(idle * 1000)}ms"
+        text = configuration(self.name, replaced)
+        if language is not None:
+            second = {"8765": str(server), **{old: str(new) for old, new in more.items()}}
+            text = text.partition("\nbackend ")[0] + "\n" + configuration(language, second)
+        file = folder / "proxy.conf"
+        file.write_text(self.frame.format(text))
+        command = [shutil.which(self.command[0], path=PATHS), *self.command[1:]]
+        command = [str(word).format(folder=folder, file=file) for word in command]
+        environment = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+        process = await trio.lowlevel.open_process(command, stdin=subprocess.DEVNULL, env=environment)
+        try:
+            await until_listening(port, process)
+            yield port
+        finally:
+            await end(process)
+
+
+NGINX = Proxy(
+    "nginx",
+    ["nginx", "-p", "{folder}", "-c", "{file}", "-e", "stderr"],
+    """
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    {}
+}}
+""",
+)
+HAPROXY = Proxy("haproxy", ["haproxy", "-db", "-f", "{file}"])
+CADDY = Proxy(
+    "caddy",
+    ["caddy", "run", "--config", "{file}", "--adapter", "caddyfile"],
+    "{{\n    admin off\n}}\n{}",
+    idle_limit=None,
+    address="mcp.example.com",
+    listens_at="http://mcp.example.com:{}",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+async def end(process: trio.Process) -> None:
+    """Ask a process to end, and insist."""
+    process.terminate()
+    with trio.CancelScope(shield=True):
+        with trio.move_on_after(5):
+            await process.wait()
+        process.kill()
+        await process.wait()
+
+
+async def until_listening(port: int, process: trio.Process) -> None:
+    """Wait until somebody accepts connections. Raises `AssertionError` when the process ends instead."""
+    while process.poll() is None:
+        try:
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+        except OSError:
+            await trio.sleep(0.02)
+        else:
+            await stream.aclose()
+            return
+    raise AssertionError(f"{process.args} ended with status {process.returncode}; its standard error says why")

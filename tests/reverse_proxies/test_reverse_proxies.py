@@ -1,0 +1,218 @@
+"""Behind nginx, HAProxy and Caddy, as docs/deployment.md configures them, a server works as if nothing were between.
+
+A proxy that is not installed is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from tests.patience import PATIENCE
+from tests.reverse_proxies.proxies import CADDY, HAPROXY, NGINX, PAGE, Proxy, end, free_port, until_listening
+from tests.reverse_proxies.raw_client import call, initialize, posted, requested
+
+from trio_mcp import CancelCause, Cancellation, Limits, RequestContext, Server, serve_http
+
+IDLE = 1.0
+"""Seconds of silence after which a proxy of a test gives up."""
+INTERVAL = 0.3
+"""Seconds between two comments of a test's server."""
+
+
+@attrs.define
+class Seen:
+    """What the handlers have seen."""
+
+    begun: trio.Event = attrs.field(factory=trio.Event)
+    may_go_on: trio.Event = attrs.field(factory=trio.Event)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    cancellation: Cancellation | None = None
+
+
+def make_server(seen: Seen, name: str = "behind") -> Server:
+    server = Server(name, limits=Limits(stream_interval=INTERVAL))
+
+    @server.tool
+    async def count(ctx: RequestContext) -> str:
+        ctx.progress(1, total=2)
+        await seen.may_go_on.wait()
+        return "counted"
+
+    @server.tool
+    async def hang(ctx: RequestContext, tells: bool) -> None:
+        if tells:
+            ctx.progress(1)
+        seen.begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            seen.cancellation = ctx.cancellation
+            seen.ended.set()
+
+    @server.tool
+    async def wait_silently() -> str:
+        await seen.may_go_on.wait()
+        return "waited"
+
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    async def who() -> str:
+        return name
+
+    return server
+
+
+@asynccontextmanager
+async def serving(server: Server) -> AsyncIterator[int]:
+    """Serve as the page does; the port."""
+    serve = partial(serve_http, hosts=["mcp.example.com"], origins=["https://app.example.com"])
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(serve, server, "127.0.0.1", 0)
+        yield listeners[0].socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def behind(proxy: Proxy, folder: Path, seen: Seen, idle: float | None = None) -> AsyncIterator[int]:
+    with trio.fail_after(PATIENCE):
+        async with serving(make_server(seen)) as server, proxy.running(folder, server, idle) as port:
+            yield port
+
+
+@pytest.fixture(params=[NGINX, HAPROXY, CADDY], ids=lambda proxy: proxy.name)
+def proxy(request: pytest.FixtureRequest) -> Proxy:
+    if not request.param.is_installed:
+        pytest.skip(f"{request.param.name} is not installed")
+    return request.param
+
+
+async def test_what_a_handler_tells_arrives_while_the_handler_still_runs(proxy: Proxy, tmp_path: Path) -> None:
+    seen = Seen()
+    async with behind(proxy, tmp_path, seen) as port, call(port, "count") as answer:
+        await answer.until_answered()
+        assert (await answer.message())["method"] == "notifications/progress"
+        seen.may_go_on.set()
+        assert (await answer.message())["result"]["content"][0]["text"] == "counted"
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["in its stream", "before the first byte"])
+async def test_a_client_that_goes_cancels_its_handler(proxy: Proxy, tmp_path: Path, tells: bool) -> None:
+    seen = Seen()
+    async with behind(proxy, tmp_path, seen) as port:
+        async with call(port, "hang", tells=tells) as answer:
+            await seen.begun.wait()
+            if tells:
+                await answer.until_answered()
+        await seen.ended.wait()
+    assert seen.cancellation is not None
+    assert seen.cancellation.cause == CancelCause.DISCONNECT
+
+
+async def test_a_silent_handler_outlives_the_patience_of_the_proxy(proxy: Proxy, tmp_path: Path) -> None:
+    seen = Seen()
+    async with behind(proxy, tmp_path, seen, IDLE) as port, call(port, "wait_silently") as answer:
+        await answer.until_answered()
+        while answer.comments * INTERVAL < 2 * IDLE:
+            line = await answer.line()
+            assert line is not None
+            answer.comments += line.startswith(":")
+        seen.may_go_on.set()
+        assert (await answer.message())["result"]["content"][0]["text"] == "waited"
+
+
+async def test_the_stream_of_a_session_outlives_the_patience_of_the_proxy(proxy: Proxy, tmp_path: Path) -> None:
+    async with behind(proxy, tmp_path, Seen(), IDLE) as port:
+        session = {"Mcp-Session-Id": await initialize(port)}
+        async with posted(port, {"jsonrpc": "2.0", "method": "notifications/initialized"}, session) as accepted:
+            await accepted.until_answered()
+        async with requested(port, "GET", session) as stream:
+            await stream.until_answered()
+            while stream.comments * INTERVAL < 2 * IDLE:
+                line = await stream.line()
+                assert line is not None
+                stream.comments += line.startswith(":")
+    assert accepted.status == 202
+
+
+async def test_large_messages_pass_in_both_directions(proxy: Proxy, tmp_path: Path) -> None:
+    text = "long " * 1_000_000
+    async with behind(proxy, tmp_path, Seen()) as port, call(port, "echo", text=text) as answer:
+        await answer.until_answered()
+        assert (await answer.message())["result"]["content"][0]["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [
+        ("Host", "mcp.example.com", 200),
+        ("Origin", "https://app.example.com", 200),
+        ("Host", "evil.example.com", 403),
+        ("Origin", "https://evil.example.com", 403),
+    ],
+)
+async def test_the_server_sees_the_host_and_the_page_of_the_client(
+    proxy: Proxy, tmp_path: Path, header: str, value: str, status: int
+) -> None:
+    if proxy is CADDY and (header, status) == ("Host", 403):
+        pytest.skip("Caddy answers for names that are not its own, and the server sees nothing of them")
+    async with (
+        behind(proxy, tmp_path, Seen()) as port,
+        call(port, "echo", {header: value}, text="heard") as answer,
+    ):
+        await answer.until_answered()
+    assert answer.status == status
+
+
+@pytest.mark.skipif(not NGINX.is_installed, reason="nginx is not installed")
+async def test_the_example_serves_behind_a_proxy(tmp_path: Path) -> None:
+    port = free_port()
+    readme = (PAGE.parent.parent / "README.md").read_text()
+    for text in (readme, PAGE.read_text().replace("8765", str(port))):
+        for name, code in re.findall(r"```python\n# (batch|remote)\.py\n(.*?)```", text, re.DOTALL):
+            (tmp_path / f"{name}.py").write_text(code)
+    server = await trio.lowlevel.open_process([sys.executable, "remote.py"], cwd=tmp_path)
+    try:
+        with trio.fail_after(PATIENCE):
+            await until_listening(port, server)
+            async with (
+                NGINX.running(tmp_path, port) as nginx,
+                call(nginx, "process_batch", items=["a", "b"]) as answer,
+            ):
+                await answer.until_answered()
+                while "result" not in (message := await answer.message()):
+                    pass
+    finally:
+        await end(server)
+    assert message["result"]["content"][0]["text"] == "processed 2 items"
+
+
+@pytest.mark.skipif(not HAPROXY.is_installed, reason="haproxy is not installed")
+async def test_haproxy_sends_each_session_to_the_process_that_began_it(tmp_path: Path) -> None:
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "who", "arguments": {}}}
+    asked = 0
+    with trio.fail_after(PATIENCE):
+        async with (
+            serving(make_server(Seen(), "first")) as first,
+            serving(make_server(Seen(), "second")) as second,
+            HAPROXY.running(tmp_path, first, language="haproxy-sessions", **{"8766": second}) as port,
+        ):
+            sessions = [await initialize(port) for _ in range(4)]
+            names = {session: set[str]() for session in sessions}
+            for session in sessions * 3:
+                async with posted(port, request, {"Mcp-Session-Id": session}) as answer:
+                    await answer.until_answered()
+                    names[session].add((await answer.message())["result"]["content"][0]["text"])
+                    asked += 1
+    assert asked == 12
+    assert sorted(map(sorted, names.values())) == [["first"], ["first"], ["second"], ["second"]]

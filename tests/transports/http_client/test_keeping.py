@@ -1,0 +1,330 @@
+"""Connections are kept while idle, for a while; one that has died meanwhile is noticed before it is used."""
+
+from __future__ import annotations
+
+import gc
+import os
+import ssl
+
+import pytest
+import trio
+import trustme
+from tests.transports.http_client.scripted import OK, Script, Scripted, Visitor, answering, scripted
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import ConnectionLost
+from trio_mcp.transports.http_client.client import HttpClient, HttpClientBounds
+from trio_mcp.transports.http_client.errors import RequestNotSent
+from trio_mcp.transports.http_client.wire import Wire
+
+
+async def call(client: HttpClient, body: bytes = b"{}") -> bytes:
+    async with client.request("POST", "/", body=body) as reply:
+        return await reply.read(1000)
+
+
+def once(answer: bytes, *, left: trio.Event) -> Script:
+    """Answer one request of each connection, and close when ``left`` is set."""
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(answer)
+        await left.wait()
+
+    return script
+
+
+async def all_gone(server: Scripted) -> None:
+    while server.open:
+        await wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize("late", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
+async def test_a_connection_that_died_while_idle_is_not_used(late: bytes) -> None:
+    left = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(OK)
+        await left.wait()
+        await visitor.send(late)
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        assert await call(client) == b"hello"
+        left.set()
+        await all_gone(server)
+        assert await call(client) == b"hello"
+        assert len(server.visitors) == 2
+
+
+async def test_a_request_is_sent_anew_where_the_system_took_no_byte_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(OK)
+        await left.wait()
+        visitor.reset()
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        async with client.request("POST", "/"), client.request("POST", "/"):
+            pass
+        left.set()
+        await all_gone(server)
+        monkeypatch.setattr(Wire, "is_readable", lambda _: False)
+        assert await call(client) == b"hello"
+        assert len(server.visitors) == 3
+
+
+async def test_a_request_is_not_sent_anew_where_the_system_took_some_of_it() -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        if visitor.number == 0:
+            await visitor.send(OK)
+            await visitor.request()
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        assert await call(client) == b"hello"
+        with pytest.raises(ConnectionLost, match="closed the connection before the end") as lost:
+            await call(client)
+        assert not isinstance(lost.value, RequestNotSent)
+        assert len(server.visitors) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (b"X: y", 4),
+        (b"Keep-Alive: timeout=11", 10),
+        (b"Keep-Alive: max=5, Timeout = 3", 2),
+        (b"Keep-Alive: timeout=9999", 60),
+        (b"Keep-Alive: max=5", 4),
+    ],
+)
+async def test_an_idle_connection_is_closed_before_the_server_would(
+    mock_clock: MockClock, header: bytes, seconds: int
+) -> None:
+    ended = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(OK.replace(b"\r\n\r\n", b"\r\n%s\r\n\r\n" % header))
+        await visitor.gone()
+        ended.set()
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        await call(client)
+        mock_clock.jump(seconds - 0.001)
+        await wait_all_tasks_blocked()
+        assert not ended.is_set()
+        mock_clock.jump(0.001)
+        await ended.wait()
+
+
+async def test_a_server_that_keeps_nothing_is_believed() -> None:
+    answer = OK.replace(b"\r\n\r\n", b"\r\nKeep-Alive: timeout=0\r\n\r\n")
+    async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
+        for _ in range(2):
+            assert await call(client) == b"hello"
+            await all_gone(server)
+        assert len(server.visitors) == 2
+
+
+async def test_no_more_connections_are_kept_than_the_bound() -> None:
+    release = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        while await visitor.request():
+            await release.wait()
+            await visitor.send(OK)
+
+    async with scripted(script) as server:
+        async with HttpClient(server.url, bounds=HttpClientBounds(max_idle=2)) as client:
+            async with trio.open_nursery() as nursery:
+                for _ in range(5):
+                    nursery.start_soon(call, client)
+                while len(server.visitors) < 5:
+                    await wait_all_tasks_blocked()
+                release.set()
+            while server.open > 2:
+                await wait_all_tasks_blocked()
+            assert server.open == 2
+        await all_gone(server)
+        assert server.open == 0, "the client closes what it kept"
+
+
+async def test_leaving_the_client_ends_what_goes_on_beside_it() -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.gone()
+
+    async def hang(client: HttpClient) -> None:
+        with pytest.raises(ConnectionLost, match="closed on this side"):
+            await call(client)
+
+    async with scripted(script) as server, trio.open_nursery() as nursery, HttpClient(server.url) as client:
+        nursery.start_soon(hang, client)
+        while not server.visitors:
+            await wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize("size", [30_000, 100_000, 8_000_000])
+async def test_an_answer_is_read_though_the_server_reads_no_more_of_the_request(size: int) -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.stream.receive_some(1000)
+        await visitor.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\n\r\nlarge")
+        await finished.wait()
+
+    finished = trio.Event()
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        async with client.request("POST", "/", body=b"x" * size) as reply:
+            assert reply.status == 413
+            assert await reply.read(10) == b"large"
+        finished.set()
+
+
+async def test_a_connection_on_which_the_request_is_not_yet_over_is_not_used_again() -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.stream.receive_some(1000)
+        await visitor.send(OK)
+        await visitor.gone()
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        for _ in range(2):
+            assert await call(client, b"x" * 8_000_000) == b"hello"
+        assert len(server.visitors) == 2
+
+
+async def test_a_long_request_arrives_whole() -> None:
+    body = os.urandom(3_000_000)
+    bodies: list[bytes] = []
+
+    async def script(visitor: Visitor) -> None:
+        while request := await visitor.request():
+            bodies.append(request.partition(b"\r\n\r\n")[2])
+            await visitor.send(OK)
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        for _ in range(2):
+            assert await call(client, body) == b"hello"
+        assert len(server.visitors) == 1
+    assert bodies == [body, body]
+
+
+def certified(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
+    return context
+
+
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.mark.parametrize("size", [2, 3_000_000])
+async def test_connections_over_tls_are_kept_as_well(authority: trustme.CA, size: int) -> None:
+    async with (
+        scripted(answering(OK), ssl_context=certified(authority)) as server,
+        HttpClient(server.url, ssl_context=trusting(authority)) as client,
+    ):
+        for _ in range(3):
+            assert await call(client, b"x" * size) == b"hello"
+        assert len(server.visitors) == 1
+
+
+async def test_a_name_with_several_addresses_is_reached_at_the_one_where_somebody_listens() -> None:
+    async with scripted(answering(OK)) as server, HttpClient(f"http://localhost:{server.port}") as client:
+        assert await call(client) == b"hello"
+
+
+async def test_leaving_early_closes_over_tls_without_waiting_for_the_server(authority: trustme.CA) -> None:
+    gone = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        await visitor.gone()
+        gone.set()
+        await trio.sleep_forever()
+
+    async with (
+        scripted(script, ssl_context=certified(authority)) as server,
+        HttpClient(server.url, ssl_context=trusting(authority)) as client,
+    ):
+        with trio.CancelScope() as scope:
+            async with client.request("GET", "/") as reply:
+                assert await reply.receive_some() == b"hello"
+                scope.cancel()
+                await reply.receive_some()
+        await gone.wait()
+
+
+@pytest.mark.parametrize("farewell", [True, False])
+async def test_a_body_without_length_ends_over_tls_with_a_farewell_and_is_cut_without(
+    authority: trustme.CA, farewell: bool
+) -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        assert isinstance(visitor.stream, trio.SSLStream)
+        if farewell:
+            with trio.move_on_after(1):
+                await visitor.stream.aclose()
+
+    async with (
+        scripted(script, ssl_context=certified(authority)) as server,
+        HttpClient(server.url, ssl_context=trusting(authority)) as client,
+    ):
+        if farewell:
+            assert await call(client) == b"hello"
+        else:
+            with pytest.raises(ConnectionLost, match="broke"):
+                await call(client)
+
+
+async def test_a_thousand_exchanges_of_which_three_hundred_are_left_early_leave_nothing_behind() -> None:
+    async def script(visitor: Visitor) -> None:
+        while request := await visitor.request():
+            if b"/left" in request[:12]:
+                await visitor.gone()
+                return
+            await visitor.send(OK)
+
+    async def leave(client: HttpClient) -> None:
+        with trio.move_on_after(0.001):
+            async with client.request("POST", "/left"):
+                raise AssertionError("nobody answers")
+
+    async def round_of(client: HttpClient, calls: int) -> None:
+        for number in range(calls):
+            await (leave(client) if number % 10 < 3 else call(client))
+
+    async def rounds_of(client: HttpClient, calls: int) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(round_of, client, calls)
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        await rounds_of(client, 10)
+        descriptors, tasks, objects = await left_behind(server)
+        await rounds_of(client, 200)
+        left = await left_behind(server)
+    assert left[0] <= descriptors + 2 * 5, "up to five connections are kept, each with two ends"
+    assert left[1] <= tasks + 5
+    assert left[2] < objects + 3 * 1000, "trio keeps up to 1,000 deadlines that were not reached, of three objects each"
+
+
+async def left_behind(server: Scripted) -> tuple[int, int, int]:
+    """Descriptors, tasks and objects, when the server has noticed who is gone."""
+    while server.open > 5:
+        await wait_all_tasks_blocked()
+    server.visitors.clear()
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")), trio.lowlevel.current_statistics().tasks_living, len(gc.get_objects())
