@@ -84,7 +84,7 @@ class Outbox:
         """True once no line is written any more."""
         self._emptied: trio.Event | None = None
         """Event set when all lines are written; `None` while no task waits for the event."""
-        self._call_writer: Callable[[], None] | None = None
+        self._call_writer: Callable[[], object] | None = None
         self._nudged = False
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
@@ -144,7 +144,7 @@ class Outbox:
         if self._call_writer is not None:
             self._call_writer()
 
-    def call_writer(self, call: Callable[[], None] | None) -> None:
+    def call_writer(self, call: Callable[[], object] | None) -> None:
         """Have ``call`` called from now on for lines that are put, because no task takes lines; `None`: a task does."""
         self._call_writer = call
 

@@ -12,11 +12,23 @@ from ...protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY
 from ...runtime.replies import error_line
 from ...transports.http.application import Answer
 
-__all__ = ["JSON_HEADERS", "busy", "empty", "error", "invalid", "json_status", "status_of_refusal", "text"]
+__all__ = [
+    "JSON_HEADERS",
+    "RETRY_AFTER",
+    "busy",
+    "empty",
+    "error",
+    "invalid",
+    "json_status",
+    "status_of_refusal",
+    "text",
+    "unavailable",
+]
 
 JSON_HEADERS: Final = b"Content-Type: application/json\r\n"
 _TEXT_HEADERS: Final = b"Content-Type: text/plain; charset=utf-8\r\n"
-_RETRY_AFTER: Final = b"Retry-After: 5\r\n"
+RETRY_AFTER: Final = b"Retry-After: 5\r\n"
+"""The header of a refusal that may soon be another answer."""
 
 
 def text(status: HTTPStatus, reason: str, extra: bytes = b"") -> Answer:
@@ -44,7 +56,12 @@ def invalid(status: HTTPStatus, reason: str, extra: bytes, request_id: RequestId
 
 def busy(reason: str, extra: bytes, request_id: RequestId | None = None) -> Answer:
     """Return an answer to a request that is one too many."""
-    return error(HTTPStatus.SERVICE_UNAVAILABLE, TOO_BUSY, reason, _RETRY_AFTER + extra, request_id)
+    return error(HTTPStatus.SERVICE_UNAVAILABLE, TOO_BUSY, reason, RETRY_AFTER + extra, request_id)
+
+
+def unavailable(reason: str, extra: bytes) -> Answer:
+    """Return an answer for people to a request that comes at the wrong time."""
+    return text(HTTPStatus.SERVICE_UNAVAILABLE, reason, RETRY_AFTER + extra)
 
 
 def status_of_refusal(code: int) -> HTTPStatus:

@@ -20,7 +20,7 @@ from ...state.per_request_fields import unsupported_version
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
-from .answers import empty, error, invalid, text
+from .answers import empty, error, invalid, text, unavailable
 from .cors import Cors
 from .modern import ModernSide
 from .request_headers import check_param_headers, check_routing_headers, required_fields
@@ -150,6 +150,9 @@ class Endpoint:
         if isinstance(message, Unreadable):
             reply = message.reply
             code, words = (INVALID_REQUEST, message.reason) if reply is None else (reply.code, reply.message)
+            session = self._session_of(head, extra)
+            if isinstance(session, Session) and message.is_answer:
+                session.answer_unreadable(message, body)
             status = HTTPStatus.BAD_REQUEST
             response.answer(error(status, code, words, extra, None if reply is None else reply.id))
         elif self._is_modern(message, head):
@@ -207,8 +210,7 @@ class Endpoint:
             self._post_stateless(message, head, body, response, extra)
         elif isinstance(message, Request) and message.method == "initialize" and "mcp-session-id" not in head.headers:
             if self._is_ending:
-                reason = "the server is shutting down"
-                response.answer(text(HTTPStatus.SERVICE_UNAVAILABLE, reason, extra), close=True)
+                response.answer(unavailable("the server is shutting down", extra), close=True)
             else:
                 self._sessions.open(message, body, head, response, extra)
         else:

@@ -3,14 +3,13 @@ stateless, those of legacy revisions."""
 
 from __future__ import annotations
 
-from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ...runtime.cancellation import CancelCause
 from ...runtime.channel import MessageChannel
-from ...runtime.exchange import Exchange
+from ...runtime.exchange import Exchange, Held
 from ...runtime.peer import EVERYBODY, Headers, Peer
 from ...server.served import Running
 from ...state.events import Event, RequestReceived
@@ -20,6 +19,9 @@ from ...transports.http.application import Response
 from ...transports.http.heads import RequestHead
 from .post_exchange import PostExchange
 from .posted_connection import PostedConnection
+
+if TYPE_CHECKING:
+    from ...state.requests import InboundRequest
 
 __all__ = ["ModernExchange", "ModernSide"]
 
@@ -49,18 +51,18 @@ class ModernExchange(PostExchange):
 
     def _gone(self) -> None:
         held = self.held()
-        self._leave()
-        self.is_over = True
+        self.end()
         self.outbox.let_go()
         if held is not None:
             held.end(CancelCause.DISCONNECT, _GONE)
 
-    def _leave(self) -> None:
-        self._open_ones.pop(self, None)
+    def hold(self, request: InboundRequest, held: Held) -> None:
+        super().hold(request, held)
+        if self.response.is_gone:  # before the request was accepted
+            held.end(CancelCause.DISCONNECT, _GONE)
 
-    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        self._leave()
-        super().answer(status, line, more)
+    def leave(self) -> None:
+        del self._open_ones[self]
 
     # The stream
 
@@ -70,7 +72,6 @@ class ModernExchange(PostExchange):
         self.response.stream(200, STREAM_HEADERS + self.extra, self)
 
     def end_stream(self) -> None:
-        self._leave()
         self.outbox.nudge()
 
     async def take(self) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ...jsonrpc.errors import TOO_BUSY
 from ...runtime.cancellation import CancelCause
@@ -12,14 +12,12 @@ from ...runtime.exchange import Exchange, Held, PartExchange
 from ...runtime.outbox import Outbox, Owner
 from ...runtime.peer import Peer
 from ...transports.http.application import Answer, Response
-from .answers import JSON_HEADERS, json_status, status_of_refusal
+from .answers import JSON_HEADERS, RETRY_AFTER, json_status, status_of_refusal, unavailable
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
 
 __all__ = ["PostExchange"]
-
-_RETRY_AFTER: Final = b"Retry-After: 5\r\n"
 
 
 class PostExchange(PartExchange):
@@ -48,6 +46,10 @@ class PostExchange(PartExchange):
     def take_up(self, request: InboundRequest) -> None:
         """Note the request of this POST."""
         self.request = request
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Note that the exchange is over. Called once, before the end is in the answer."""
 
     @abstractmethod
     def open_stream(self) -> None:
@@ -87,13 +89,19 @@ class PostExchange(PartExchange):
             return
         else:
             self.outbox.put(line, owner)
-        self.is_over = True
+        self.end()
         self.end_stream()
+
+    def end(self) -> None:
+        """End the exchange, unless it is over: nothing more comes."""
+        if not self.is_over:
+            self.is_over = True
+            self.leave()
 
     def reply_at_once(self, line: bytes | None) -> None:
         request = self.request
         if line is not None and request is not None and request.error is not None and request.error.code == TOO_BUSY:
-            self.answer(HTTPStatus.SERVICE_UNAVAILABLE, line, _RETRY_AFTER)
+            self.answer(HTTPStatus.SERVICE_UNAVAILABLE, line, RETRY_AFTER)
         else:
             self.reply(line)
 
@@ -102,16 +110,15 @@ class PostExchange(PartExchange):
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
         """Give the whole answer: the JSON text ``line``, with ``more`` headers."""
-        self.is_over = True
+        self.end()
         self.response.answer(Answer(status, JSON_HEADERS + self.extra + more, line[:-1]))
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if self.is_over or request is not self.request:
             return
         if cause is CancelCause.SHUTDOWN and not self.is_stream:
-            self.is_over = True
-            reason = b"the server is shutting down"
-            self.response.answer(Answer(HTTPStatus.SERVICE_UNAVAILABLE, self.extra + _RETRY_AFTER, reason), close=True)
+            self.end()
+            self.response.answer(unavailable("the server is shutting down", self.extra), close=True)
         else:
             self.reply(None)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from ...runtime.outbox import Outbox
-from ...transports.event_stream.replay_log import Replay, ReplayLog
+from ...transports.event_stream.replay_log import BadCursor, Replay, ReplayLog
 from ...transports.event_stream.writing import (
     KEEP_ALIVE,
     STREAM_HEADERS,
@@ -38,9 +39,11 @@ class SessionStream:
         self._primes = primes
         self._source: _Source | None = None
         self._is_finished = False
+        self._sent = log.cursor(self.name)
+        """The id of the last event that a response took."""
         self._keep_until: float | None = None
         """Time until which the log keeps the stream; `None` before `finish`, and when the log knows."""
-        outbox.call_writer(self._keep)
+        outbox.call_writer(self.keep)
 
     @property
     def is_open(self) -> bool:
@@ -50,17 +53,22 @@ class SessionStream:
     def attach(
         self, response: Response, extra: bytes, replay: Replay | None = None, retry: float | None = None
     ) -> None:
-        """Send the stream by ``response`` from now on, behind the events of ``replay``. The response that had the
-        stream ends. ``retry``: seconds after which the client shall come back when this response ends early."""
+        """Send the stream by ``response`` from now on, behind the events of ``replay`` or, without a replay, those that
+        no response took. The response that had the stream ends. ``retry``: seconds after which the client shall come
+        back when this response ends early."""
         self._leave()
         first = bytearray()
         if retry is not None:
             first += retry_line(round(retry * _MILLISECONDS))
-        if self._primes and replay is None:
-            first += priming_event(self._log.cursor(self.name))
-        elif replay is not None:
+        if replay is None:
+            if self._primes:
+                first += priming_event(self._sent)
+            with suppress(BadCursor):  # too much has come since, and the oldest was dropped
+                replay = self._log.after(self._sent)
+        if replay is not None:
             for event_id, line in replay.events:
                 first += identified_event(event_id, line)
+        self._sent = self._log.cursor(self.name)
         self._outbox.call_writer(None)
         source = self._source = _Source(self, first)
         response.on_gone = lambda: self._detach(source)
@@ -72,10 +80,12 @@ class SessionStream:
         source = self._source
         if source is None or not self._primes or self._is_finished:
             return False
-        text = retry_line(round(retry * _MILLISECONDS)) + priming_event(self._log.cursor(self.name))
-        source.add(bytes(self._logged(self._outbox.take_nowait())) + text)
+        text = bytes(self._logged(self._outbox.take_nowait()))
+        self._sent = self._log.cursor(self.name)
+        text += retry_line(round(retry * _MILLISECONDS)) + priming_event(self._sent)
+        source.add(text)
         self._leave()
-        self._outbox.call_writer(self._keep)
+        self._outbox.call_writer(self.keep)
         return True
 
     def finish(self, keep_until: float) -> None:
@@ -85,7 +95,7 @@ class SessionStream:
         self._is_finished = True
         self._keep_until = keep_until
         if self._source is None:
-            self._keep()
+            self.keep()
         self._settle()
         self._outbox.nudge()
 
@@ -104,10 +114,11 @@ class SessionStream:
     def _detach(self, source: _Source) -> None:
         if self._source is source:
             self._source = None
-            self._outbox.call_writer(self._keep)
-            self._keep()
+            self._outbox.call_writer(self.keep)
+            self.keep()
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
+        """Keep the lines that wait, since no response takes them."""
         while lines := self._outbox.take_nowait():
             self._logged(lines)
         self._settle()
@@ -125,8 +136,10 @@ class SessionStream:
             text = self._logged(lines)
             self._settle()
             if not source.is_over:
+                self._sent = self._log.cursor(self.name)
                 return text
             if self._source is not None:  # the lines were meant for the response that came meanwhile
+                self._sent = self._log.cursor(self.name)
                 self._source.add(text)
                 self._outbox.nudge()
             return b""

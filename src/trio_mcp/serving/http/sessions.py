@@ -14,7 +14,7 @@ from ...jsonrpc.messages import Batch, Message, Request, Unreadable
 from ...runtime.channel import ConnectionLost, MessageChannel
 from ...runtime.exchange import Exchange
 from ...runtime.limits import Limits
-from ...runtime.outbox import Outbox, Owner
+from ...runtime.outbox import Outbox
 from ...runtime.peer import Headers, Peer
 from ...server.served import Running
 from ...state.events import RequestReceived
@@ -63,18 +63,18 @@ class SessionExchange(PostExchange):
         self._stop_alarm()
         polls = self.request is not None and self.request.revision.polling
         self._stream = self._session.open_stream(self.outbox, primes=polls)
-        if not self.response.is_gone:
+        if self.response.is_gone:
+            self._stream.keep()
+        else:
             self._stream.attach(self.response, self.extra, retry=_RETRY if polls else None)
 
     def end_stream(self) -> None:
         assert self._stream is not None, "it was opened before"
         self._session.finish(self._stream)
-        self._session.left(self)
 
-    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
+    def leave(self) -> None:
         self._stop_alarm()
         self._session.left(self)
-        super().answer(status, line, more)
 
     def _stop_alarm(self) -> None:
         if self._alarm is not None:
@@ -98,18 +98,32 @@ class _OpeningExchange(SessionExchange):
 
     __slots__ = ()
 
-    def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        succeeded = line is not None and self.request is not None and self.request.error is None
-        opens = succeeded and not self.response.is_gone
+    def take_up(self, request: InboundRequest) -> None:
+        PostExchange.take_up(self, request)  # to a stream of a session whose id it does not know, no client comes back
+
+    def open_stream(self) -> None:
+        self._tell_id()
+        super().open_stream()
+
+    def _tell_id(self) -> None:
+        self.extra += b"Mcp-Session-Id: %b\r\n" % self._session.id.encode()
+
+    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
+        opens = status == HTTPStatus.OK and not self.response.is_gone and not self._failed
         if opens:
-            self.extra += b"Mcp-Session-Id: %b\r\n" % self._session.id.encode()
-        super().reply(line, owner)
+            self._tell_id()
+        super().answer(status, line, more)
         if not opens:
             self._session.end("the session was not opened")
 
-    def refuse(self, code: int, line: bytes) -> None:
-        super().refuse(code, line)
-        self._session.end("the session was not opened")
+    def end_stream(self) -> None:
+        super().end_stream()
+        if self._failed or self.response.is_gone:
+            self._session.end("the session was not opened")
+
+    @property
+    def _failed(self) -> bool:
+        return self.request is None or self.request.error is not None
 
 
 class _SessionChannel(MessageChannel):
@@ -149,10 +163,13 @@ class Session:
         """Streams that are not finished, by name."""
         self._posts: dict[SessionExchange, None] = {}
         outbox = Outbox(limits.high_water)
+        outbox.call_writer(self._listen)
         self._connection = PostedConnection(running, _SessionChannel(outbox), peer)
         self._outbox = outbox
         self._listening: SessionStream | None = None
-        """The stream that the client asks for with GET; `None` until it does."""
+        """The stream that the client asks for with GET; `None` until the client does, or there is something to send."""
+        self.is_confirmed = False
+        """True once the client has used its session."""
         self._used = trio.current_time()
 
     async def run(self) -> None:
@@ -212,6 +229,7 @@ class Session:
     ) -> None:  # fmt: skip
         """Take a message, or a batch, and answer with ``response``."""
         self._used = trio.current_time()
+        self.is_confirmed = self.is_confirmed or not opens
         connection = self._connection
         event = connection.state.receive(message)
         if not _asks(message):
@@ -222,10 +240,13 @@ class Session:
         kind = _OpeningExchange if opens else SessionExchange
         exchange = kind(self, connection.exchange, peer, response, extra, self._limits.high_water)
         self._posts[exchange] = None
-        response.on_gone = lambda: None
         if type(event) is RequestReceived:
             exchange.take_up(event.request)
         connection.take(event, body, exchange)
+
+    def answer_unreadable(self, message: Unreadable, body: bytes) -> None:
+        """Fail the request of ours that ``message`` was meant to answer."""
+        self._connection.take(self._connection.state.receive(message), body, self._connection.exchange)
 
     def left(self, post: SessionExchange) -> None:
         """Forget a POST that was answered."""
@@ -247,6 +268,16 @@ class Session:
         """End a stream. Its events are kept for a while."""
         stream.finish(trio.current_time() + self._limits.replay_timeout)
 
+    @property
+    def _polls(self) -> bool:
+        revision = self._connection.state.revision
+        return revision is not None and revision.polling
+
+    def _listen(self) -> SessionStream:
+        self._listening = self.open_stream(self._outbox, primes=self._polls)
+        self._listening.keep()
+        return self._listening
+
     def _forget(self, name: str) -> None:
         self._streams.pop(name, None)
 
@@ -254,12 +285,11 @@ class Session:
         """Answer a GET: with the stream that ``cursor`` names, from there on, or with the stream of messages that
         belong to no request. A response that has the stream already ends."""
         self._used = trio.current_time()
-        revision = self._connection.state.revision
-        polls = revision is not None and revision.polling
+        self.is_confirmed = True
+        polls = self._polls
         if cursor is None:
-            if self._listening is None:
-                self._listening = self.open_stream(self._outbox, primes=polls)
-            self._listening.attach(response, extra, retry=_RETRY if polls else None)
+            listening = self._listening or self._listen()
+            listening.attach(response, extra, retry=_RETRY if polls else None)
             return
         try:
             replay = self._log.after(cursor)
@@ -298,7 +328,7 @@ class Sessions:
 
     def open(self, message: Request, body: bytes, head: RequestHead, response: Response, extra: bytes) -> None:
         """Answer ``initialize``, and open a session."""
-        if len(self._sessions) >= self._limits.max_sessions:
+        if len(self._sessions) >= self._limits.max_sessions and not self._make_room():
             response.answer(busy("Too busy: too many sessions; try again later", extra, message.id))
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
@@ -306,6 +336,15 @@ class Sessions:
         self._sessions[session_id] = session
         self._nursery.start_soon(self._run, session)
         session.post(message, body, head, response, extra, opens=True)
+
+    def _make_room(self) -> bool:
+        """End the oldest session that its client has not used, and return whether there was one. Otherwise who opens
+        sessions again and again would shut out everybody else."""
+        for session in self._sessions.values():
+            if not (session.is_confirmed or session.is_over):
+                session.end("the session was not used, and another client wants its place")
+                return True
+        return False
 
     async def _run(self, session: Session) -> None:
         try:
