@@ -65,6 +65,7 @@ class Suite:
             capture_stdout=True,
             stderr=subprocess.STDOUT,
             check=False,
+            env={**os.environ, "NODE_COMPILE_CACHE": str(self.packages / "compiled")},  # it starts a hundred times
             start_new_session=True,
             deliver_cancel=kill_group,
         )

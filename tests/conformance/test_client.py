@@ -1,0 +1,56 @@
+"""The official conformance suite finds nothing wrong with our client, scored or not, but for what `EXPECTED` lists.
+
+One scenario is played at a time, two beside each other: only so does the suite count the exit status of the client, and
+as a whole it would start all clients at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import pytest
+import trio
+from tests.conformance.suite import HERE, LEG_LIMIT, REVISIONS, Suite, expected_failures, judge
+
+CLIENT = [sys.executable, str(HERE / "client.py")]
+
+pytestmark = pytest.mark.filterwarnings("default::tests.conformance.test_client.PassedOnlyAlone")
+
+
+class PassedOnlyAlone(UserWarning):
+    """A scenario failed beside another, and passed alone: some judge what a client does by the time of day."""
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_the_client_does_what_a_revision_requires(suite: Suite, revision: str) -> None:
+    with trio.fail_after(LEG_LIMIT):
+        names = await suite.required(revision, "client")
+        judge("client", await drive_clients(suite, names, "--spec-version", revision, "--force"))
+
+
+async def test_the_client_does_what_extensions_require(suite: Suite) -> None:
+    with trio.fail_after(LEG_LIMIT):
+        judge("client", await drive_clients(suite, await suite.extensions("client")))
+
+
+async def drive_clients(suite: Suite, names: list[str], *selection: str) -> dict[str, list[str]]:
+    """Play scenarios, two at a time. One that fails unexpectedly is played once more, alone."""
+    faults: dict[str, list[str]] = {}
+    limiter = trio.CapacityLimiter(2)
+
+    async def play(name: str) -> None:
+        async with limiter:
+            fault = await suite.drive_client(CLIENT, name, *selection)
+        faults[name] = [fault] if fault else []
+
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(play, name)
+    for name in [name for name in names if faults[name] and name not in expected_failures("client")]:
+        if again := await suite.drive_client(CLIENT, name, *selection):
+            faults[name].append(f"and once more, alone:\n{again}")
+        else:
+            warnings.warn(f"{name} passed only alone; before: {faults.pop(name)[0]}", PassedOnlyAlone, stacklevel=2)
+            faults[name] = []
+    return faults
