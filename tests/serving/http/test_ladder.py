@@ -704,6 +704,27 @@ async def test_a_legacy_handler_that_tells_something_gets_a_stream_that_ends_wit
         assert kinds == ["notifications/progress", "notifications/message", "reply"]
 
 
+@pytest.mark.parametrize("method", ["tools/lost", "subscriptions/listen", "server/discover", "tasks/lost"])
+async def test_a_method_that_a_legacy_revision_has_not_is_no_404_which_would_be_the_end_of_the_session(
+    method: str,
+) -> None:
+    body = {"jsonrpc": "2.0", "id": "x", "method": method}
+    async with serving() as (endpoint, _):
+        answer = await endpoint.ask(body, await endpoint.session())
+        assert (answer.status, answer.code, answer.json["id"]) == (200, -32601, "x")
+    async with serving(stateless=True) as (endpoint, _):
+        answer = await endpoint.ask(body, {"MCP-Protocol-Version": LEGACY})
+        assert (answer.status, answer.code, answer.json["id"]) == (200, -32601, "x")
+
+
+async def test_an_error_of_a_legacy_handler_is_a_reply_like_others() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        for body, code in ((call("lost"), -32602), (call("ask"), -32600)):
+            answer = await endpoint.ask(body, session)
+            assert (answer.status, answer.code) == (200, code)
+
+
 async def test_a_question_goes_out_on_the_stream_of_its_request_and_is_answered_by_a_post() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session(elicitation={})
@@ -725,6 +746,38 @@ async def test_a_batch_of_2025_03_26_is_answered_by_one_reply_for_each_request()
         answer = await endpoint.ask([call("echo", id=1, text="a"), told, call("echo", id="b", text="b")], session)
         replies = answer.json if answer.headers["content-type"] == "application/json" else answer.messages[0]
         assert {reply["id"]: text_of(reply) for reply in replies} == {1: "a", "b": "b"}
+
+
+async def test_what_a_batch_tells_comes_before_its_replies() -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session("2025-03-26")
+        answer = await endpoint.ask([call("tell", id=1, meta={"progressToken": 1}), call("echo", id=2)], session)
+        *told, replies = answer.messages
+        assert [each["method"] for each in told] == ["notifications/progress", "notifications/message"]
+        assert {reply["id"] for reply in replies} == {1, 2}
+
+
+async def test_a_cancelled_member_of_a_batch_gets_no_reply_and_the_others_do() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session("2025-03-26")
+        wire = await endpoint.wire()
+        await wire.send(wire.request([call("hang", id=1), call("echo", id=2)], session))
+        await watched.until_started()
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        await endpoint.ask(cancel, session)
+        assert [reply["id"] for reply in (await wire.answer()).json] == [2]
+
+
+async def test_a_batch_of_cancelled_requests_ends_without_a_message() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session("2025-03-26")
+        wire = await endpoint.wire()
+        await wire.send(wire.request([call("hang", id=1)], session))
+        await watched.until_started()
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        await endpoint.ask(cancel, session)
+        answer = await wire.answer()
+        assert (answer.status, answer.messages) == (200, [])
 
 
 async def test_a_batch_of_notifications_or_responses_is_accepted_without_a_body() -> None:
@@ -833,6 +886,26 @@ async def test_what_is_said_while_nobody_listens_is_said_to_whoever_listens_next
         await endpoint.ask(call("change"), session)
         wire, _ = await listen(endpoint, session)
         assert (await wire.events().message())["method"] == "notifications/tools/list_changed"
+
+
+async def test_of_many_gets_in_a_row_nothing_is_lost_and_nothing_said_twice() -> None:
+    async with serving() as (endpoint, watched):
+        session = await endpoint.session()
+        wires = list[Wire]()
+        for _ in range(30):
+            wires.append((await listen(endpoint, session))[0])
+            watched.server.observers.list_changed("notifications/tools/list_changed")
+        await endpoint.ask(None, session, method="DELETE")
+        assert sum([len(await wire.events().rest()) for wire in wires]) == 30
+
+
+async def test_a_session_that_nobody_listens_to_holds_up_nothing() -> None:
+    async with serving(Limits(high_water=1000), handle_signals=True) as (endpoint, watched):
+        session = await endpoint.session()
+        for _ in range(1000):
+            watched.server.observers.list_changed("notifications/tools/list_changed")
+        assert (await endpoint.ask(call("echo"), session)).status == 200
+        signal.raise_signal(signal.SIGTERM)  # and the block ends
 
 
 # Legacy: resuming

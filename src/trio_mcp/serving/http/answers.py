@@ -20,6 +20,7 @@ __all__ = [
     "error",
     "invalid",
     "json_status",
+    "status_of_legacy_refusal",
     "status_of_refusal",
     "text",
     "unavailable",
@@ -65,9 +66,15 @@ def unavailable(reason: str, extra: bytes) -> Answer:
 
 
 def status_of_refusal(code: int) -> HTTPStatus:
-    """Return the status for an error with which the endpoint itself refuses a request (2026-07-28 streamable HTTP,
-    Server Validation)."""
+    """Return the status for an error with which the endpoint itself refuses a modern request (2026-07-28 streamable
+    HTTP, Server Validation)."""
     return HTTPStatus.NOT_FOUND if code == METHOD_NOT_FOUND else HTTPStatus.BAD_REQUEST
+
+
+def status_of_legacy_refusal(code: int) -> HTTPStatus:
+    """Return the status for an error with which the endpoint itself refuses a legacy request. Clients take 404 for the
+    end of their session (2025-11-25 transports, Session Management), so a missing method is a reply like others."""
+    return HTTPStatus.OK if code == METHOD_NOT_FOUND else HTTPStatus.BAD_REQUEST
 
 
 def json_status(code: int | None) -> HTTPStatus:

@@ -15,12 +15,12 @@ from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadabl
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS, Revision
 from ...server.served import Running
-from ...state.events import RequestReceived
+from ...state.events import Refused, RequestReceived
 from ...state.per_request_fields import unsupported_version
 from ...transports.host_checks import HostChecks
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
-from .answers import empty, error, invalid, text, unavailable
+from .answers import empty, error, invalid, status_of_legacy_refusal, text, unavailable
 from .cors import Cors
 from .modern import ModernSide
 from .request_headers import check_param_headers, check_routing_headers, required_fields
@@ -229,7 +229,12 @@ class Endpoint:
         version = head.headers.get("mcp-protocol-version")
         revision: Revision = _UNTOLD if version is None else REVISIONS[version]
         event = self._modern.state.receive_legacy(message, revision)
-        self._modern.take(event, body, head, response, extra)
+        if isinstance(event, Refused):
+            reply = event.reply
+            status = status_of_legacy_refusal(reply.code)
+            response.answer(error(status, reply.code, reply.message, extra, reply.id, reply.data))
+        else:
+            self._modern.take(event, body, head, response, extra)
 
     def _get(self, head: RequestHead, response: Response, extra: bytes) -> None:
         session = self._session_of(head, extra)

@@ -22,7 +22,7 @@ from ...transports.event_stream.replay_log import BadCursor, ReplayLog
 from ...transports.event_stream.writing import STREAM_HEADERS, identified_event
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
-from .answers import busy, empty, invalid
+from .answers import busy, empty, invalid, status_of_legacy_refusal
 from .post_exchange import PostExchange
 from .posted_connection import PostedConnection
 from .session_stream import SessionStream
@@ -84,6 +84,9 @@ class SessionExchange(PostExchange):
     def comment(self) -> None:
         if self._stream is not None:
             self._stream.break_silence()
+
+    def refuse(self, code: int, line: bytes) -> None:
+        self.answer(status_of_legacy_refusal(code), line)
 
     def close_stream(self, retry: float) -> bool:
         if self.request is None or not self.request.revision.polling:
