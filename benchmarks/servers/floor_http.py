@@ -41,6 +41,7 @@ class Connection:
         self.nursery = nursery
         self.scope = None
         self.streaming = False
+        self.has_changed = False
         self.changed = trio.lowlevel.ParkingLot()
 
     async def serve(self):
@@ -56,6 +57,7 @@ class Connection:
         try:
             async with trio.open_nursery() as nursery:
                 self.scope = nursery.cancel_scope
+                self.streaming = False
                 if method == b"POST":
                     await self.post(session, orjson.loads(body))
                 elif method == b"GET":
@@ -68,8 +70,8 @@ class Connection:
         if nursery.cancel_scope.cancelled_caught:
             await self.stream.aclose()
             return
-        self.scope = None
-        self.streaming = False
+        if self.scope is nursery.cancel_scope:  # and not that of the next request, which may be here by now
+            self.scope = None
         self.next()
 
     async def post(self, session, message):
@@ -111,12 +113,14 @@ class Connection:
         }
         (uri,) = params["notifications"]["resourceSubscriptions"]
         changed = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {**told, "uri": uri}}
-        await self.start_events()
-        await self.stream.send_all(self.chunk(event(acknowledged)))
         listeners.add(self)
         try:
+            await self.start_events()
+            await self.stream.send_all(self.chunk(event(acknowledged)))
             while True:
-                await self.changed.park()
+                while not self.has_changed:
+                    await self.changed.park()
+                self.has_changed = False
                 await self.stream.send_all(self.chunk(event(changed)))
         finally:
             listeners.discard(self)
@@ -249,6 +253,7 @@ async def hang(connection, number):
 
 async def change(connection):
     for listener in listeners:
+        listener.has_changed = True
         listener.changed.unpark_all()
     return "changed"
 
