@@ -18,7 +18,7 @@ _CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "trio
 
 _SCRIPTS = Path(__file__).parent / "servers" / "typescript"
 
-OURS = ("-e", str(_ROOT), "orjson", "h11", "httptools")
+OURS = ("-e", str(_ROOT), "orjson")
 """This checkout, and what the floors need, so that all run on the very same trio."""
 OFFICIAL = ("mcp>=2.3,<3", "trio")
 FASTMCP = ("fastmcp>=4.1,<5",)

@@ -69,6 +69,7 @@ _HTTP_FLOORS = (
     Subject(FLOOR, OURS, "servers/floor_http.py", ("h11",)),
     Subject("h11, written by hand", OURS, "servers/floor_http.py", ("written",)),
     Subject("httptools", OURS, "servers/floor_http.py", ("httptools",)),
+    Subject(OURS_NAME, OURS, "servers/trio_mcp_http.py"),
 )
 
 MODERN_HTTP_SERVERS = (

@@ -62,7 +62,7 @@ def test_all_is_there_and_in_order_over_websocket(program: str) -> None:
     assert figures.keys() - {"echo_cpu"} == names("websocket")
 
 
-HTTP = ["floor_http.py h11", "floor_http.py written", "floor_http.py httptools"]
+HTTP = ["floor_http.py h11", "floor_http.py written", "floor_http.py httptools", "trio_mcp_http.py"]
 
 
 @pytest.mark.parametrize("program", HTTP)
