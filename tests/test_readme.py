@@ -40,11 +40,12 @@ def test_the_two_examples_run_together_as_they_stand(tmp_path: Path) -> None:
     assert "Progress(progress=" in ran.stdout
 
 
-def test_the_example_of_websockets_runs_as_it_stands(tmp_path: Path) -> None:
+@pytest.mark.parametrize("example", ["remote.py", "web.py"])
+def test_the_example_of_a_transport_runs_as_it_stands(tmp_path: Path, example: str) -> None:
     for name, code in BLOCKS:
         (tmp_path / name).write_text(code)
     ran = subprocess.run(
-        [sys.executable, "web.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "processed 2 items\n"), ran.stderr
 

@@ -75,8 +75,8 @@ class Limits:
     and reading pauses at 64 times as many, when a peer keeps sending but does not read its answers."""
     max_connections: int = _bound(2000)
     """Connections to one server at the same time, over sockets. For one more connection, the oldest that has sent
-    nothing yet (see ``handshake_timeout``) is closed; where every connection has sent something, the new connection is
-    turned away, WebSocket clients with HTTP status 503."""
+    nothing yet (see ``handshake_timeout``), or over HTTP has no request, is closed; where there is none, the new
+    connection is turned away, over HTTP and WebSocket with HTTP status 503."""
     max_server_requests: int = _bound(20_000)
     """Requests running, waiting or parked on all connections of a server together. Requests beyond the bound are
     answered with error -31000, unexecuted."""
