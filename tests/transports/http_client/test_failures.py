@@ -1,4 +1,4 @@
-"""Each way in which no connection comes about has an error of its own words, plain and of one type."""
+"""Each way in which no connection comes about has an error of its own words, plain and of one type (ERR-02)."""
 
 from __future__ import annotations
 
