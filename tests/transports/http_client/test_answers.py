@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.transports.http_client.client import HttpClient
-from trio_mcp.transports.http_client.errors import BadResponse, RequestNotSent
+from trio_mcp.transports.http_client.errors import BadResponse, BodyTooLong, RequestNotSent
 from trio_mcp.transports.http_client.reply import Reply
 
 CHUNKED = (
@@ -209,7 +209,7 @@ async def test_a_body_longer_than_its_reader_allows_is_an_error(answer: bytes) -
     async with scripted(answering(answer)) as server, HttpClient(server.url) as client:
         async with client.request("GET", "/") as reply:
             assert await reply.read(5) == b"hello"
-        with pytest.raises(BadResponse, match="more than 4 bytes"):
+        with pytest.raises(BodyTooLong, match="more than 4 bytes"):
             async with client.request("GET", "/") as reply:
                 await reply.read(4)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...runtime.channel import ConnectionLost
 
-__all__ = ["BadResponse", "RequestNotSent"]
+__all__ = ["BadResponse", "BodyTooLong", "RequestNotSent"]
 
 
 class RequestNotSent(ConnectionLost):
@@ -13,3 +13,7 @@ class RequestNotSent(ConnectionLost):
 
 class BadResponse(ConnectionLost):
     """The server's answer is no HTTP response that this client reads: malformed, too long, or encoded."""
+
+
+class BodyTooLong(BadResponse):
+    """The body of an answer is longer than its reader allows."""

@@ -10,7 +10,7 @@ from typing import Final
 import h11
 
 from .connection import Connection
-from .errors import BadResponse
+from .errors import BadResponse, BodyTooLong
 
 __all__ = ["Reply", "read_head"]
 
@@ -56,14 +56,15 @@ class Reply:
         return parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)
 
     async def read(self, limit: int) -> bytes:
-        """Read the body to its end. Raises as `receive_some`, and `BadResponse` for more than ``limit`` bytes."""
+        """Read the body to its end. Raises as `receive_some`, and `BodyTooLong` for more than ``limit``
+        bytes."""
         parts: list[bytes] = []
         length = 0
         while data := await self.receive_some():
             parts.append(data)
             length += len(data)
             if length > limit:
-                raise BadResponse(f"the body of the answer (status {self.status}) has more than {limit} bytes")
+                raise BodyTooLong(f"the body of the answer (status {self.status}) has more than {limit} bytes")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     @property
