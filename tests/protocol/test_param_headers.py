@@ -20,9 +20,7 @@ from trio_mcp.protocol.param_headers import (
     header_value,
     headers_for,
     param_headers,
-    without_bad_param_headers,
 )
-from trio_mcp.protocol.types.tools import Tool
 
 REGION = {"type": "string", "x-mcp-header": "Region"}
 MOST = 2**53 - 1
@@ -170,19 +168,6 @@ def test_words_about_a_foreign_schema_are_short() -> None:
     with pytest.raises(ValueError, match="is no part of") as caught:
         param_headers(schema(**{"a" * 10_000: {"x-mcp-header": "é" * 10_000}}))
     assert len(str(caught.value)) < 500
-
-
-def test_a_bad_annotation_costs_its_own_tool_alone() -> None:
-    tools = [
-        Tool("good", schema(a=REGION)),
-        Tool("bad", schema(a={"type": "number", "x-mcp-header": "X"})),
-        Tool("plain", {"type": "object"}),
-    ]
-    good, reasons = without_bad_param_headers(tools)
-    assert [tool.name for tool in good] == ["good", "plain"]
-    (reason,) = reasons
-    assert "tool 'bad' is left out: x-mcp-header at properties/a: a mirrored argument has one \"type\"" in reason
-    assert "this one has 'number'" in reason
 
 
 # How values are written and read

@@ -14,7 +14,6 @@ import msgspec
 
 from ..jsonrpc.scalars import plain_scalar
 from ..jsonrpc.values import value
-from .types.tools import Tool
 
 __all__ = [
     "ParamHeader",
@@ -24,7 +23,6 @@ __all__ = [
     "header_value",
     "headers_for",
     "param_headers",
-    "without_bad_param_headers",
 ]
 
 _ANNOTATION: Final = "x-mcp-header"
@@ -102,21 +100,6 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         if len(found) > _MOST_HEADERS:
             raise ValueError(f"{where}: a tool mirrors {_MOST_HEADERS} arguments at most")
     return tuple(found.values())
-
-
-def without_bad_param_headers(tools: Iterable[Tool]) -> tuple[list[Tool], list[str]]:
-    """Return the tools that can be called over HTTP, and for each other one its name and the reason, in words for a log
-    (Schema Extension: a bad annotation makes its tool invalid, and no other tool)."""
-    good: list[Tool] = []
-    reasons: list[str] = []
-    for tool in tools:
-        try:
-            param_headers(tool.input_schema)
-        except ValueError as error:
-            reasons.append(f"tool {tool.name[:_SHOWN]!r} is left out: {error}")
-        else:
-            good.append(tool)
-    return good, reasons
 
 
 class _Place:
