@@ -95,9 +95,10 @@ SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
 
 async def main(url: str) -> None:
     play = SCENARIOS.get(os.environ["MCP_CONFORMANCE_SCENARIO"], call_every_tool)
-    era = {"era": "modern"} if REVISION == MODERN else {"era": "legacy", "revision": REVISION}
+    # The server says of which era it is; the revision is for the handshake of legacy servers.
+    revision = {} if REVISION == MODERN else {"revision": REVISION}
     async with open_http(
-        url, **era, elicitation=fill_in, sampling=complete, roots=[Root("file:///home/user/project")]
+        url, **revision, elicitation=fill_in, sampling=complete, roots=[Root("file:///home/user/project")]
     ) as client:
         await play(client)
 

@@ -209,6 +209,9 @@ async def discover(client: Client) -> None:
     `PeerError` for a server that serves legacy revisions only."""
     data = await _discovery(client, LATEST_MODERN)
     check_result_type("server/discover", data)
+    if isinstance(data, dict) and "supportedVersions" not in data:
+        # Some legacy servers answer each request that they do not know with an empty result.
+        raise UnreadableAnswer("the answer to server/discover names no revisions")
     result = structured("server/discover", data, DiscoverResult)
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:

@@ -72,7 +72,8 @@ class ProtocolViolation(MCPError):
 
 
 class UnreadableAnswer(ProtocolViolation):
-    """The peer answered a request with something too long or not in JSON-RPC, so the answer is unknown."""
+    """The peer answered a request with something too long, not in JSON-RPC, or about nothing that was asked, so the
+    answer is unknown."""
 
 
 class NotSerializable(MCPError, ValueError):

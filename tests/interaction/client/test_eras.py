@@ -301,11 +301,21 @@ async def test_a_connection_that_is_lost_while_opening_is_connection_lost(autoju
                 pass
 
 
+async def test_a_server_that_answers_the_probe_with_nothing_is_a_legacy_one(autojump_clock: object) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.result(await peer.until("server/discover"), {})
+        await peer.handshake()
+
+    async with scripted(script) as (channel, _), open_client(channel) as client:
+        assert client.revision.handshake
+
+
 @pytest.mark.parametrize(
     "answer",
     [
         None,
         [],
+        {},
         {"supportedVersions": 5},
         {"supportedVersions": ["2026-07-28"]},
         {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "hologram"},
