@@ -91,6 +91,8 @@ class Client:
     app: App
     ended: trio.Event
     results: list[bytes | None]
+    failure: Exception | None = None
+    """What `HttpConnection.serve` raised."""
 
     async def send(self, *pieces: bytes) -> None:
         for piece in pieces:
@@ -157,7 +159,10 @@ async def serving(app: App, bounds: HttpBounds | None = None, pair: Any = None) 
     client = Client(theirs, connection, app, trio.Event(), [])
 
     async def serve() -> None:
-        client.results.append(await connection.serve())
+        try:
+            client.results.append(await connection.serve())
+        except Exception as error:
+            client.failure = error
         client.ended.set()
 
     async with trio.open_nursery() as nursery:

@@ -1,0 +1,349 @@
+"""Connections end in good order: after their last answer, when their time is over, and whatever the client does."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import pytest
+import trio
+import trustme
+from tests.transports.http.clients import TEXT, App, Exchange, Pieces, later, response_in, serving, socket_pair
+from tests.transports.http.test_requests import head
+from trio.testing import memory_stream_pair
+
+from trio_mcp.transports.http.application import Answer
+from trio_mcp.transports.http.bounds import HttpBounds
+from trio_mcp.transports.http.connection import HttpConnection
+
+POST = head(b"Content-Length: 5") + b"hello"
+BIG = b"x" * 8_000_000
+
+
+# Answers
+
+
+@pytest.mark.parametrize(("status", "length"), [(200, b"0"), (202, b"0"), (204, None), (304, None), (599, b"0")])
+async def test_an_empty_answer_has_a_length_where_it_may_have_one(status: int, length: bytes | None) -> None:
+    async with serving(App(lambda exchange: exchange.response.answer(Answer(status), close=True))) as client:
+        await client.send(POST)
+        found, headers, body = await client.only_answer()
+        assert (found, headers.get(b"content-length"), body) == (status, length, b"")
+
+
+async def test_an_answer_to_head_has_the_length_of_its_body_and_no_body() -> None:
+    async with serving(App()) as client:
+        await client.send(head(b"Connection: close", line=b"HEAD /mcp HTTP/1.1\r\n"))
+        _, headers, body = response_in(await client.rest(), "HEAD")
+        assert (headers[b"content-length"], body) == (b"4", b"")
+
+
+async def test_a_stream_for_head_ends_behind_its_head() -> None:
+    app = App(lambda exchange: exchange.response.stream(200, TEXT, Pieces()))
+    async with serving(app) as client:
+        await client.send(head(line=b"HEAD /mcp HTTP/1.1\r\n"))
+        assert (await client.until(b"\r\n\r\n")).count(b"\r\n\r\n") == 1
+        assert app.requests[0].gone == 1
+        app.serving = lambda exchange: exchange.response.answer(Answer(200), close=True)
+        await client.send(POST)
+        assert (await client.only_answer())[0] == 200
+
+
+async def test_http_1_0_is_answered_and_the_connection_ends() -> None:
+    async with serving(App()) as client:
+        await client.send(head(b"Connection: keep-alive", line=b"GET /mcp HTTP/1.0\r\n"))
+        status, headers, body = await client.only_answer()
+        assert (status, headers[b"connection"], body) == (200, b"close", b"/mcp")
+
+
+async def test_a_stream_in_http_1_0_ends_with_the_connection() -> None:
+    pieces = Pieces()
+    pieces.put(b"one", b"two", b"")
+    async with serving(App(lambda exchange: exchange.response.stream(200, TEXT, pieces))) as client:
+        await client.send(head(line=b"GET /mcp HTTP/1.0\r\n"))
+        _, headers, body = await client.only_answer()
+        assert body == b"onetwo"
+        assert b"transfer-encoding" not in headers
+
+
+async def test_a_second_answer_goes_nowhere() -> None:
+    def twice(exchange: Exchange) -> None:
+        exchange.response.answer(Answer(200, TEXT, b"first"))
+        exchange.response.answer(Answer(200, TEXT, b"second"))
+        exchange.response.stream(200, TEXT, Pieces())
+
+    async with serving(App(twice)) as client:
+        await client.send(POST)
+        assert (await client.until(b"first")).count(b"HTTP/1.1") == 1
+        assert client.app.requests[0].response.is_gone
+        await client.send(POST)
+        await client.until(b"first")
+
+
+async def test_an_answer_that_the_system_does_not_take_at_once_is_written_by_and_by() -> None:
+    app = App(lambda exchange: exchange.response.answer(Answer(200, TEXT, BIG)))
+    async with serving(app, pair=await socket_pair()) as client:
+        await client.send(POST + POST)
+        await client.settle()
+        assert len(client.app.requests) == 1, "the next request waits until the answer is written"
+        for _ in range(2):
+            got = 0
+            while got < len(BIG):
+                got += (await client.stream.receive_some(1 << 20)).count(b"x")
+            await client.settle()
+        assert len(client.app.requests) == 2
+
+
+# The client goes
+
+
+@pytest.mark.parametrize("kind", ["answer", "stream"])
+async def test_a_client_that_goes_while_it_is_answered_is_gone(kind: str) -> None:
+    def respond(exchange: Exchange) -> None:
+        if kind == "answer":
+            exchange.response.answer(Answer(200, TEXT, BIG))
+        else:
+            exchange.response.stream(200, TEXT, Pieces())
+
+    async with serving(App(respond), pair=await socket_pair()) as client:
+        await client.send(POST)
+        await client.settle()
+        await client.stream.aclose()
+        await client.ended.wait()
+        assert client.app.requests[0].gone == 1
+        assert client.results == [None]
+
+
+async def test_a_half_close_ends_a_request_that_is_not_answered_yet() -> None:
+    async with serving(App(later), pair=await socket_pair()) as client:
+        await client.send(POST)
+        await client.settle()
+        await client.stream.send_eof()
+        await client.ended.wait()
+        assert client.app.requests[0].gone == 1
+
+
+async def test_a_half_close_lets_an_answer_that_is_there_be_read() -> None:
+    app = App(lambda exchange: exchange.response.answer(Answer(200, TEXT, BIG)))
+    async with serving(app, pair=await socket_pair()) as client:
+        await client.send(POST)
+        await client.stream.send_eof()
+        assert (await client.rest()).endswith(BIG)
+        assert client.app.requests[0].gone == 0
+
+
+async def test_bytes_behind_a_request_are_no_end_of_it() -> None:
+    async with serving(App(later), pair=await socket_pair()) as client:
+        await client.send(POST + POST[:20])
+        await client.settle()
+        assert client.app.requests[0].gone == 0
+        await client.stream.aclose()
+        await client.ended.wait()
+        assert [exchange.gone for exchange in client.app.requests] == [1]
+
+
+async def test_reading_pauses_while_much_waits_behind_a_request_and_goes_on() -> None:
+    async with serving(App(later), HttpBounds(max_unserved_bytes=1000), pair=await socket_pair()) as client:
+        await client.send(POST)
+        await client.settle()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send, (head(b"Content-Length: 20000") + b"x" * 20_000) * 500)
+            await client.settle()
+            assert len(client.connection._reader.unread) < 200_000  # pyright: ignore[reportPrivateUsage]
+            assert client.app.requests[0].gone == 0
+            client.app.serving = lambda exchange: exchange.response.answer(Answer(204))
+            client.app.requests[0].response.answer(Answer(204))
+            got = 0
+            while got < 501:
+                got += (await client.stream.receive_some(65536)).count(b"HTTP/1.1 204")
+
+
+async def test_a_cancel_of_the_connection_tells_the_application_and_closes() -> None:
+    ours, theirs = memory_stream_pair()
+    app = App(later)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(HttpConnection(ours, app, HttpBounds()).serve)
+        await theirs.send_all(POST)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert app.requests[0].gone == 1
+    assert await theirs.receive_some() == b""
+
+
+# Ends on request
+
+
+async def test_an_idle_connection_ends_at_once() -> None:
+    async with serving(App()) as client:
+        await client.settle()
+        assert client.connection.is_idle
+        client.connection.end()
+        assert await client.rest() == b""
+
+
+async def test_a_busy_connection_ends_after_its_answer() -> None:
+    async with serving(App(later)) as client:
+        await client.send(POST)
+        await client.settle()
+        assert not client.connection.is_idle
+        client.connection.end()
+        client.app.requests[0].response.answer(Answer(200, TEXT, b"last"))
+        _, headers, body = await client.only_answer()
+        assert (headers[b"connection"], body) == (b"close", b"last")
+
+
+async def test_a_connection_ends_after_the_request_that_was_coming_in() -> None:
+    async with serving(App()) as client:
+        await client.send(POST[:10])
+        await client.settle()
+        client.connection.end()
+        await client.send(POST[10:])
+        assert (await client.only_answer())[2] == b"hello"
+
+
+# Time
+
+
+async def test_a_slow_head_is_answered_with_408() -> None:
+    async with serving(App()) as client:
+        await client.send(POST[:10])
+        await client.settle()
+        client.tick(0, 9)
+        await client.send(POST[10:20])
+        await client.settle()
+        client.tick(9.9)
+        assert not client.app.refused
+        client.tick(10)
+        assert (await client.only_answer())[0] == 408
+
+
+async def test_a_slow_body_is_answered_with_408() -> None:
+    async with serving(App()) as client:
+        await client.send(POST[:-1])
+        await client.settle()
+        client.tick(5, 64.9)
+        assert not client.app.refused
+        client.tick(65)
+        assert (await client.only_answer())[0] == 408
+
+
+async def test_an_idle_connection_is_closed_without_words() -> None:
+    async with serving(App()) as client:
+        await client.settle()
+        client.tick(0, 74)
+        await client.send(POST)
+        await client.until(b"hello")
+        client.tick(76, 150)
+        assert client.connection.is_idle
+        client.tick(151)
+        assert await client.rest() == b""
+
+
+async def test_empty_lines_keep_no_connection_busy() -> None:
+    async with serving(App()) as client:
+        client.tick(0)
+        await client.send(b"\r\n" * 100)
+        await client.settle()
+        client.tick(75)
+        assert await client.rest() == b""
+
+
+async def test_a_request_may_be_served_for_as_long_as_it_takes() -> None:
+    async with serving(App(later)) as client:
+        await client.send(POST)
+        await client.settle()
+        client.tick(0, 1_000_000)
+        client.app.requests[0].response.answer(Answer(200, TEXT, b"at last"))
+        await client.until(b"at last")
+
+
+@pytest.mark.parametrize("kind", ["answer", "stream"])
+async def test_a_client_that_does_not_read_is_given_up(kind: str) -> None:
+    def respond(exchange: Exchange) -> None:
+        if kind == "answer":
+            exchange.response.answer(Answer(200, TEXT, BIG))
+        else:
+            pieces = Pieces()
+            pieces.put(BIG)
+            exchange.response.stream(200, TEXT, pieces)
+
+    async with serving(App(respond), pair=await socket_pair()) as client:
+        await client.send(POST)
+        await client.settle()
+        client.tick(0, 29)
+        await client.stream.receive_some(4_000_000)
+        await client.settle()
+        client.tick(30, 59)
+        assert client.app.requests[0].gone == 0
+        client.tick(60)
+        await client.ended.wait()
+        assert client.app.requests[0].gone == 1
+
+
+async def test_a_stream_in_which_nothing_is_said_lives_on() -> None:
+    pieces = Pieces()
+    async with serving(App(lambda exchange: exchange.response.stream(200, TEXT, pieces))) as client:
+        await client.send(POST)
+        await client.until(b"\r\n\r\n")
+        client.tick(0, 1_000_000)
+        pieces.put(b"a")
+        await client.until(b"1\r\na\r\n")
+
+
+async def test_a_client_that_does_not_close_after_the_last_answer_is_cut_off() -> None:
+    async with serving(App(), pair=await socket_pair()) as client:
+        await client.send(head(b"Connection: close"))
+        assert (await client.only_answer())[0] == 200
+        assert not client.ended.is_set()
+        client.tick(0, 2)
+        await client.ended.wait()
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+async def tls_pair(authority: trustme.CA) -> Any:
+    ours, theirs = await socket_pair()
+    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+    return (
+        trio.SSLStream(ours, server, server_side=True, https_compatible=True),
+        trio.SSLStream(theirs, client, server_hostname="localhost", https_compatible=True),
+    )
+
+
+async def test_requests_and_streams_go_over_tls(authority: trustme.CA) -> None:
+    pieces = Pieces()
+    async with serving(App(), pair=await tls_pair(authority)) as client:
+        for _ in range(3):
+            await client.send(POST)
+            await client.until(b"hello")
+        client.app.serving = lambda exchange: exchange.response.stream(200, TEXT, pieces)
+        await client.send(POST)
+        await client.until(b"\r\n\r\n")
+        pieces.put(b"a")
+        await client.until(b"1\r\na\r\n")
+        await client.stream.aclose()
+        await client.ended.wait()
+        assert client.app.requests[-1].gone == 1
+
+
+async def test_the_last_answer_over_tls_is_followed_by_a_goodbye(authority: trustme.CA) -> None:
+    async with serving(App(), pair=await tls_pair(authority)) as client:
+        await client.send(head(line=b"GET /mcp HTTP/1.0\r\n"))
+        assert (await client.only_answer())[2] == b"/mcp"
+        await client.ended.wait()
+
+
+async def test_a_refusal_over_tls_is_read(authority: trustme.CA) -> None:
+    async with serving(App(), pair=await tls_pair(authority)) as client:
+        await client.send(head(b"Content-Length: 100000000") + b"x" * 100_000)
+        assert b"HTTP/1.1 413" in await client.until(b"bytes")
+        client.tick(0, 2)
+        await client.ended.wait()

@@ -1,0 +1,182 @@
+"""What is wrong with a request is answered, in words that the client can read, and the connection ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+import pytest
+import trio
+from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
+from tests.transports.http.test_requests import HOSTILE, head
+
+from trio_mcp.transports.http.application import Answer
+from trio_mcp.transports.http.bounds import HttpBounds
+from trio_mcp.transports.http.heads import RequestHead
+
+LONG = head(b"Content-Length: 100000000")
+CHUNKED = head(b"Transfer-Encoding: chunked")
+
+
+def turned_away(_: RequestHead) -> Answer:
+    return Answer(401, TEXT, b"who are you?")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_head_has_its_status_and_nothing_is_served(name: str) -> None:
+    status, data = HOSTILE[name]
+    async with serving(App(), pair=await socket_pair()) as client:
+        await client.send(data + b"GET /smuggled HTTP/1.1\r\nHost: here\r\n\r\n")
+        found, headers, body = await client.only_answer()
+        assert (found, headers[b"connection"]) == (status, b"close")
+        assert body == client.app.refused[0][1].encode()
+        assert not client.app.requests
+
+
+async def test_a_body_beyond_the_bound_is_refused_by_its_length() -> None:
+    async with serving(App()) as client:
+        await client.send(LONG)
+        assert (await client.only_answer())[0] == 413
+
+
+async def test_a_body_in_chunks_is_refused_where_it_exceeds_the_bound() -> None:
+    async with serving(App(), HttpBounds(max_body_bytes=10)) as client:
+        await client.send(CHUNKED + b"a\r\n0123456789\r\n")
+        await client.settle()
+        await client.send(b"1\r\nx")
+        assert (await client.only_answer())[0] == 413
+
+
+@pytest.mark.parametrize("framing", [LONG, CHUNKED])
+async def test_a_refusal_is_read_by_a_client_that_writes_all_of_its_body_first(framing: bytes) -> None:
+    async with serving(App(looking=turned_away), pair=await socket_pair()) as client:
+        await client.send(framing)
+        for _ in range(8):
+            await client.send(b"x" * 65536)
+            await client.settle()
+        assert (await client.only_answer())[::2] == (401, b"who are you?")
+
+
+async def test_a_client_that_writes_on_and_on_behind_a_refusal_is_cut_off() -> None:
+    async with serving(App(), HttpBounds(max_linger_bytes=100_000), pair=await socket_pair()) as client:
+        await client.send(LONG)
+        with pytest.raises(trio.BrokenResourceError):
+            while True:
+                await client.send(b"x" * 65536)
+        await client.ended.wait()
+
+
+async def test_a_refusal_by_the_head_comes_before_the_body_is_read() -> None:
+    async with serving(App(looking=turned_away)) as client:
+        await client.send(head(b"Content-Length: 5"))
+        assert (await client.only_answer())[0] == 401
+        assert not client.app.requests
+
+
+async def test_a_connection_lives_on_after_a_refusal_whose_body_has_come() -> None:
+    async with serving(App(looking=turned_away)) as client:
+        await client.send(head(b"Content-Length: 5") + b"hello")
+        await client.until(b"who are you?")
+        client.app.look = lambda _: None
+        await client.send(head(b"Content-Length: 3") + b"and")
+        assert response_in(await client.until(b"and"))[0] == 200
+
+
+async def test_pipelined_refusals_are_answered_each() -> None:
+    async with serving(App(looking=turned_away)) as client:
+        await client.send((head(b"Content-Length: 5") + b"hello") * 50 + head(b"Connection: close"))
+        assert (await client.rest()).count(b"HTTP/1.1 401") == 51
+
+
+# Expectations
+
+
+async def test_the_body_is_asked_for_when_the_head_has_passed() -> None:
+    async with serving(App()) as client:
+        await client.send(head(b"Content-Length: 5", b"Expect: 100-Continue"))
+        assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await client.send(b"hello")
+        assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
+
+
+async def test_chunks_are_asked_for_once() -> None:
+    async with serving(App()) as client:
+        await client.send(head(b"Transfer-Encoding: chunked", b"Expect: 100-continue"))
+        assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await client.send(b"5\r\nhe")
+        await client.settle()
+        await client.send(b"llo\r\n0\r\n\r\n")
+        assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("request_", "looking", "status"),
+    [
+        (head(b"Content-Length: 5", b"Expect: 100-continue"), turned_away, 401),
+        (head(b"Content-Length: 100000000", b"Expect: 100-continue"), lambda _: None, 413),
+        (head(b"Content-Length: 5", b"Expect: payment") + b"hello", lambda _: None, 417),
+    ],
+)
+async def test_a_body_that_is_not_wanted_is_not_asked_for(
+    request_: bytes, looking: Callable[[RequestHead], Answer | None], status: int
+) -> None:
+    async with serving(App(looking=looking)) as client:
+        await client.send(request_)
+        answer = await client.rest()
+        assert answer.startswith(b"HTTP/1.1 %d" % status)
+        assert b"Connection: close" in answer
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        head(b"Content-Length: 5", b"Expect: 100-continue") + b"hello",
+        head(b"Expect: 100-continue"),
+        head(b"Content-Length: 0", b"Expect: 100-continue"),
+        head(b"Content-Length: 5", b"Expect: 100-continue", line=b"POST / HTTP/1.0\r\n") + b"hello",
+        head(b"Expect: payment", line=b"POST / HTTP/1.0\r\n"),
+    ],
+)
+async def test_a_body_that_is_there_is_not_asked_for(request_: bytes) -> None:
+    async with serving(App()) as client:
+        await client.send(request_.replace(b"Host", b"Connection: close\r\nHost"))
+        assert (await client.rest()).startswith(b"HTTP/1.1 200")
+
+
+# Faults of the application
+
+
+class Fault(Exception):
+    """A defect of the application."""
+
+
+def broken(_: object) -> None:
+    raise Fault
+
+
+async def test_an_exception_of_the_application_leaves_as_it_is() -> None:
+    async with serving(App(broken)) as client:
+        await client.send(head())
+        await client.ended.wait()
+        assert isinstance(client.failure, Fault)
+
+
+async def test_an_exception_of_a_source_cuts_the_stream_and_leaves_as_it_is() -> None:
+    class Broken:
+        async def take(self) -> bytes:
+            raise Fault
+
+    async with serving(App(lambda exchange: exchange.response.stream(200, TEXT, Broken()))) as client:
+        await client.send(head())
+        assert not (await client.rest()).endswith(b"0\r\n\r\n")
+        await client.ended.wait()
+        assert isinstance(client.failure, Fault)
+        assert client.app.requests[0].gone == 1
+
+
+async def test_a_refusal_has_no_words_of_a_head_that_could_not_be_read() -> None:
+    app = App(later)
+    async with serving(app) as client:
+        await client.send(head(b"Authorization: Bearer secret\x01"))
+        assert b"secret" not in await client.rest()
+    assert app.refused[0][0] is HTTPStatus.BAD_REQUEST
