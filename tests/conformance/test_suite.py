@@ -1,0 +1,37 @@
+"""What counts as a failure when the conformance suite is played."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conformance import suite as suites
+from tests.conformance.suite import Suite, judge
+
+WITHOUT_DEMANDS = "sep-2640-client-no-prefetch"
+"""A scenario that finds nothing wrong with a client that does nothing."""
+
+
+@pytest.fixture
+def expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "expected_failures", lambda _: {"tasks", "auth"})
+
+
+async def test_a_client_that_crashes_fails_whatever_the_scenario_found(suite: Suite) -> None:
+    assert await suite.drive_client(["true"], WITHOUT_DEMANDS) == ""
+    assert "code 1" in await suite.drive_client(["false"], WITHOUT_DEMANDS)
+
+
+@pytest.mark.usefixtures("expected")
+def test_a_scenario_that_fails_as_expected_is_no_failure() -> None:
+    judge("server", {"tools": [], "tasks": ["FAILURE"]})
+
+
+@pytest.mark.usefixtures("expected")
+def test_a_scenario_that_fails_unexpectedly_is_named_with_what_is_wrong() -> None:
+    with pytest.raises(AssertionError, match="tools\nWARNING of something"):
+        judge("server", {"tools": ["WARNING of something"], "tasks": ["FAILURE"]})
+
+
+@pytest.mark.usefixtures("expected")
+def test_an_expected_failure_that_passes_is_a_failure() -> None:
+    with pytest.raises(AssertionError, match="auth"):
+        judge("client", {"auth": [], "tasks": ["FAILURE"]})
