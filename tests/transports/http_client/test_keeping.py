@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import ssl
+from contextlib import suppress
 
 import pytest
 import trio
@@ -14,6 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import ConnectionLost
 from trio_mcp.transports.http_client.client import HttpClient, HttpClientBounds
+from trio_mcp.transports.http_client.connection import Connection
 from trio_mcp.transports.http_client.errors import RequestNotSent
 from trio_mcp.transports.http_client.wire import Wire
 
@@ -319,6 +321,41 @@ async def test_a_thousand_exchanges_of_which_three_hundred_are_left_early_leave_
     assert left[0] <= descriptors + 2 * 5, "up to five connections are kept, each with two ends"
     assert left[1] <= tasks + 5
     assert left[2] < objects + 3 * 1000, "trio keeps up to 1,000 deadlines that were not reached, of three objects each"
+
+
+async def test_exchanges_that_fail_leave_no_connection_to_the_garbage_collector() -> None:
+    async def script(visitor: Visitor) -> None:
+        while request := await visitor.request():
+            match request.split(b" ")[1]:
+                case b"/cut":
+                    await visitor.send(OK[:-1])
+                    return
+                case b"/reset":
+                    visitor.reset()
+                    return
+                case b"/odd":
+                    await visitor.send(b"odd\r\n\r\n")
+                case b"/late":
+                    await visitor.gone()
+                    return
+                case _:
+                    await visitor.send(OK)
+
+    async def fail(client: HttpClient, target: str) -> None:
+        with trio.move_on_after(0.01), suppress(ConnectionLost):
+            async with client.request("GET", target) as reply:
+                await reply.read(100)
+
+    async with scripted(script) as server, HttpClient(server.url) as client:
+        gc.collect()
+        gc.disable()
+        try:
+            for target in ("/", "/cut", "/reset", "/odd", "/late"):
+                await fail(client, target)
+            await wait_all_tasks_blocked()  # trio itself keeps an exception until another task has run
+            assert [thing for thing in gc.get_objects() if isinstance(thing, Connection)] == []
+        finally:
+            gc.enable()
 
 
 async def left_behind(server: Scripted) -> tuple[int, int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterable
 from functools import cache
 from http import HTTPStatus
 from typing import Final
@@ -67,8 +66,7 @@ class Dialer:
         try:
             stream = await trio.open_tcp_stream(self._first.host, self._first.port)
         except OSError as error:
-            words = "; ".join(dict.fromkeys(_causes(error)))
-            raise RequestNotSent(f"no connection to {self._first.address}: {words}") from None
+            raise RequestNotSent(f"no connection to {self._first.address}: {_reasons(error)}") from None
         keep_alive(stream, self.ping_interval, self.ping_timeout)
         return Wire(stream)
 
@@ -132,13 +130,16 @@ def _phrase(status: int) -> str:
         return str(status)
 
 
-def _causes(error: OSError) -> Iterable[str]:
+def _reasons(error: OSError) -> str:
     """Return the words of each attempt: trio has tried all addresses of a name, and puts the errors into a group."""
     match error.__cause__:
-        case BaseExceptionGroup(exceptions=causes):
-            return [_words(cause) for cause in causes if isinstance(cause, OSError)]
+        case BaseExceptionGroup(exceptions=attempts):
+            causes = [attempt for attempt in attempts if isinstance(attempt, OSError)]
         case _:
-            return [_words(error)]
+            causes = [error]
+    for cause in (error, *causes):
+        cause.__traceback__ = None  # whose frames hold the error: nothing is left to the garbage collector
+    return "; ".join(dict.fromkeys(map(_words, causes)))
 
 
 def _words(error: OSError) -> str:

@@ -19,10 +19,6 @@ class IdleConnections:
         self._waiting: dict[Connection, Alarm] = {}
         """Connections in the order in which they came, so the last one is the freshest."""
 
-    def __len__(self) -> int:
-        """Return the number of connections."""
-        return len(self._waiting)
-
     def put(self, connection: Connection, seconds: float) -> None:
         """Keep ``connection`` for ``seconds``. The one that has waited longest is closed where there are too many."""
         due = trio.current_time() + seconds

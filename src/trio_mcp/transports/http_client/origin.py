@@ -80,14 +80,11 @@ def origin_of(parts: SplitResult) -> Origin:
 
 def _host_of(host: str) -> str:
     """Return the name in ASCII, or the address."""
-    if ":" in host and "%" not in host:  # zones (RFC 6874) are for links, not for servers
-        try:
-            return ipaddress.IPv6Address(host).compressed
-        except ValueError:
-            raise ValueError(f"no host can have the name {host[:300]!r}") from None
     try:
+        if ":" in host and "%" not in host:  # zones (RFC 6874) are for links, not for servers
+            return ipaddress.IPv6Address(host).compressed
         name = host.lower() if host.isascii() else host.encode("idna").decode("ascii")
-    except UnicodeError:
+    except ValueError:  # as well of names that cannot be encoded
         name = ""
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise ValueError(f"no host can have the name {host[:300]!r}")

@@ -132,6 +132,7 @@ def _next_event(parser: h11.Connection, connection: Connection) -> h11.Event | t
     try:
         return parser.next_event()
     except h11.RemoteProtocolError as error:
+        error.__traceback__ = None  # whose frames hold the error: nothing is left to the garbage collector
         rest, is_closed = parser.trailing_data
         if rest.startswith(_ALERT):
             raise BadResponse(f"{connection.name} answers in TLS: use https://") from None

@@ -1,0 +1,80 @@
+"""A wire sends all, counts what the system took, and closes without a word, whoever waits."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp.transports.http_client.wire import Wire
+
+
+def wired() -> tuple[Wire, trio.SocketStream]:
+    """The two ends of a connection."""
+    ours, theirs = trio.socket.socketpair()
+    return Wire(trio.SocketStream(ours)), trio.SocketStream(theirs)
+
+
+async def test_bytes_that_the_system_does_not_take_at_once_wait_until_it_does() -> None:
+    wire, other = wired()
+    data, received = bytes(range(256)) * 8000, bytearray()
+
+    async def receive() -> None:
+        while chunk := await other.receive_some(65536):
+            received.extend(chunk)
+
+    async with other, trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            await wire.send_all(data)
+            await wire.aclose()
+
+        nursery.start_soon(send)
+        await wait_all_tasks_blocked()
+        assert 0 < wire.taken < len(data)
+        nursery.start_soon(receive)
+    assert wire.taken == len(data)
+    assert received == data
+
+
+async def test_what_has_come_is_received_up_to_a_bound_and_then_the_end() -> None:
+    wire, other = wired()
+    await other.send_all(b"hello")
+    assert wire.is_readable()
+    assert await wire.receive_some(3) == b"hel"
+    assert await wire.receive_some() == b"lo"
+    assert not wire.is_readable()
+    await other.aclose()
+    assert wire.is_readable()
+    assert await wire.receive_some() == b""
+    wire.close()
+
+
+@pytest.mark.parametrize("task", ["receive_some", "send_all", "wait_send_all_might_not_block"])
+async def test_closing_ends_who_waits(task: str) -> None:
+    wire, other = wired()
+
+    async def wait() -> None:
+        with pytest.raises((trio.ClosedResourceError, trio.BrokenResourceError)):
+            await (wire.send_all(b"x" * 10_000_000) if task == "send_all" else getattr(wire, task)())
+
+    async with other:
+        if task.startswith("wait"):
+            with trio.move_on_after(0):
+                await wire.send_all(b"x" * 10_000_000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await wait_all_tasks_blocked()
+            wire.close()
+            wire.close()
+
+
+async def test_a_wire_whose_other_end_is_gone_says_so() -> None:
+    wire, other = wired()
+    await other.aclose()
+    with pytest.raises(trio.BrokenResourceError, match="Broken pipe"):
+        await wire.send_all(b"x")
+    assert wire.taken == 0
+    wire.close()
+    with pytest.raises(trio.BrokenResourceError):
+        await wire.send_all(b"x")
