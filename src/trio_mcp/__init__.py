@@ -1,9 +1,9 @@
 """trio-mcp: a trio-native runtime for the Model Context Protocol.
 
-Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_http`, `serve_websocket`, `serve_tcp`, `serve_unix`. Clients:
-`Client`, `open_stdio`, `open_http`, `open_websocket`, `open_tcp`, `open_unix`, `open_memory`; many at once:
-`open_group`. Messages between them are made of the attrs classes of the specification, in their newest shape, listed
-below.
+Servers: `Server`, `RequestContext`, `serve_stdio`, `serve_http`, `serve_websocket`, `serve_tcp`, `serve_unix`; in a web
+framework: `http_app`. Clients: `Client`, `open_stdio`, `open_http`, `open_websocket`, `open_tcp`, `open_unix`,
+`open_memory`; many at once: `open_group`. Messages between them are made of the attrs classes of the specification, in
+their newest shape, listed below.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from .hosting.watching import Watch
     from .proxying.proxy import Proxy, proxy
     from .runtime.http_error import HTTPError
+    from .serving.http.asgi import HTTPApp, http_app
     from .serving.http.serve import serve_http
     from .serving.lines import serve_tcp, serve_unix
     from .serving.options import ServingOptions
@@ -118,6 +119,8 @@ _LATER: Final = {
     "Entry": ".hosting.catalogue",
     "Group": ".hosting.group",
     "HTTPError": ".runtime.http_error",
+    "http_app": ".serving.http.asgi",
+    "HTTPApp": ".serving.http.asgi",
     "InMemory": ".connecting.targets",
     "KeepAlive": ".client.keep_alive",
     "MemberDescription": ".hosting.descriptions",
@@ -190,6 +193,7 @@ __all__ = [
     "Entry",
     "GetPromptResult",
     "Group",
+    "HTTPApp",
     "HTTPError",
     "Icon",
     "ImageContent",
@@ -262,6 +266,7 @@ __all__ = [
     "error_result",
     "fail_after_silence",
     "fail_after_work",
+    "http_app",
     "open_group",
     "open_http",
     "open_memory",

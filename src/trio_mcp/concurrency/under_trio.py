@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-__all__ = ["check_opened_under_trio", "check_served_under_trio"]
+__all__ = ["check_mounted_under_trio", "check_opened_under_trio", "check_served_under_trio"]
 
 
 def check_served_under_trio(name: str) -> None:
@@ -24,4 +24,14 @@ def check_opened_under_trio(name: str) -> None:
             f"{name} is entered under trio only. Run the function that contains async with {name}(...)\n"
             "    wrong:  asyncio.run(main())\n"
             "    right:  trio.run(main)"
+        )
+
+
+def check_mounted_under_trio() -> None:
+    """Raise `RuntimeError` with the correct command unless trio runs the server of an ASGI application."""
+    if not trio.lowlevel.in_trio_task():
+        raise RuntimeError(
+            "http_app is run by trio only, and this ASGI server runs asyncio. Start the application with\n"
+            "    wrong:  uvicorn module:app\n"
+            "    right:  hypercorn --worker-class trio module:app"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Set
 from http import HTTPStatus
 from typing import Final
 
@@ -11,7 +12,7 @@ import httptools
 
 from .bounds import HttpBounds
 
-__all__ = ["BadRequest", "RequestHead", "check_beginning", "read_head"]
+__all__ = ["BadRequest", "RequestHead", "check_beginning", "check_headers", "read_head"]
 
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
 """RFC 9112 section 3; a target has no fragment (section 3.2)."""
@@ -104,13 +105,7 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
     else:
         raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "there is no such method here")  # RFC 9112 section 3
     headers = fields.headers
-    if "transfer-encoding" in headers:
-        _check_transfer_encoding(fields, http_1_0=version == b"1.0")
-    # RFC 9112 section 3.2
-    if not headers.get("host") and (version == b"1.1" or "host" in headers):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "the Host header is missing or empty")
-    if fields.repeated and not fields.repeated.isdisjoint(("host", "content-length")):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "the headers Host and Content-Length come once")
+    check_headers(headers, fields.repeated, http_1_0=version == b"1.0")
     path = target.partition("?")[0] if target[0] == "/" else _path_of(method, target, headers)
     return RequestHead(method, target, path, headers, fields.repeated, version == b"1.0")
 
@@ -129,13 +124,21 @@ def _parsed(raw: bytes) -> _Fields:
     return fields
 
 
-def _check_transfer_encoding(fields: _Fields, *, http_1_0: bool) -> None:
-    # RFC 9112 section 6.1: in HTTP/1.0 the framing is faulty; section 6.3: so it is beside a Content-Length.
-    if http_1_0 or "content-length" in fields.headers:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "a Transfer-Encoding comes in HTTP/1.1 and without Content-Length")
-    # RFC 9112 section 6.1: a coding that is not understood
-    if fields.headers["transfer-encoding"].lower() != "chunked":
-        raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "the only Transfer-Encoding here is chunked")
+def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: bool) -> None:
+    """Raise `BadRequest` when ``headers``, of which those in ``repeated`` came more than once, leave it open to whom a
+    request goes or where the body ends."""
+    if "transfer-encoding" in headers:
+        # RFC 9112 section 6.1: in HTTP/1.0 the framing is faulty; section 6.3: so it is beside a Content-Length.
+        if http_1_0 or "content-length" in headers:
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "a Transfer-Encoding comes in HTTP/1.1 and without Content-Length")
+        # RFC 9112 section 6.1: a coding that is not understood
+        if headers["transfer-encoding"].lower() != "chunked":
+            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "the only Transfer-Encoding here is chunked")
+    # RFC 9112 section 3.2
+    if not headers.get("host") and (not http_1_0 or "host" in headers):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the Host header is missing or empty")
+    if repeated and not repeated.isdisjoint(("host", "content-length")):
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the headers Host and Content-Length come once")
 
 
 def _path_of(method: str, target: str, headers: dict[str, str]) -> str:

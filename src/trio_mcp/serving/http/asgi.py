@@ -1,0 +1,218 @@
+"""http_app: a server as an ASGI application, for web frameworks and servers that run on trio."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import trio
+
+from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.nurseries import open_service_nursery
+from ...concurrency.under_trio import check_mounted_under_trio
+from ...diagnostics.log import written_in_a_thread
+from ...runtime.limits import Limits
+from ...server.served import Running, Servable
+from ...transports.host_checks import Allowed, host_checks_for
+from ...transports.http.heads import BadRequest, RequestHead
+from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, head_of
+from .clock import watch_clock
+from .endpoint import Endpoint, EndpointSettings
+from .front import bounds_of
+
+__all__ = ["HTTPApp", "http_app"]
+
+logger = logging.getLogger("trio_mcp")
+
+_NOT_RUNNING: Final = (
+    "http_app is not running: the framework in which it is mounted has to start it. Write\n"
+    "    wrong:  mcp = http_app(server, ...); app = Starlette(routes=[Mount('/', mcp)])\n"
+    "    right:  mcp = http_app(server, ...); app = Starlette(routes=[Mount('/', mcp)], lifespan=mcp.lifespan)\n"
+    "or enter `async with mcp.lifespan():` in a lifespan of your own"
+)
+_LAST_WRITES: Final = 1.0
+"""Seconds that clients have to take the ends of their responses when the application ends."""
+
+
+def http_app(
+    server: Servable,
+    *,
+    path: str = "/mcp",
+    origins: Allowed = None,
+    hosts: Allowed = None,
+    limits: Limits | None = None,
+    stateless: bool = False,
+) -> HTTPApp:
+    """Return ``server`` as an ASGI application, which serves what `serve_http` serves, at ``path``.
+
+    The application runs where trio runs: ``hypercorn --worker-class trio module:app``. Mounted in Starlette or FastAPI,
+    it needs their lifespan, which they keep to themselves::
+
+        mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
+        app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
+
+    ``origins`` and ``hosts`` are as for `serve_http`. An application does not know who can reach its server, so this
+    raises `ValueError` unless both are given. ``limits`` and ``stateless``: see `ServingOptions`. Addresses,
+    certificates, connections and signals are the ASGI server's.
+    """
+    if origins is None or hosts is None:
+        raise ValueError(
+            "say which web pages may ask and under which names the server is reached, for example "
+            'http_app(server, origins=["https://app.example.com"], hosts=["mcp.example.com"]); '
+            'origins=[] lets no web page in, "*" lets any'
+        )
+    return HTTPApp(server, EndpointSettings(path, host_checks_for(None, origins, hosts)), limits, stateless=stateless)
+
+
+class HTTPApp:
+    """A server as an ASGI application: see `http_app`."""
+
+    def __init__(self, server: Servable, settings: EndpointSettings, limits: Limits | None, *, stateless: bool) -> None:
+        self._server = server
+        self._settings = settings
+        self._limits = limits
+        self._stateless = stateless
+        self._front: _AsgiFront | None = None
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
+        """Run the server while inside; ``app``, which frameworks give to a lifespan, is ignored.
+
+        When the block is left, no new request is taken; accepted ones go on for up to `Limits.drain_timeout` seconds,
+        and streams are ended. Cancelled, it cancels all requests at once.
+        """
+        check_mounted_under_trio()
+        if self._front is not None:
+            raise RuntimeError("http_app runs already: its lifespan is entered once, by the outermost application")
+        async with (
+            written_in_a_thread(),
+            self._server.running(self._limits, stateless=self._stateless) as running,
+            open_service_nursery("the application has ended") as services,
+        ):
+            front: _AsgiFront = await services.start(self._run, running)
+            self._front = front
+            try:
+                yield
+                await front.end()
+            finally:
+                self._front = None
+
+    async def _run(self, running: Running, *, task_status: trio.TaskStatus[_AsgiFront]) -> None:
+        async with trio.open_nursery() as nursery:
+            task_status.started(_AsgiFront(running, nursery, self._settings))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve what the ASGI server brings: its lifespan, or one request."""
+        kind = scope["type"]
+        if kind == "lifespan":
+            await self._live(receive, send)
+        elif kind == "http":
+            await self._serve(scope, receive, send)
+        elif kind == "websocket":
+            await send({"type": "websocket.close"})  # before it was accepted: status 403
+        else:
+            raise ValueError(f"http_app serves no ASGI scope of type {kind!r}")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Follow the lifespan of the ASGI server (ASGI 3, Lifespan)."""
+        await receive()
+        phase = "startup"
+        try:
+            async with self.lifespan():
+                await send({"type": "lifespan.startup.complete"})
+                phase = "shutdown"
+                await receive()
+        except Exception as error:
+            await send({"type": f"lifespan.{phase}.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            front = self._present_front()
+        except RuntimeError as error:
+            # Neither trio nor an endpoint is there to answer with.
+            logger.error("%s", error)  # noqa: TRY400 - the words say all
+            words = str(error).encode()
+            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(words))]
+            await send({"type": "http.response.start", "status": 500, "headers": headers})
+            await send({"type": "http.response.body", "body": words})
+            return
+        await front.serve(scope, receive, send)
+
+    def _present_front(self) -> _AsgiFront:
+        """Return what serves requests. Raises `RuntimeError` with words for whoever mounted the application."""
+        check_mounted_under_trio()
+        if self._front is None:
+            raise RuntimeError(_NOT_RUNNING)
+        return self._front
+
+
+class _AsgiFront:
+    """The requests that an ASGI server brings to an endpoint of ``running``. Its tasks run in ``nursery``."""
+
+    def __init__(self, running: Running, nursery: trio.Nursery, settings: EndpointSettings) -> None:
+        self._bounds = bounds_of(running.limits)
+        self._endpoint = Endpoint(running, settings, nursery)
+        self._context = contextvars.copy_context()
+        self._responses: dict[AsgiResponse, None] = {}
+        self._are_over = trio.Event()
+        """Event set when, at the end, there are no responses any more."""
+        self._is_ending = False
+        nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
+
+    def _tick(self, now: float) -> None:
+        for response in tuple(self._responses):
+            response.tick(now, self._bounds.write_timeout)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, until its response is over or its client is gone."""
+        response, body = AsgiResponse(send, self._context), AsgiBody(receive, self._bounds)
+        self._responses[response] = None
+        try:
+            await self._answer(scope, body, response)
+        except ClientLeft:
+            await response.give_up()
+        finally:
+            response.leave()
+            del self._responses[response]
+            if self._is_ending and not self._responses:
+                self._are_over.set()
+
+    async def _answer(self, scope: Scope, body: AsgiBody, response: AsgiResponse) -> None:
+        head: RequestHead | None = None
+        try:
+            head = head_of(scope, self._bounds)
+            refused = self._endpoint.look(head)
+            data = await body.read(head) if refused is None else b""
+        except BadRequest as bad:
+            closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
+            response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
+            await response.write(body)
+            return
+        if refused is not None:
+            response.answer(refused)
+            await response.write(body)
+            return
+        # Handlers are started by whichever request makes room for them, so none sees the context of its own request.
+        self._context.run(self._endpoint.serve, head, data, response)
+        async with open_service_nursery("the response is over") as services:
+            services.start_soon(self._watch, body, response)
+            await response.write(body)
+
+    async def _watch(self, body: AsgiBody, response: AsgiResponse) -> None:
+        await body.wait_for_leaving()
+        response.cut("the client is gone")
+
+    async def end(self) -> None:
+        """Take no more requests, and wait until the accepted ones and all streams are over."""
+        self._is_ending = True
+        self._endpoint.shut_down("the application ends", hurry=False)
+        await self._endpoint.ended()
+        if self._responses:
+            with trio.move_on_after(_LAST_WRITES):
+                await self._are_over.wait()
+        for response in tuple(self._responses):
+            response.cut("the application has ended")

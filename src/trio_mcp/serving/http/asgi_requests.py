@@ -1,0 +1,244 @@
+"""One request as an ASGI server gives it: its head, its body, and the response to it (ASGI 3, HTTP & WebSocket)."""
+
+from __future__ import annotations
+
+import contextvars
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+
+import trio
+
+from ...transports.http.application import Answer, Response, Source
+from ...transports.http.bounds import HttpBounds
+from ...transports.http.heads import BadRequest, RequestHead, check_headers
+
+__all__ = ["AsgiBody", "AsgiResponse", "ClientLeft", "Receive", "Scope", "Send", "head_of"]
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""RFC 9110 section 5.5; h11 lets some through."""
+_LONGEST_LENGTH: Final = 20
+_CLIENT_LEFT: Final = 499
+"""The status that nginx notes for clients that went away, for logs of accesses."""
+
+
+class ClientLeft(Exception):
+    """The client went away before its request was complete."""
+
+
+def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
+    """Return the head of a request, with the path below the place where the application is mounted. Raises
+    `BadRequest`: what one server lets through another refuses, and the application may run behind any."""
+    headers: dict[str, str] = {}
+    repeated: set[str] = set()
+    size = count = 0
+    for name, value in scope["headers"]:
+        count += 1
+        size += len(name) + len(value) + 4
+        if _CONTROLS.search(value):
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "a header has a control character")
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
+        if key in headers:
+            repeated.add(key)
+            text = f"{headers[key]}, {text}"  # RFC 9110 section 5.3
+        headers[key] = text
+    if count > bounds.max_headers or size > bounds.max_head_bytes:
+        reason = f"a head has at most {bounds.max_headers} headers and {bounds.max_head_bytes} bytes"
+        raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
+    path, query = _path_below(scope), scope.get("query_string", b"").decode("latin-1")
+    if len(path) + len(query) > bounds.max_target_bytes:
+        raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
+    http_1_0 = scope.get("http_version") == "1.0"
+    check_headers(headers, repeated, http_1_0=http_1_0)
+    return RequestHead(
+        scope["method"], f"{path}?{query}" if query else path, path, headers, frozenset(repeated), http_1_0
+    )
+
+
+def _path_below(scope: Scope) -> str:
+    # The path has the prefix of each mount in front, or has lost it to a proxy or an older framework.
+    path: str = scope["path"]
+    rest = path.removeprefix(scope.get("root_path", "").rstrip("/"))
+    return rest if not rest or rest[0] == "/" else path
+
+
+class AsgiBody:
+    """The body of a request, which ``receive`` brings in pieces."""
+
+    def __init__(self, receive: Receive, bounds: HttpBounds) -> None:
+        self._receive = receive
+        self._bounds = bounds
+        self.is_over = False
+        """True once the last piece was received."""
+
+    async def read(self, head: RequestHead) -> bytes:
+        """Receive all of the body, and return it. Raises `BadRequest` and `ClientLeft`."""
+        length = head.headers.get("content-length", "0")
+        if len(length) > _LONGEST_LENGTH or not (length.isascii() and length.isdecimal()):
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
+        if int(length) > self._bounds.max_body_bytes:
+            raise self._too_long()
+        body = b""
+        with trio.move_on_after(self._bounds.body_timeout):
+            while not self.is_over:
+                body += await self._piece()
+                if len(body) > self._bounds.max_body_bytes:
+                    raise self._too_long()
+            return body
+        reason = f"the body did not come within {self._bounds.body_timeout:g} s"
+        raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
+
+    async def drop(self) -> None:
+        """Receive the rest and drop it, within bounds: an ASGI server closes a connection whose request was not read,
+        and the client might never see its answer. Raises `ClientLeft`."""
+        dropped = 0
+        with trio.move_on_after(self._bounds.linger_timeout):
+            while not self.is_over and dropped <= self._bounds.max_linger_bytes:
+                dropped += len(await self._piece())
+
+    async def wait_for_leaving(self) -> None:
+        """Wait, behind the body, until the client goes away."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _piece(self) -> bytes:
+        event = await self._receive()
+        if event["type"] == "http.disconnect":
+            raise ClientLeft
+        self.is_over = not event.get("more_body", False)
+        return event.get("body", b"")
+
+    def _too_long(self) -> BadRequest:
+        reason = f"a body has at most {self._bounds.max_body_bytes} bytes"
+        return BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+
+
+class AsgiResponse(Response):
+    """The response to one request, made by the application and carried by ``send``. The application is called in
+    ``context``, since its other requests are no business of this one's task."""
+
+    __slots__ = (
+        "_closes",
+        "_context",
+        "_decided",
+        "_has_begun",
+        "_is_sending",
+        "_scope",
+        "_send",
+        "_sending_since",
+        "_source",
+        "_whole",
+    )
+
+    def __init__(self, send: Send, context: contextvars.Context) -> None:
+        super().__init__()
+        self._send = send
+        self._context = context
+        self._scope = trio.CancelScope()
+        self._decided = trio.Event()
+        self._whole: Answer | None = None
+        self._closes = False
+        self._source: Source | None = None
+        self._has_begun = False
+        self._is_sending = False
+        self._sending_since: float | None = None
+        """Time of the first `tick` since ``send`` was called."""
+
+    def answer(self, answer: Answer, *, close: bool = False) -> None:
+        if self._whole is None and not self.is_gone:
+            self._whole = answer
+            self._closes = close
+            self._decided.set()
+
+    def stream(self, status: int, headers: bytes, source: Source) -> None:
+        if self._whole is None and not self.is_gone:
+            self._whole = Answer(status, headers)
+            self._source = source
+            self._decided.set()
+
+    # The client goes
+
+    def leave(self) -> None:
+        """Tell the application that the client is gone, unless the response is over. Idempotent."""
+        if not self.is_gone:
+            self.is_gone = True
+            self._context.run(self.on_gone)
+
+    def cut(self, reason: str) -> None:
+        """End the response where it stands."""
+        self.leave()
+        self._scope.cancel(reason=reason)
+
+    def tick(self, now: float, write_timeout: float) -> None:
+        """Cut the response when the client has taken nothing for ``write_timeout`` seconds at ``now``."""
+        if not self._is_sending:
+            return
+        if self._sending_since is None:
+            self._sending_since = now
+        elif now - self._sending_since >= write_timeout:
+            self.cut("the client does not read")
+
+    # Writing
+
+    async def write(self, body: AsgiBody) -> None:
+        """Wait for what the application answers, and send it. Returns early when the response is cut. ``body`` is the
+        request's, of which the rest is dropped."""
+        with self._scope:
+            try:
+                await self._decided.wait()
+                await self._write(body)
+                self.is_gone = True
+            except (OSError, ClientLeft):  # ASGI 2.4: `send` raises OSError when the client is gone
+                pass
+        await self.give_up()
+
+    async def give_up(self) -> None:
+        """Tell the application that the client is gone, and answer all the same, unless the response is over:
+        middleware takes it for a failure of the application when a client that went away gets no answer."""
+        self.leave()
+        if not self._has_begun:
+            with suppress(OSError):
+                await self._give({"type": "http.response.start", "status": _CLIENT_LEFT, "headers": []})
+                await self._give(_piece(b"", more=False))
+
+    async def _write(self, body: AsgiBody) -> None:
+        whole, source = self._whole, self._source
+        assert whole is not None
+        headers = _fields(whole.headers)
+        if source is None and whole.status != HTTPStatus.NO_CONTENT:  # RFC 9110 section 8.6
+            headers.append((b"content-length", b"%d" % len(whole.body)))
+        if self._closes:
+            headers.append((b"connection", b"close"))
+        await self._give({"type": "http.response.start", "status": int(whole.status), "headers": headers})
+        if source is not None:
+            while data := await source.take():
+                await self._give(_piece(data, more=True))
+            await self._give(_piece(b"", more=False))
+        elif body.is_over:
+            await self._give(_piece(whole.body, more=False))
+        else:
+            await self._give(_piece(whole.body, more=True))
+            await body.drop()
+            await self._give(_piece(b"", more=False))
+
+    async def _give(self, message: dict[str, Any]) -> None:
+        self._has_begun = self._is_sending = True
+        self._sending_since = None
+        await self._send(message)
+        self._is_sending = False
+
+
+def _piece(data: bytes | bytearray, *, more: bool) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": bytes(data), "more_body": more}
+
+
+def _fields(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """Return lines of headers as ASGI wants them."""
+    pairs = (line.partition(b": ") for line in lines.splitlines())
+    return [(name.lower(), value) for name, _, value in pairs]
