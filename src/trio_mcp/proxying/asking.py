@@ -74,6 +74,8 @@ def _only(downstreams: list[Downstream]) -> _Respondent:
     if not downstreams:
         raise CodedError(INTERNAL_ERROR, _NOBODY)
     (downstream,) = downstreams
+    if downstream.is_many and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
+        raise CodedError(INTERNAL_ERROR, _WHOSE)
     # Any call can carry the request: the latest call is the likeliest cause.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.is_cancelled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -45,8 +45,13 @@ _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
 _UNNAMED: Final = Implementation("unknown", "0")
 """Stands for a modern server without a name, since a legacy server must have one."""
 
-Reaching = Callable[[ServiceNursery, Callable[[str], None]], Reach]
-"""Makes the reach of a client to the server behind: see `OwnUpstream`."""
+
+class Reaching(Protocol):
+    """Makes the reach of a client, or of many clients together, to the server behind: see `OwnUpstream`."""
+
+    def __call__(self, nursery: ServiceNursery, ended: Callable[[str], None], /, *, many: bool) -> Reach:
+        """Return the reach."""
+        ...
 
 
 class ProxyConnection:
@@ -95,7 +100,7 @@ class ProxyConnection:
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
-                self._reach = self._reaching(services, self._downstream.end)
+                self._reach = self._reaching(services, self._downstream.end, many=self._downstream.is_many)
                 self._downstream.start_in(own)
                 try:
                     await self.duplex.run(task_status=task_status)

@@ -96,6 +96,9 @@ class Downstream:
         self._duplex = duplex
         self._outbox = duplex.outbox
         self._state = duplex.state
+        self.is_many = duplex.peer.everybody
+        """True for all clients of an HTTP endpoint whose requests belong to no connection: nothing but a call says
+        which of them is meant."""
         self.calls: dict[RequestScope, ForwardedCall] = {}
         """Calls in flight by their scopes, oldest first."""
         self._level_is_set = False
@@ -180,6 +183,8 @@ class Downstream:
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
         name, legacy = event.method.name, self.legacy
+        if name == "notifications/message" and self.is_many:
+            return self._only_listener(event) is not None
         if name == "notifications/message":
             level = event.params.get("level")
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
@@ -191,6 +196,17 @@ class Downstream:
         subscriptions = self._state.subscriptions
         # Otherwise it is a part of a subscribed resource, whose name need not show of which.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
+
+    def _only_listener(self, event: NotificationReceived) -> RequestScope | None:
+        """Return the request whose log ``event`` is, where many clients ask: the only one in flight, if that wants the
+        log. With several in flight, a log would reach a client that it does not concern."""
+        waiting = [call.scope for call in self.calls.values() if call.scope.sends]
+        if len(waiting) != 1:
+            return None
+        (scope,), level = waiting, event.params.get("level")
+        minimum = scope.request.log_level
+        passes = isinstance(level, str) and minimum is not None and _passes(log_level_rank(level), minimum)
+        return scope if passes else None
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
         """Return whether the client wants a log of ``rank``, which names no request.
@@ -211,10 +227,17 @@ class Downstream:
         meta = params.get("_meta")
         if isinstance(meta, dict) and SUBSCRIPTION_ID in meta:
             params = {name: value for name, value in params.items() if name != "_meta"}
+        line = frame_notification(event.method.name, params or None) + b"\n"
+        if self.is_many:
+            scope = self._only_listener(event)
+            if scope is not None:
+                await scope.outbox.room()
+                scope.put(line)
+            return
         await self._outbox.room()
         if event.method.name == "notifications/message" and not self._is_for_us(event, named=True):
             return  # the call that the log belongs to was cancelled while the log waited
-        self._outbox.put(frame_notification(event.method.name, params or None) + b"\n")
+        self._outbox.put(line)
 
     def _failed(self, error: Exception) -> None:
         logger.error("a notification was not handed on", exc_info=error)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from importlib.metadata import version
 
 from ..client.client import Client
 from ..concurrency.contexts import asynccontextmanager
-from ..concurrency.nurseries import open_service_nursery
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import DEFAULT_LIMITS, Limits
@@ -36,7 +36,8 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     With ``Command([...]).open`` or the like each client of the proxy gets a connection of its own to the server behind,
     in the client's name, with the client's capabilities and, where the server has that revision, in the client's
     revision. The connection is opened for the client's first request and closed with the client; a loss of the
-    connection ends the connection of that client.
+    connection ends the connection of that client. Modern clients over HTTP have no connection: they share one, opened
+    in nobody's name; logs and questions of a legacy server reach them while a single call is in flight.
 
     With an open `Client` all clients share its connection, also the clients of other proxies over that `Client`.
     Requests of the server behind are handed on if that `Client` was opened with ``forwards=ClientCapabilities(...)``,
@@ -81,7 +82,11 @@ class Proxy:
         async with open_service_nursery("the proxy has ended") as nursery:
             await nursery.start(host.run)
             nursery.start_soon(_tell_of_loss, shared)
-            yield RunningProxy(lambda _, __: SharedUpstream(shared), host)
+            yield RunningProxy(partial(_share, shared), host)
+
+
+def _share(shared: Upstream, _: ServiceNursery, __: Callable[[str], None], *, many: bool) -> SharedUpstream:
+    return SharedUpstream(shared)
 
 
 async def _tell_of_loss(shared: Upstream) -> None:

@@ -14,7 +14,7 @@ from ..client.options import ClientOptions
 from ..concurrency.nurseries import ServiceNursery
 from ..jsonrpc.errors import CodedError, MCPError, PeerError, ProtocolViolation
 from ..protocol.errors import UPSTREAM_LOST
-from ..protocol.types.capabilities import ClientCapabilities
+from ..protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
 from ..runtime.channel import ConnectionLost
 from ..runtime.http_error import HTTPError
 from ..state.requests import InboundRequest
@@ -25,6 +25,11 @@ __all__ = ["OpenUpstream", "OwnUpstream", "Reach", "SharedUpstream"]
 logger = logging.getLogger("trio_mcp")
 
 _UNREACHABLE: Final = "The server behind this proxy cannot be reached"
+
+
+_ALL: Final = ClientCapabilities(
+    roots=Roots(), sampling=Sampling(context={}, tools={}), elicitation=Elicitation(form={}, url={})
+)
 
 
 class OpenUpstream(Protocol):
@@ -60,14 +65,24 @@ class SharedUpstream:
 
 class OwnUpstream:
     """A server behind that is opened for the first request of the client, with the name and the capabilities of the
-    client, and in the era and revision of the client where the server has that revision. The connection ends with
-    ``nursery``; ``ended`` is called with the reason for an earlier end and for a failure to open."""
+    client, and in the era and revision of the client where the server has that revision. Where ``many`` clients share
+    the connection, it is opened in no client's name and with all capabilities that can be handed on; each call has its
+    own. The connection ends with ``nursery``; ``ended`` is called with the reason for an earlier end and for a failure
+    to open."""
 
-    def __init__(self, open_upstream: OpenUpstream, nursery: ServiceNursery, ended: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        open_upstream: OpenUpstream,
+        nursery: ServiceNursery,
+        ended: Callable[[str], None],
+        *,
+        many: bool = False,
+    ) -> None:
         self.upstream: Upstream | None = None
         self._open = open_upstream
         self._nursery = nursery
         self._ended = ended
+        self._many = many
         self._asked = False
         self._settled = trio.Event()
         self._refusal = CodedError(UPSTREAM_LOST, _UNREACHABLE)
@@ -79,10 +94,7 @@ class OwnUpstream:
             self._nursery.start_soon(
                 self._hold,
                 request.revision.name if request.revision.handshake else None,
-                {
-                    "forwards": request.capabilities or ClientCapabilities(),
-                    **({"info": request.client_info} if request.client_info is not None else {}),
-                },
+                {"forwards": _ALL} if self._many else _options_of(request),
             )
         await self._settled.wait()
         if self.upstream is None:
@@ -126,3 +138,10 @@ class OwnUpstream:
             self.upstream = Upstream(client, shared=False)
             self._settled.set()
             await client.until_lost()
+
+
+def _options_of(request: InboundRequest) -> ClientOptions:
+    options: ClientOptions = {"forwards": request.capabilities or ClientCapabilities()}
+    if request.client_info is not None:
+        options["info"] = request.client_info
+    return options

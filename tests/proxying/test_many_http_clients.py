@@ -1,0 +1,120 @@
+"""Modern clients over HTTP share one connection to the server behind a proxy, and see nothing of each other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import trio
+from tests.serving.http.raw import Endpoint, modern, served
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import RequestContext, Server, open_memory, proxy
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+ASKS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+
+
+class Behind:
+    """A legacy server whose tool waits, then logs and asks."""
+
+    def __init__(self) -> None:
+        self.server = Server("behind")
+        self.waiting = 0
+        self.arrived = trio.lowlevel.ParkingLot()
+        self.go = trio.Event()
+        self.opened: list[Any] = []
+
+        @self.server.tool
+        async def ask(ctx: RequestContext) -> str:
+            """Log and ask."""
+            self.waiting += 1
+            self.arrived.unpark_all()
+            await self.go.wait()
+            await ctx.log.warning("secret")
+            answer = await ctx.elicit("Who?", FORM)
+            return str(answer.content)
+
+        @self.server.tool
+        async def echo(text: str) -> str:
+            """Return the text."""
+            return text
+
+    async def has(self, count: int) -> None:
+        while self.waiting < count:
+            await self.arrived.park()
+
+
+def call(name: str, **more: Any) -> tuple[dict[str, str | None], Any]:
+    headers, body = modern("tools/call", {"name": name, "arguments": {}, "_meta": ASKS, **more})
+    return {**headers}, body
+
+
+def behind_proxy(behind: Behind) -> Any:
+    def open_legacy(**options: Any) -> Any:
+        return open_memory(behind.server, **{**options, "era": "legacy"})
+
+    return served(proxy(open_legacy))
+
+
+async def test_a_question_and_a_log_of_a_legacy_server_reach_the_only_call_in_flight() -> None:
+    behind = Behind()
+    behind.go.set()
+    async with behind_proxy(behind) as endpoint:
+        answer = await endpoint.ask("POST", *call("ask"))
+        told, asked = [event.data for event in answer.events]
+        assert told["params"]["data"] == "secret"
+        (key,) = asked["result"]["inputRequests"]
+        responses = {key: {"action": "accept", "content": {"name": "Ann"}}}
+        retry = call("ask", requestState=asked["result"]["requestState"], inputResponses=responses)
+        last = await endpoint.ask("POST", *retry)
+        assert last.json["result"]["content"][0]["text"] == "{'name': 'Ann'}"
+
+
+async def test_no_client_is_asked_or_told_what_may_concern_another_one() -> None:
+    behind = Behind()
+    async with behind_proxy(behind) as endpoint:
+        connections = [await endpoint.connect() for _ in range(2)]
+        for connection in connections:
+            await connection.send("POST", *call("ask"))
+        await behind.has(2)
+        behind.go.set()
+        answers = [await connection.answer() for connection in connections]
+        for connection in connections:
+            await connection.aclose()
+        assert all(b"secret" not in answer.body for answer in answers)
+        # The first question could be for either. Then its call is over, and the other one is for the client left.
+        assert sum(answer.json["result"].get("isError", False) for answer in answers) >= 1
+
+
+async def test_a_client_without_a_capability_is_not_asked_although_the_connection_behind_has_it() -> None:
+    behind = Behind()
+    behind.go.set()
+    async with served(proxy(partial(open_memory, behind.server))) as endpoint:
+        nothing = {"io.modelcontextprotocol/clientCapabilities": {}}
+        answer = await endpoint.ask("POST", *call("ask", _meta=nothing))
+        last = answer.json if answer.status == 400 else answer.events[-1].data
+        assert last["error"]["code"] == -32021
+
+
+async def test_the_server_behind_is_opened_again_for_the_next_request_when_it_was_lost() -> None:
+    behind = Behind()
+
+    @asynccontextmanager
+    async def open_upstream(**options: Any) -> AsyncGenerator[Any]:
+        async with open_memory(behind.server, **options) as client:
+            behind.opened.append(client)
+            yield client
+
+    async def echo(endpoint: Endpoint) -> Any:
+        answer = await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "x"}})
+        return answer.json
+
+    async with served(proxy(open_upstream)) as endpoint:
+        assert (await echo(endpoint))["result"]["content"][0]["text"] == "x"
+        await behind.opened[0].duplex.close("the server behind died")
+        await wait_all_tasks_blocked()
+        assert (await echo(endpoint))["result"]["content"][0]["text"] == "x"
+        assert len(behind.opened) == 2
