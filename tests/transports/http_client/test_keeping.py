@@ -365,3 +365,19 @@ async def left_behind(server: Scripted) -> tuple[int, int, int]:
     server.visitors.clear()
     gc.collect()
     return len(os.listdir("/proc/self/fd")), trio.lowlevel.current_statistics().tasks_living, len(gc.get_objects())
+
+
+async def test_an_address_of_the_newer_kind_is_reached_and_named_in_brackets() -> None:
+    hosts: list[bytes] = []
+
+    async def script(visitor: Visitor) -> None:
+        request = await visitor.request()
+        hosts.append(request.split(b"\r\n")[1])
+        await visitor.send(OK)
+
+    try:
+        async with scripted(script, host="::1") as server, HttpClient(f"http://[::1]:{server.port}") as client:
+            assert await call(client) == b"hello"
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    assert hosts == [b"Host: [::1]:%d" % server.port]
