@@ -52,11 +52,18 @@ class Proxy:
 
     @asynccontextmanager
     async def running(
-        self, folder: Path, server: int, idle: float | None = None, language: str | None = None, **more: int
+        self,
+        folder: Path,
+        server: int,
+        idle: float | None = None,
+        *,
+        port: int | None = None,
+        language: str | None = None,
+        **more: int,
     ) -> AsyncIterator[int]:
-        """Run the proxy before the server at this port, and give the port of the proxy. ``idle``: seconds in place of
-        the minute that a stream may be silent."""
-        port = free_port()
+        """Run the proxy before the server at this port, and give the port of the proxy, any free one unless given.
+        ``idle``: seconds in place of the minute that a stream may be silent."""
+        port = port or free_port()
         replaced = {self.address: self.listens_at.format(port), "8765": str(server)}
         if idle is not None and self.idle_limit is not None:
             replaced[self.idle_limit] = f"{int(idle * 1000)}ms"
@@ -104,7 +111,7 @@ CADDY = Proxy(
     "{{\n    admin off\n}}\n{}",
     idle_limit=None,
     address="mcp.example.com",
-    listens_at="http://mcp.example.com:{}",
+    listens_at="http://mcp.example.com:{0}, http://127.0.0.1:{0}",
 )
 
 
@@ -118,7 +125,7 @@ async def end(process: trio.Process) -> None:
     """Ask a process to end, and insist."""
     process.terminate()
     with trio.CancelScope(shield=True):
-        with trio.move_on_after(5):
+        with trio.move_on_after(1):
             await process.wait()
         process.kill()
         await process.wait()

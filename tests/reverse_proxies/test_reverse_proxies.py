@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import attrs
 import pytest
@@ -19,7 +20,7 @@ from tests.patience import PATIENCE
 from tests.reverse_proxies.proxies import CADDY, HAPROXY, NGINX, PAGE, Proxy, end, free_port, until_listening
 from tests.reverse_proxies.raw_client import call, initialize, posted, requested
 
-from trio_mcp import CancelCause, Cancellation, Limits, RequestContext, Server, serve_http
+from trio_mcp import CancelCause, Cancellation, Client, Limits, RequestContext, Server, open_http, serve_http
 
 IDLE = 1.0
 """Seconds of silence after which a proxy of a test gives up."""
@@ -76,7 +77,7 @@ def make_server(seen: Seen, name: str = "behind") -> Server:
 @asynccontextmanager
 async def serving(server: Server) -> AsyncIterator[int]:
     """Serve as the page does; the port."""
-    serve = partial(serve_http, hosts=["mcp.example.com"], origins=["https://app.example.com"])
+    serve = partial(serve_http, hosts=["mcp.example.com", "127.0.0.1"], origins=["https://app.example.com"])
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(serve, server, "127.0.0.1", 0)
         yield listeners[0].socket.getsockname()[1]
@@ -150,6 +151,54 @@ async def test_large_messages_pass_in_both_directions(proxy: Proxy, tmp_path: Pa
     async with behind(proxy, tmp_path, Seen()) as port, call(port, "echo", text=text) as answer:
         await answer.until_answered()
         assert (await answer.message())["result"]["content"][0]["text"] == text
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_our_client_calls_and_cancels_through_the_proxy(
+    proxy: Proxy, tmp_path: Path, era: Literal["modern", "legacy"]
+) -> None:
+    seen = Seen()
+    async with (
+        behind(proxy, tmp_path, seen) as port,
+        open_http(f"http://127.0.0.1:{port}/mcp", era=era) as client,
+    ):
+        counted = await client.call_tool("count", on_progress=lambda _: seen.may_go_on.set())
+        with trio.CancelScope() as scope:
+            await client.call_tool("hang", {"tells": True}, on_progress=lambda _: scope.cancel("enough"))
+        await seen.ended.wait()
+        after = await client.call_tool("echo", {"text": "still here"})
+    assert (counted.text, after.text) == ("counted", "still here")
+    assert seen.cancellation is not None
+    assert seen.cancellation.cause == (CancelCause.DISCONNECT if era == "modern" else CancelCause.PEER)
+
+
+async def test_a_session_outlives_its_proxy(proxy: Proxy, tmp_path: Path) -> None:
+    seen = Seen()
+    with trio.fail_after(PATIENCE):
+        async with serving(make_server(seen)) as server, trio.open_nursery() as nursery:
+            results: list[str] = []
+            begun = trio.Event()
+            async with proxy.running(tmp_path, server) as port:
+                client = await nursery.start(client_of, f"http://127.0.0.1:{port}/mcp")
+
+                async def count() -> None:
+                    result = await client.call_tool("count", on_progress=lambda _: begun.set())
+                    results.append(result.text)
+                    nursery.cancel_scope.cancel("the result is there")
+
+                nursery.start_soon(count)
+                await begun.wait()
+            async with proxy.running(tmp_path, server, port=port):
+                seen.may_go_on.set()
+                await trio.sleep_forever()
+    assert results == ["counted"]
+
+
+async def client_of(url: str, task_status: trio.TaskStatus[Client]) -> None:
+    """Keep a client open, in a legacy revision, where a client comes back for what it missed."""
+    async with open_http(url, era="legacy") as client:
+        task_status.started(client)
+        await trio.sleep_forever()
 
 
 @pytest.mark.parametrize(
