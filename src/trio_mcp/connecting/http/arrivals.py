@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import PeerError, UnreadableAnswer
+from ...jsonrpc.extent import MOST_LEVELS
 from ...jsonrpc.messages import (
     Batch,
     ErrorResponse,
@@ -21,6 +22,7 @@ from ...jsonrpc.messages import (
     is_request_id,
 )
 from ...protocol.fields import JSONObject
+from ...runtime.channel import ReplyLost
 from ...runtime.http_error import HTTPError
 from .endpoint import Endpoint
 from .outgoing import Outgoing
@@ -39,6 +41,8 @@ class _Head(msgspec.Struct, gc=False):
 
 
 _read_head: Final = msgspec.json.Decoder(_Head).decode
+_LARGE: Final = 64 * 1024
+"""Bytes from which the decoder looks for numbers that are slow to read."""
 _CANCELLED: Final = "notifications/cancelled"
 
 
@@ -57,12 +61,22 @@ def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session
             _note_questions(endpoint, (cast("Message", decode(line)),), session)
         endpoint.inbox.put(line)
         return False
-    if head.id == request.id and type(head.id) is type(request.id):
+    is_reply = head.result is not UNSET or head.error is not UNSET
+    if is_reply and head.id == request.id and type(head.id) is type(request.id):
+        if line.count(b"[") + line.count(b"{") > MOST_LEVELS or len(line) > _LARGE:
+            _check_readable(line, request)
         if request.method == "tools/list" and request.version is not None:
             line = endpoint.tools.learn(line)
         endpoint.inbox.put(line)
         return True
     return _arrived_oddly(endpoint, line, request, session)
+
+
+def _check_readable(line: bytes, request: Outgoing) -> None:
+    """Raise `UnreadableAnswer` for a reply that the reader would refuse: here it is known whose reply it is."""
+    message = decode(line)
+    if isinstance(message, Unreadable):
+        raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {message.reason}")
 
 
 def _arrived_oddly(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session | None) -> bool:
@@ -80,6 +94,10 @@ def _arrived_oddly(endpoint: Endpoint, line: bytes, request: Outgoing, session: 
                 raise HTTPError(200, "the server has answered several requests at once")
             _note_questions(endpoint, message.members, session)
             endpoint.inbox.put(line)
+            if ids and request.id is not None:
+                # Where the revision has no batches, the reader makes nothing of the reply.
+                batch = UnreadableAnswer(f"{request.method}: the answer is a batch, which the revision has not")
+                endpoint.inbox.put(ReplyLost(request.id, batch))
             return bool(ids)
         case _:
             endpoint.inbox.put(line)

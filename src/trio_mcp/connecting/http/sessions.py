@@ -40,19 +40,15 @@ class Sessions:
         self.present: Session | None = None
         """The last session; `None` before the first, and in the modern era."""
         self._failure: MCPError | None = None
-        """The reason why there is no new session; `None` until an attempt has failed."""
-        self._changed = trio.Event()
-        self._wanted = trio.Event()
+        """The reason why the last attempt has opened no session; `None` after one that has."""
+        self._is_wanted = False
+        self._opener = trio.lowlevel.ParkingLot()
+        self._messages = trio.lowlevel.ParkingLot()
 
     def begin(self, session: Session) -> None:
         """Note that the server has agreed to ``session``, which is not open yet."""
-        self.present, self._failure = session, None
-        self._wanted = trio.Event()
-        self._news()
-
-    def _news(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        self.present, self._failure, self._is_wanted = session, None, False
+        self._messages.unpark_all()
 
     async def opened(self) -> Session:
         """Wait for a session that is open, and return it. Raises the error of the attempt where none can be opened."""
@@ -62,10 +58,9 @@ class Sessions:
                 await session.opened.wait()
                 if not session.over.is_set():
                     return session
-                continue
             if session is not None:
-                self._wanted.set()
-            await self._changed.wait()
+                self._want()
+            await self._messages.park()
             if self._failure is not None:
                 raise copy.copy(self._failure)
 
@@ -75,17 +70,22 @@ class Sessions:
             return False
         session.over.set()
         session.opened.set()
-        self._wanted.set()
+        if session is self.present:
+            self._want()
         return True
+
+    def _want(self) -> None:
+        self._is_wanted = True
+        self._opener.unpark_all()
 
     async def wanted(self) -> None:
         """Wait until a new session has to be opened."""
-        await self._wanted.wait()
+        while not self._is_wanted:
+            await self._opener.park()
 
     def fail(self, error: MCPError) -> None:
         """Tell all who wait that no session can be opened now. The next message asks for another attempt."""
         if self.present is not None:
             self.lose(self.present)
-        self._failure = error
-        self._wanted = trio.Event()
-        self._news()
+        self._failure, self._is_wanted = error, False
+        self._messages.unpark_all()

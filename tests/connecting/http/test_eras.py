@@ -1,0 +1,222 @@
+"""The era of a server, found out by a modern request (2026-07-28 Streamable HTTP, Backward Compatibility)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.connecting.http.scripted import Answer, Got, discovered, error, initialized, legacy, serving, text
+
+from trio_mcp import ConnectionLost, HTTPError, PeerError, ProtocolViolation, open_http
+
+Refusal = Callable[[Got, Answer], Awaitable[None]]
+
+
+async def call(got: Got, answer: Answer) -> None:
+    await answer.json(text(got))
+
+
+def refused(status: int, body: bytes = b"", content_type: str = "text/plain") -> Refusal:
+    async def refuse(got: Got, answer: Answer) -> None:
+        await answer.whole(status, body, content_type=content_type)
+
+    return refuse
+
+
+def failed(code: int, status: int = 400, **data: Any) -> Refusal:
+    async def fail(got: Got, answer: Answer) -> None:
+        await answer.json(error(got, code, "no", **data), status)
+
+    return fail
+
+
+def refusing(refusal: Refusal) -> Refusal:
+    """A legacy server that refuses the probe in this way."""
+    then = legacy(call)
+
+    async def handler(got: Got, answer: Answer) -> None:
+        await (refusal if got.name == "server/discover" else then)(got, answer)
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        refused(400),
+        refused(400, b"Bad Request: No valid session ID provided"),
+        refused(404),
+        refused(405),
+        refused(406),
+        refused(415),
+        refused(202),
+        refused(200, b"<html>", "text/html"),
+        refused(400, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -1, "message": "no"}}', "application/json"),
+        refused(200, b"{}", "application/json"),
+        failed(-32601, 200),
+        failed(-32601, 404),
+        failed(-32602),
+        failed(-32020),
+        failed(-32021),
+        failed(-32001),
+        failed(-32022, supported=["2025-11-25"]),
+    ],
+)  # fmt: skip
+async def test_a_server_that_makes_nothing_of_the_probe_is_a_legacy_one(refusal: Refusal) -> None:
+    async with serving(refusing(refusal)) as server:
+        async with open_http(server.url) as client:
+            assert client.revision.handshake
+            assert (await client.call_tool("any")).text == "done"
+        assert server.names[:3] == ["server/discover", "initialize", "notifications/initialized"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 408, 429, 500, 502, 503, 504, 307])
+async def test_a_refusal_that_says_nothing_of_the_era_is_an_error_of_connecting(status: int) -> None:
+    async with serving(refusing(refused(status, b"come back later"))) as server:
+        with pytest.raises(HTTPError, match="come back later") as caught:
+            async with open_http(server.url):
+                pass
+    assert caught.value.status == status
+    assert server.names == ["server/discover"]
+
+
+async def test_an_error_reply_with_such_a_status_says_nothing_either() -> None:
+    async with serving(refusing(failed(-32603, 500))) as server:
+        with pytest.raises(PeerError) as caught:
+            async with open_http(server.url):
+                pass
+    assert caught.value.code == -32603
+    assert server.names == ["server/discover"]
+
+
+async def test_a_server_that_hangs_up_is_no_legacy_one() -> None:
+    async def hang_up(got: Got, answer: Answer) -> None:
+        await answer.cut()
+
+    async with serving(refusing(hang_up)) as server:
+        with pytest.raises(ConnectionLost):
+            async with open_http(server.url):
+                pass
+    assert server.names == ["server/discover"]
+
+
+async def test_a_server_of_other_modern_revisions_is_asked_in_one_of_those_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusals = 0
+
+    async def handler(got: Got, answer: Answer) -> None:
+        nonlocal refusals
+        refusals += 1
+        await answer.json(error(got, -32022, "no", supported=["2026-07-28", "2025-11-25"], requested="x"), 400)
+
+    async with serving(handler) as server:
+        with pytest.raises((PeerError, HTTPError)):
+            async with open_http(server.url):
+                pass
+    assert server.names[:2] == ["server/discover", "server/discover"]
+    assert server.names.count("server/discover") == 2
+
+
+async def test_one_refusal_of_the_version_is_answered_by_another_try() -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        if len(server.got) == 1:
+            await answer.json(error(got, -32022, "no", supported=["2026-07-28"], requested="2026-07-28"), 400)
+        else:
+            await answer.json(discovered(got))
+
+    async with serving(handler) as server, open_http(server.url) as client:
+        assert client.revision.name == "2026-07-28"
+    assert server.names == ["server/discover", "server/discover"]
+
+
+async def test_a_modern_server_without_a_revision_of_ours_is_no_legacy_one() -> None:
+    async with serving(failed(-32022, supported=["2099-01-01"])) as server:
+        with pytest.raises(ProtocolViolation, match="2099-01-01"):
+            async with open_http(server.url):
+                pass
+    assert server.names == ["server/discover"]
+
+
+@pytest.mark.parametrize(("era", "names"), [("modern", ["server/discover"]), ("legacy", ["initialize"])])
+async def test_an_era_that_is_stated_is_the_only_one_tried(era: Any, names: list[str]) -> None:
+    async with serving(refused(404)) as server:
+        with pytest.raises(HTTPError) as caught:
+            async with open_http(server.url, era=era):
+                pass
+    assert caught.value.status == 404
+    assert server.names == names
+
+
+async def test_a_revision_that_is_asked_for_is_offered() -> None:
+    async with serving(legacy(call)) as server:
+        async with open_http(server.url, era="legacy", revision="2025-03-26") as client:
+            assert client.revision.name == "2025-03-26"
+            await client.call_tool("any")
+        assert server.named("tools/call")[0].headers["mcp-protocol-version"] == "2025-03-26"
+
+
+# What is remembered
+
+
+async def test_a_legacy_server_is_not_probed_again() -> None:
+    async with serving(legacy(call)) as server:
+        for _ in range(3):
+            async with open_http(server.url):
+                pass
+        assert server.names.count("server/discover") == 1
+        assert server.names.count("initialize") == 3
+
+
+async def test_a_server_that_became_modern_since_is_found_out() -> None:
+    is_modern = False
+
+    async def handler(got: Got, answer: Answer) -> None:
+        if not is_modern:
+            await legacy(call)(got, answer)
+        elif got.name == "server/discover":
+            await answer.json(discovered(got))
+        else:
+            await answer.json(error(got, -32601), 404)
+
+    async with serving(handler) as server:
+        async with open_http(server.url):
+            pass
+        is_modern = True
+        for _ in range(2):
+            async with open_http(server.url) as client:
+                assert not client.revision.handshake
+        assert server.names[-3:] == ["initialize", "server/discover", "server/discover"]
+
+
+async def test_a_legacy_server_that_is_down_is_still_a_legacy_one() -> None:
+    is_down = False
+
+    async def handler(got: Got, answer: Answer) -> None:
+        await (refused(503) if is_down else legacy(call))(got, answer)
+
+    async with serving(handler) as server:
+        async with open_http(server.url):
+            pass
+        is_down = True
+        with pytest.raises(HTTPError):
+            async with open_http(server.url):
+                pass
+        is_down = False
+        async with open_http(server.url):
+            pass
+        assert server.names.count("server/discover") == 1
+
+
+async def test_what_the_server_chose_and_we_do_not_speak_ends_the_opening() -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        chosen = initialized(got)
+        chosen["result"]["protocolVersion"] = "2024-10-07"
+        await answer.json(chosen)
+
+    async with serving(handler) as server:
+        with pytest.raises(ProtocolViolation, match="2024-10-07"):
+            async with open_http(server.url, era="legacy"):
+                pass
+    assert server.names == ["initialize"]

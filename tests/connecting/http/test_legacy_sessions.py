@@ -1,0 +1,540 @@
+"""Sessions with legacy servers: their ids, their order, their end, and what follows (2025-11-25 transports)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+from tests.connecting.http.scripted import (
+    Answer,
+    Got,
+    Handler,
+    error,
+    initialized,
+    legacy,
+    modern,
+    result,
+    serving,
+    text,
+)
+from tests.patience import PATIENCE
+
+from trio_mcp import HTTPError, ProtocolViolation, open_http
+from trio_mcp.jsonrpc.extent import MOST_FAR
+
+FORGOTTEN = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
+
+
+async def call(got: Got, answer: Answer) -> None:
+    await answer.json(text(got))
+
+
+async def test_the_id_of_the_session_and_the_revision_are_on_every_later_request() -> None:
+    async with serving(legacy(call)) as server, open_http(server.url, era="legacy") as client:
+        await client.call_tool("any")
+        await server.until("GET")
+    assert server.names[0] == "initialize"
+    assert "mcp-session-id" not in server.got[0].headers
+    assert "mcp-protocol-version" not in server.got[0].headers
+    for got in server.got[1:]:
+        assert (got.headers["mcp-session-id"], got.headers["mcp-protocol-version"]) == ("s-1", "2025-11-25")
+        assert "mcp-method" not in got.headers
+    assert sorted(server.names[1:]) == ["DELETE", "GET", "notifications/initialized", "tools/call"]
+    assert server.names[-1] == "DELETE"
+
+
+async def test_a_server_without_sessions_gets_no_id_and_no_delete() -> None:
+    async with serving(legacy(call, session=None)) as server, open_http(server.url, era="legacy") as client:
+        await client.call_tool("any")
+        await server.until("GET")
+    assert all("mcp-session-id" not in got.headers for got in server.got)
+    assert "DELETE" not in server.names
+
+
+async def test_an_id_that_no_header_can_have_is_refused() -> None:
+    async with serving(legacy(call, session="s\u00e4")) as server:
+        with pytest.raises(HTTPError, match="visible ASCII"):
+            async with open_http(server.url, era="legacy"):
+                pass
+
+
+async def test_calls_follow_the_end_of_the_handshake() -> None:
+    order = list[str]()
+
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name == "notifications/initialized":
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            order.append("initialized")
+        elif got.name == "tools/call":
+            order.append("call")
+        await legacy(call)(got, answer)
+
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        await client.call_tool("any")
+    assert order == ["initialized", "call"]
+
+
+@pytest.mark.parametrize("slow", ["notifications/initialized", "GET", "DELETE"])
+async def test_what_nobody_waits_for_delays_nobody(slow: str) -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name == slow:
+            await answer.gone()
+        else:
+            await legacy(call)(got, answer)
+
+    async with serving(handler) as server:
+        with trio.fail_after(PATIENCE):
+            async with open_http(server.url, era="legacy") as client:
+                assert (await client.call_tool("any")).text == "done"
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 405, 406, 501])
+async def test_any_refusal_of_the_stream_is_a_line_of_the_log(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        await (answer.whole(status) if got.name == "GET" else legacy(call)(got, answer))
+
+    caplog.set_level(logging.DEBUG, "trio_mcp")
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        await server.until("GET")
+        assert (await client.call_tool("any")).text == "done"
+        await trio.testing.wait_all_tasks_blocked(0.01)
+    assert server.names.count("GET") == 1
+    assert "stream" in caplog.text
+
+
+@pytest.mark.parametrize("status", [405, 404, 500])
+async def test_a_refused_end_of_the_session_is_no_failure(status: int) -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        await (answer.whole(status) if got.name == "DELETE" else legacy(call)(got, answer))
+
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        await client.call_tool("any")
+    assert server.names[-1] == "DELETE"
+
+
+async def test_a_refused_notification_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name == "notifications/initialized":
+            await answer.whole(400, b"what?")
+        else:
+            await legacy(call)(got, answer)
+
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        assert (await client.call_tool("any")).text == "done"
+    assert "did not take notifications/initialized: the server answered with HTTP status 400" in caplog.text
+
+
+# Leaving
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
+async def test_leaving_a_call_sends_one_cancel_and_closes_the_answer(streams: bool) -> None:
+    gone = trio.Event()
+
+    async def then(got: Got, answer: Answer) -> None:
+        if streams:
+            await answer.open()
+        await answer.gone()
+        gone.set()
+
+    async with serving(legacy(then)) as server, open_http(server.url, era="legacy") as client:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "slow")
+                await server.until("tools/call")
+                scope.cancel(reason="enough")
+        cancel = await server.until("notifications/cancelled")
+        await gone.wait()
+    assert cancel.message["params"]["requestId"] == server.named("tools/call")[0].message["id"]
+    assert server.names.count("notifications/cancelled") == 1
+
+
+async def test_a_cancel_is_sent_even_if_the_client_is_closed_at_once() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.gone()
+
+    async with serving(legacy(then)) as server:
+        async with open_http(server.url, era="legacy") as client:
+            with trio.move_on_after(0.05):
+                await client.call_tool("slow")
+        assert server.names[-2:] == ["notifications/cancelled", "DELETE"]
+
+
+async def test_no_cancel_is_sent_where_none_is_wanted() -> None:
+    gone = trio.Event()
+
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.gone()
+        gone.set()
+
+    async with serving(legacy(then)) as server, open_http(server.url, era="legacy", send_cancels=False) as client:
+        with trio.move_on_after(0.05):
+            await client.call_tool("slow")
+        await gone.wait()
+    assert "notifications/cancelled" not in server.names
+
+
+# Questions
+
+
+def question(request_id: Any = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": "roots/list"}
+
+
+async def test_a_question_on_the_stream_of_a_call_is_answered_by_a_post() -> None:
+    answered = trio.Event()
+
+    async def then(got: Got, answer: Answer) -> None:
+        if got.name == "reply":
+            await answer.whole(202)
+            answered.set()
+            return
+        await answer.open()
+        await answer.event(question("q"))
+        await answered.wait()
+        await answer.event(text(got))
+        await answer.end()
+
+    async with serving(legacy(then)) as server, open_http(server.url, era="legacy", roots=[]) as client:
+        assert (await client.call_tool("any")).text == "done"
+    [reply] = server.named("reply")
+    assert reply.message == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
+    assert reply.headers["mcp-session-id"] == "s-1"
+
+
+async def test_a_ping_before_the_answer_to_initialize_is_answered() -> None:
+    answered = trio.Event()
+
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name == "reply":
+            await answer.whole(202)
+            answered.set()
+        elif got.name == "initialize":
+            await answer.open(mcp_session_id="s-1")
+            await answer.event({"jsonrpc": "2.0", "id": 7, "method": "ping"})
+            await answered.wait()
+            await answer.event(initialized(got))
+            await answer.end()
+        else:
+            await legacy(call)(got, answer)
+
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        assert (await client.call_tool("any")).text == "done"
+    assert server.named("reply")[0].message["id"] == 7
+    assert server.named("tools/call")[0].headers["mcp-session-id"] == "s-1"
+
+
+# The stream of the server
+
+
+async def test_what_the_server_says_outside_of_calls_is_heard() -> None:
+    answered, changed = trio.Event(), trio.Event()
+
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name == "GET":
+            assert got.headers["accept"] == "text/event-stream"
+            await answer.open()
+            await answer.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+            await answer.event(question())
+            await answer.gone()
+        elif got.name == "reply":
+            await answer.whole(202)
+            answered.set()
+        else:
+            await legacy(call, tools={"listChanged": True})(got, answer)
+
+    async with (
+        serving(handler) as server,
+        open_http(server.url, era="legacy", roots=[], on_list_changed=lambda _: changed.set()),
+    ):
+        await answered.wait()
+        await changed.wait()
+
+
+async def test_a_reply_on_that_stream_settles_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    told = trio.Event()
+
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name == "GET":
+            await answer.open()
+            called = await server.until("tools/call")
+            await answer.event(text(called, "wrong"))
+            await answer.event("garbage")
+            told.set()
+            await answer.gone()
+        elif got.name == "tools/call":
+            await told.wait()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            await answer.json(text(got, "right"))
+        else:
+            await legacy(call)(got, answer)
+
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        assert (await client.call_tool("any")).text == "right"
+    assert caplog.text.count("what the server sent outside of any request") == 2
+
+
+async def test_that_stream_is_opened_again_behind_the_last_event() -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name != "GET":
+            await legacy(call)(got, answer)
+            return
+        await answer.open()
+        if len(server.named("GET")) == 1:
+            await answer.event("", id="e-1", retry=10)
+            await answer.cut()
+        else:
+            await answer.gone()
+
+    async with serving(handler) as server, open_http(server.url, era="legacy"):
+        second = await server.until("GET", 2)
+    assert second.headers["last-event-id"] == "e-1"
+
+
+# A session that the server has forgotten
+
+
+class Forgetful:
+    """A legacy server that forgets its session when told to, and opens another each time."""
+
+    def __init__(self, then: Handler, **capabilities: Any) -> None:
+        self.then = then
+        self.session = 0
+        self.known = ""
+        self.capabilities = capabilities
+
+    async def __call__(self, got: Got, answer: Answer) -> None:
+        if got.name == "initialize":
+            self.session += 1
+            self.known = f"s-{self.session}"
+            await legacy(call, self.known, **self.capabilities)(got, answer)
+        elif got.headers.get("mcp-session-id") == self.known:
+            await legacy(self.then, self.known)(got, answer)
+        elif got.name == "GET":
+            await answer.whole(405)
+        else:
+            await answer.json(FORGOTTEN, 404)
+
+    def forget(self) -> None:
+        self.known = ""
+
+
+async def test_a_forgotten_session_fails_its_calls_and_one_new_session_is_opened_for_all() -> None:
+    handler = Forgetful(call)
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        assert (await client.call_tool("any")).text == "done"
+        handler.forget()
+        failures = list[HTTPError]()
+
+        async def failing() -> None:
+            with pytest.raises(HTTPError) as caught:
+                await client.call_tool("any")
+            failures.append(caught.value)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(failing)
+        assert [failure.status for failure in failures] == [404] * 5
+        assert (await client.call_tool("any")).text == "done"
+        assert server.names.count("initialize") == 2
+        assert client.lost is None
+    assert "mcp-session-id" not in server.named("initialize")[1].headers
+    assert server.named("tools/call")[-1].headers["mcp-session-id"] == "s-2"
+    assert server.named("DELETE")[-1].headers["mcp-session-id"] == "s-2"
+
+
+async def test_calls_that_are_in_flight_in_a_forgotten_session_fail_and_are_not_sent_again() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        if got.message["params"]["name"] == "slow":
+            await answer.open()
+            await answer.event(question())
+            await answer.gone()
+        else:
+            await call(got, answer)
+
+    handler = Forgetful(then)
+    asked, left = trio.Event(), trio.Event()
+
+    async def roots() -> list[Any]:
+        asked.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            left.set()
+
+    async def slow() -> None:
+        with pytest.raises(HTTPError, match="forgotten"):
+            await client.call_tool("slow")
+
+    async with (
+        serving(handler) as server,
+        open_http(server.url, era="legacy", roots=roots) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(slow)
+        await asked.wait()
+        handler.forget()
+        with pytest.raises(HTTPError):
+            await client.call_tool("quick")
+        await left.wait()
+        assert (await client.call_tool("quick")).text == "done"
+    assert len([got for got in server.named("tools/call") if got.message["params"]["name"] == "slow"]) == 1
+    assert "reply" not in server.names, "the question was of the session that is over"
+
+
+async def test_the_new_session_is_told_the_log_level_and_the_subscriptions_and_what_may_have_changed_is_told() -> None:
+    told = list[str]()
+
+    async def then(got: Got, answer: Answer) -> None:
+        if got.name in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel"):
+            await answer.json(result(got))
+        else:
+            await call(got, answer)
+
+    handler = Forgetful(then, tools={"listChanged": True}, prompts={}, resources={"subscribe": True}, logging={})
+    async with (
+        serving(handler) as server,
+        open_http(server.url, era="legacy", on_list_changed=told.append, on_resource_updated=told.append) as client,
+    ):
+        await client.call_tool("any")
+        await client.set_log_level("warning")
+        for uri in ("a:b", "c:d"):
+            await client.subscribe(uri)
+        await client.unsubscribe("c:d")
+        before = len(server.got)
+        handler.forget()
+        with pytest.raises(HTTPError):
+            await client.call_tool("any")
+        await server.until("resources/subscribe", 3)
+        await client.call_tool("any")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        again = [got for got in server.got[before:] if got.name in ("resources/subscribe", "logging/setLevel")]
+    told_anew = [{**got.message["params"], "_meta": None} for got in again]
+    assert told_anew == [{"level": "warning", "_meta": None}, {"uri": "a:b", "_meta": None}]
+    assert told == ["tools", "a:b"]
+
+
+async def test_a_server_that_opens_no_new_session_fails_the_calls_that_wait_and_is_asked_again_by_later_ones() -> None:
+    handler = Forgetful(call)
+    is_down = False
+
+    async def down(got: Got, answer: Answer) -> None:
+        if is_down and got.name == "initialize":
+            await answer.whole(503, b"starting")
+        else:
+            await handler(got, answer)
+
+    async with serving(down) as server, open_http(server.url, era="legacy") as client:
+        await client.call_tool("any")
+        handler.forget()
+        is_down = True
+        with pytest.raises(HTTPError) as caught:
+            await client.call_tool("any")
+        assert caught.value.status == 404
+        with pytest.raises(HTTPError, match="starting") as caught:
+            await client.call_tool("any")
+        assert caught.value.status == 503
+        is_down = False
+        assert (await client.call_tool("any")).text == "done"
+
+
+async def test_a_404_for_a_missing_method_is_no_missing_session() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.json(error(got, -32601), 404)
+
+    from trio_mcp import PeerError
+
+    async with serving(legacy(then)) as server, open_http(server.url, era="legacy") as client:
+        with pytest.raises(PeerError):
+            await client.call_tool("any")
+    assert server.names.count("initialize") == 1
+
+
+async def test_a_404_without_a_session_is_an_error_of_that_call_alone() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.whole(404)
+
+    async with serving(legacy(then, session=None)) as server, open_http(server.url, era="legacy") as client:
+        with pytest.raises(HTTPError):
+            await client.call_tool("any")
+    assert server.names.count("initialize") == 1
+
+
+# Batches
+
+
+async def test_replies_in_a_batch_are_understood_where_the_revision_has_batches() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}
+        await answer.json([log, text(got)])
+
+    logs = list[Any]()
+    async with (
+        serving(legacy(then)) as server,
+        open_http(
+            server.url, era="legacy", revision="2025-03-26", on_log=lambda told: logs.append(told.data)
+        ) as client,
+    ):
+        assert (await client.call_tool("any")).text == "done"
+    assert logs == [1]
+
+
+async def test_a_batch_that_answers_others_ends_the_call() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.json([text(got), {"jsonrpc": "2.0", "id": 99, "result": {}}])
+
+    async with (
+        serving(legacy(then)) as server,
+        open_http(server.url, era="legacy", revision="2025-03-26") as client,
+    ):
+        with pytest.raises(HTTPError, match="several requests at once"):
+            await client.call_tool("any")
+
+
+async def test_a_batch_where_the_revision_has_none_ends_the_call() -> None:
+    async def then(got: Got, answer: Answer) -> None:
+        await answer.json([text(got)])
+
+    async with serving(legacy(then)) as server, open_http(server.url, era="legacy") as client:
+        with pytest.raises((HTTPError, ProtocolViolation)):
+            await client.call_tool("any")
+
+
+# Replies that the reader would refuse
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize(
+    "body",
+    ['"x": 1', f'"result": {"[" * 600 + "]" * 600}', f'"result": [{", ".join(["1e-300"] * 2 * MOST_FAR)}]'],
+    ids=["neither", "deep", "far"],
+)
+async def test_a_reply_that_cannot_be_read_fails_its_own_call_and_no_other(era: Any, body: str) -> None:
+    released = trio.Event()
+
+    async def then(got: Got, answer: Answer) -> None:
+        if got.message["params"]["name"] == "other":
+            await released.wait()
+            await answer.json(text(got))
+        else:
+            line = f'{{"jsonrpc": "2.0", {body}, "id": {got.message["id"]}}}'
+            await answer.whole(200, line.encode(), content_type="application/json")
+
+    texts = list[str]()
+
+    async def other() -> None:
+        texts.append((await client.call_tool("other")).text)
+
+    async with (
+        serving(modern(then) if era == "modern" else legacy(then)) as server,
+        open_http(server.url, era=era) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(other)
+        await server.until("tools/call")
+        with pytest.raises(ProtocolViolation, match="cannot be read"):
+            await client.call_tool("any")
+        released.set()
+    assert texts == ["done"]
