@@ -17,7 +17,7 @@ from ...runtime.limits import Limits
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Headers, Peer
 from ...server.served import Running
-from ...state.events import RequestReceived
+from ...state.events import Refused, RequestReceived
 from ...transports.event_stream.replay_log import BadCursor, ReplayLog
 from ...transports.event_stream.writing import STREAM_HEADERS, identified_event
 from ...transports.http.application import Answer, Response
@@ -235,7 +235,7 @@ class Session:
         self.is_confirmed = self.is_confirmed or not opens
         connection = self._connection
         event = connection.state.receive(message)
-        if not _asks(message):
+        if not (_asks(message) or type(event) is Refused):
             connection.take(event, body, connection.exchange)
             response.answer(empty(HTTPStatus.ACCEPTED, extra))
             return

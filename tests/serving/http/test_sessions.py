@@ -1,0 +1,339 @@
+"""Sessions of legacy clients over HTTP: how they are opened, found, and ended, and what belongs to each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import trio
+from tests.serving.http.raw import BASE, INITIALIZE, LEGACY, message
+from tests.serving.http.scenes import (
+    SAMPLING,
+    MemoryEndpoint,
+    Scene,
+    call,
+    cancel,
+    in_memory,
+    messages_in,
+    next_message,
+    rest_of,
+    text_of,
+)
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import CancelCause, ConnectionLost
+
+OLDEST, MIDDLE = "2025-03-26", "2025-06-18"
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.fixture
+async def endpoint(scene: Scene, autojump_clock: MockClock) -> AsyncGenerator[MemoryEndpoint]:
+    async with in_memory(scene.server) as one:
+        yield one
+
+
+async def status_of_ping(endpoint: MemoryEndpoint, session: dict[str, str | None]) -> int:
+    return (await endpoint.ask("POST", session, message("ping", request_id="ping"))).status
+
+
+# The id
+
+
+async def test_cx_02_cx_05_a_handler_sees_its_session_and_the_headers_of_its_own_post(
+    endpoint: MemoryEndpoint,
+) -> None:
+    session = await endpoint.initialize()
+    for name in ("first", "second"):
+        answer = await endpoint.ask("POST", {**session, "X-Who": name}, call("who"))
+        seen = answer.json["result"]["structuredContent"]
+        assert (seen["session"], seen["headers"]["x-who"]) == (session["Mcp-Session-Id"], name)
+        assert not seen["stateless"]
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
+async def test_htt_04_a_request_without_a_session_is_400_and_opens_none(endpoint: MemoryEndpoint, method: str) -> None:
+    answer = await endpoint.ask(method, {**BASE}, call("echo", text="x") if method == "POST" else None)
+    assert answer.status == 400
+    assert "mcp-session-id" not in answer.headers
+
+
+@pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
+async def test_the_version_header_may_be_missing_and_must_otherwise_be_that_of_the_session(
+    endpoint: MemoryEndpoint, version: str
+) -> None:
+    session = await endpoint.initialize(version)
+    for told in (OLDEST, MIDDLE, LEGACY):
+        answer = await endpoint.ask("POST", {**session, "MCP-Protocol-Version": told}, message("ping", request_id=1))
+        assert answer.status == (200 if told == version else 400)
+    assert await status_of_ping(endpoint, session) == 200
+
+
+# The end
+
+
+async def test_htt_04_delete_ends_the_session_and_cancels_its_calls(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    session, other = await endpoint.initialize(), await endpoint.initialize()
+    running = await endpoint.post(session, call("wait", name="mine"))
+    await endpoint.post(other, call("wait", name="theirs"))
+    await scene["mine"].started.wait()
+    await scene["theirs"].started.wait()
+    deleted = await endpoint.ask("DELETE", session)
+    assert (deleted.status, deleted.body) == (204, b"")
+    await scene["mine"].ended.wait()
+    cancellation = scene["mine"].cancellation
+    assert cancellation is not None
+    assert cancellation.cause is CancelCause.DISCONNECT
+    assert messages_in(await running.answer()) == []
+    assert await status_of_ping(endpoint, session) == 404
+    assert (await endpoint.ask("DELETE", session)).status == 404
+    assert not scene["theirs"].ended.is_set()
+    assert await status_of_ping(endpoint, other) == 200
+
+
+async def test_htt_04_a_hundred_sessions_leave_no_task_behind(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    await wait_all_tasks_blocked()
+    tasks = trio.lowlevel.current_statistics().tasks_living
+    for number in range(100):
+        session = await endpoint.initialize()
+        running = await endpoint.post(session, call("wait", name=str(number)))
+        await scene[str(number)].started.wait()
+        assert (await endpoint.ask("DELETE", session)).status == 204
+        await running.answer()
+        await running.aclose()
+        assert scene[str(number)].ended.is_set()
+        assert await status_of_ping(endpoint, session) == 404
+    await wait_all_tasks_blocked()
+    assert trio.lowlevel.current_statistics().tasks_living == tasks
+
+
+async def test_an_idle_session_ends_after_its_time(scene: Scene, autojump_clock: MockClock) -> None:
+    async with in_memory(scene.server, session_timeout=30) as endpoint:
+        session = await endpoint.initialize()
+        for _ in range(3):
+            await trio.sleep(28)
+            assert await status_of_ping(endpoint, session) == 200  # which is a use of it
+        await trio.sleep(32)
+        assert await status_of_ping(endpoint, session) == 404
+
+
+@pytest.mark.parametrize("held_by", ["a call", "its stream"])
+async def test_a_session_with_something_open_is_not_idle(scene: Scene, autojump_clock: MockClock, held_by: str) -> None:
+    async with in_memory(scene.server, session_timeout=30) as endpoint:
+        session = await endpoint.initialize()
+        if held_by == "a call":
+            holding = await endpoint.post(session, call("wait", name="long"))
+            await scene["long"].started.wait()
+        else:
+            holding = await endpoint.get(session)
+            await holding.head()
+        await trio.sleep(90)
+        assert await status_of_ping(endpoint, session) == 200
+        scene["long"].may_go_on.set()
+        await holding.aclose()
+        await trio.sleep(32)
+        assert await status_of_ping(endpoint, session) == 404
+
+
+async def test_an_initialize_whose_client_has_left_leaves_no_session(scene: Scene, autojump_clock: MockClock) -> None:
+    async with in_memory(scene.server, max_sessions=1) as endpoint:
+        leaver = await endpoint.post({**BASE}, INITIALIZE)
+        await leaver.aclose()
+        await wait_all_tasks_blocked()
+        await endpoint.initialize()
+
+
+async def test_a_second_initialize_in_a_session_is_refused_and_changes_nothing(endpoint: MemoryEndpoint) -> None:
+    session = await endpoint.initialize(MIDDLE)
+    again = await endpoint.ask("POST", session, INITIALIZE)
+    assert (again.status, again.code) == (400, -32600)
+    assert "mcp-session-id" not in again.headers
+    assert (await endpoint.ask("POST", {**session, "MCP-Protocol-Version": MIDDLE}, call("who"))).status == 200
+
+
+# Messages
+
+
+@pytest.mark.parametrize("request_id", [None, True, 1.5, [], {}])
+async def test_rpc_04_an_id_that_is_none_is_400_and_nothing_runs(
+    scene: Scene, endpoint: MemoryEndpoint, request_id: Any
+) -> None:
+    session = await endpoint.initialize()
+    body = {**call("wait", name="never"), "id": request_id}
+    answer = await endpoint.ask("POST", session, body)
+    assert (answer.status, answer.code, answer.json["id"]) == (400, -32600, None)
+    assert not scene["never"].started.is_set()
+
+
+async def test_1_and_the_text_1_are_two_ids(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    session = await endpoint.initialize()
+    posts = {each: await endpoint.post(session, call("wait", each, name=repr(each))) for each in (1, "1")}
+    for each in posts:
+        await scene[repr(each)].started.wait()
+    await endpoint.ask("POST", session, cancel("1"))
+    await scene["'1'"].ended.wait()
+    assert not scene["1"].ended.is_set()
+    scene["1"].may_go_on.set()
+    reply = messages_in(await posts[1].answer())[-1]
+    assert (reply["id"], text_of(reply)) == (1, "1 is done")
+
+
+@pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
+@pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
+async def test_can_18_a_cancelled_call_ends_its_post_without_a_message(
+    scene: Scene, endpoint: MemoryEndpoint, version: str, speaks: bool
+) -> None:
+    session = await endpoint.initialize(version)
+    post = await endpoint.post(session, call("wait", 5, name="mine", speaks=speaks))
+    await scene["mine"].started.wait()
+    if speaks:
+        await post.head()
+        assert (await next_message(post))["method"] == "notifications/message"
+    assert (await endpoint.ask("POST", session, cancel(5))).status == 202
+    await scene["mine"].ended.wait()
+    cancellation = scene["mine"].cancellation
+    assert cancellation is not None
+    assert (cancellation.cause, cancellation.reason) == (CancelCause.PEER, "enough")
+    if not speaks:
+        head = await post.head()
+        assert (head.status, head.headers["content-type"]) == (200, "text/event-stream")
+    assert await rest_of(post) == []
+    assert await status_of_ping(endpoint, session) == 200
+
+
+async def test_a_cancel_of_another_session_does_nothing(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    session, other = await endpoint.initialize(), await endpoint.initialize()
+    await endpoint.post(session, call("wait", 5, name="mine"))
+    await scene["mine"].started.wait()
+    assert (await endpoint.ask("POST", other, cancel(5))).status == 202
+    await wait_all_tasks_blocked()
+    assert not scene["mine"].ended.is_set()
+
+
+# Batches
+
+
+@pytest.mark.parametrize("members", ["requests", "notifications", "answers"])
+async def test_a_batch_of_a_later_revision_is_400(endpoint: MemoryEndpoint, members: str) -> None:
+    session = await endpoint.initialize(MIDDLE)
+    listening = await endpoint.get(session)
+    await listening.head()
+    batch = {
+        "requests": [call("echo", 1, text="a")],
+        "notifications": [message("notifications/unknown")],
+        "answers": [{"jsonrpc": "2.0", "id": 1, "result": {}}],
+    }[members]
+    answer = await endpoint.ask("POST", session, batch)
+    assert (answer.status, answer.code) == (400, -32600)
+    await endpoint.ask("DELETE", session)
+    assert await rest_of(listening) == []
+
+
+# What belongs to a call comes on its own stream
+
+
+async def test_pr_07_lg_14_ch_19_what_a_call_tells_comes_on_its_own_stream_before_its_answer(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
+    session = await endpoint.initialize()
+    listening = await endpoint.get(session)
+    await listening.head()
+    posts = [await endpoint.post(session, call("steps", number, name=str(number))) for number in range(3)]
+    for number in range(3):
+        await scene[str(number)].started.wait()
+        scene[str(number)].may_go_on.set()
+    for number, post in enumerate(posts):
+        *told, reply = messages_in(await post.answer())
+        assert [each["params"]["data"] for each in told] == ["one", "two"]
+        assert (reply["id"], text_of(reply)) == (number, "three")
+    await endpoint.ask("DELETE", session)
+    assert await rest_of(listening) == []
+
+
+@pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
+async def test_s2c_07_a_question_comes_on_the_stream_of_the_call_that_asks(
+    endpoint: MemoryEndpoint, version: str
+) -> None:
+    session = await endpoint.initialize(version, **SAMPLING)
+    post = await endpoint.post(session, call("ask", name="asker"))
+    assert (await post.head()).headers["content-type"] == "text/event-stream"
+    asked = await next_message(post)
+    assert asked["method"] == "sampling/createMessage"
+    result = {"role": "assistant", "content": {"type": "text", "text": "well"}, "model": "m"}
+    answered = await endpoint.ask("POST", session, {"jsonrpc": "2.0", "id": asked["id"], "result": result})
+    assert answered.status == 202
+    assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
+
+
+async def test_an_answer_posted_to_another_session_settles_nothing(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    session, other = [await endpoint.initialize(**SAMPLING) for _ in range(2)]
+    post = await endpoint.post(session, call("ask", name="asker"))
+    await post.head()
+    asked = await next_message(post)
+    await endpoint.ask("POST", other, {"jsonrpc": "2.0", "id": asked["id"], "result": {}})
+    await wait_all_tasks_blocked()
+    assert not scene["asker"].ended.is_set()
+
+
+async def test_s2c_05_a_question_fails_when_its_session_is_deleted(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    await wait_all_tasks_blocked()
+    tasks = trio.lowlevel.current_statistics().tasks_living
+    session = await endpoint.initialize(**SAMPLING)
+    post = await endpoint.post(session, call("ask", name="asker"))
+    await post.head()
+    await next_message(post)
+    await endpoint.ask("DELETE", session)
+    await scene["asker"].ended.wait()
+    await rest_of(post)
+    await post.aclose()
+    await wait_all_tasks_blocked()
+    failure = scene["asker"].failure
+    assert failure is None or isinstance(failure, ConnectionLost)
+    assert trio.lowlevel.current_statistics().tasks_living == tasks
+
+
+# What belongs to the session
+
+
+async def test_log_01_the_log_level_is_that_of_the_session(endpoint: MemoryEndpoint) -> None:
+    quiet, loud = await endpoint.initialize(), await endpoint.initialize()
+    for session, level in ((quiet, "critical"), (loud, "debug")):
+        answer = await endpoint.ask("POST", session, message("logging/setLevel", {"level": level}, 1))
+        assert answer.json["result"] == {}
+    bad = await endpoint.ask("POST", loud, message("logging/setLevel", {"level": "deafening"}, 2))
+    assert bad.code == -32602
+    told: list[list[str]] = []
+    for session in (quiet, loud):
+        answer = await endpoint.ask("POST", session, call("levels"))
+        told.append([each["params"]["level"] for each in messages_in(answer) if "method" in each])
+    assert told == [[], ["debug", "error"]]
+
+
+async def test_changes_go_to_the_stream_of_each_session_that_subscribed(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    subscribed, other = await endpoint.initialize(), await endpoint.initialize()
+    streams = [await endpoint.get(session) for session in (subscribed, other)]
+    for stream in streams:
+        await stream.head()
+    answer = await endpoint.ask("POST", subscribed, message("resources/subscribe", {"uri": "scene:thing"}, 1))
+    assert answer.json["result"] == {}
+    scene.server.resource_updated("scene:thing")
+    told = await next_message(streams[0])
+    assert told["method"] == "notifications/resources/updated"
+    await endpoint.ask("POST", subscribed, message("resources/unsubscribe", {"uri": "scene:thing"}, 2))
+    scene.server.resource_updated("scene:thing")
+    for stream, session in zip(streams, (subscribed, other), strict=True):
+        await endpoint.ask("DELETE", session)
+        assert await rest_of(stream) == []
+
+
+async def test_the_completion_of_an_elicitation_is_told_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
+    session = await endpoint.initialize(elicitation={"url": {}})
+    answer = await endpoint.ask("POST", session, call("finish_elicitation"))
+    told, reply = messages_in(answer)
+    assert (told["method"], told["params"]) == ("notifications/elicitation/complete", {"elicitationId": "elicited"})
+    assert text_of(reply) == "true"
