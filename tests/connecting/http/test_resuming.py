@@ -1,0 +1,219 @@
+"""Answers that break, and are asked for again behind the last event (2025-11-25 transports, Resumability)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from tests.connecting.http.scripted import Answer, Got, Handler, legacy, serving, text
+
+from trio_mcp import HTTPError, fail_after_work, open_http
+from trio_mcp.connecting.http.comebacks import Comebacks
+
+
+def log(data: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": data}}
+
+
+def resuming(*connections: Handler) -> Handler:
+    """Answer a call with the first of ``connections``, and each GET for the rest with the next."""
+    rest = list(connections)
+
+    async def then(got: Got, answer: Answer) -> None:
+        await rest.pop(0)(got, answer)
+
+    return legacy(then)
+
+
+async def primed(got: Got, answer: Answer) -> None:
+    await answer.open()
+    await answer.event("", id="e-1", retry=1)
+    await answer.end()
+
+
+class Rest:
+    """Sends the rest of the answer to the only call."""
+
+    def __init__(self) -> None:
+        self.call: Got | None = None
+
+    async def begin(self, got: Got, answer: Answer) -> None:
+        self.call = got
+        await primed(got, answer)
+
+    async def cut(self, got: Got, answer: Answer) -> None:
+        self.call = got
+        await answer.open()
+        await answer.event(log("one"), id="e-1", retry=1)
+        await answer.cut()
+
+    async def more(self, got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event(log("two"), id="e-2")
+        await answer.cut()
+
+    async def nothing(self, got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.end()
+
+    async def hung_up(self, got: Got, answer: Answer) -> None:
+        await answer.cut()
+
+    async def unavailable(self, got: Got, answer: Answer) -> None:
+        await answer.whole(503)
+
+    async def end(self, got: Got, answer: Answer) -> None:
+        assert self.call is not None
+        await answer.open()
+        await answer.event(text(self.call), id="e-9")
+        await answer.end()
+
+
+@pytest.mark.parametrize("first", ["begin", "cut"])
+async def test_an_answer_that_broke_is_asked_for_behind_its_last_event(first: str) -> None:
+    rest = Rest()
+    async with (
+        serving(resuming(getattr(rest, first), rest.end)) as server,
+        open_http(server.url, era="legacy") as client,
+    ):
+        assert (await client.call_tool("any")).text == "done"
+    again = [got for got in server.named("GET") if "last-event-id" in got.headers]
+    assert [got.headers["last-event-id"] for got in again] == ["e-1"]
+    assert again[0].headers["mcp-session-id"] == "s-1"
+    assert again[0].headers["accept"] == "text/event-stream"
+    assert server.names.count("tools/call") == 1
+
+
+async def test_each_break_is_asked_for_with_the_newest_id_and_the_cursor_is_kept_where_nothing_came() -> None:
+    rest = Rest()
+    logs = list[Any]()
+    steps = (rest.cut, rest.nothing, rest.more, rest.hung_up, rest.unavailable, rest.end)
+    async with (
+        serving(resuming(*steps)) as server,
+        open_http(server.url, era="legacy", on_log=lambda told: logs.append(told.data)) as client,
+    ):
+        assert (await client.call_tool("any")).text == "done"
+    cursors = [got.headers["last-event-id"] for got in server.named("GET") if "last-event-id" in got.headers]
+    assert cursors == ["e-1", "e-1", "e-2", "e-2", "e-2"]
+    assert logs == ["one", "two"]
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+async def test_a_refusal_of_the_rest_ends_the_call(status: int) -> None:
+    async def refuse(got: Got, answer: Answer) -> None:
+        await answer.whole(status, b"what?")
+
+    async with serving(resuming(primed, refuse)) as server, open_http(server.url, era="legacy") as client:
+        with pytest.raises(HTTPError, match=r"what\?") as caught:
+            await client.call_tool("any")
+    assert caught.value.status == status
+
+
+async def test_a_rest_that_is_no_stream_ends_the_call() -> None:
+    async def page(got: Got, answer: Answer) -> None:
+        await answer.whole(200, b"<p>", content_type="text/html")
+
+    async with serving(resuming(primed, page)) as server, open_http(server.url, era="legacy") as client:
+        with pytest.raises(HTTPError, match="text/html"):
+            await client.call_tool("any")
+
+
+async def test_a_server_that_never_comes_back_ends_the_call() -> None:
+    rest = Rest()
+    steps = [primed, *[rest.unavailable] * 10]
+    async with serving(resuming(*steps)) as server, open_http(server.url, era="legacy") as client:
+        opened = Comebacks._growing  # pyright: ignore[reportPrivateUsage]
+        try:
+            Comebacks._growing = lambda self, attempt: 0.001  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+            with pytest.raises(HTTPError, match="does not answer when asked for the rest") as caught:
+                await client.call_tool("any")
+        finally:
+            Comebacks._growing = opened  # pyright: ignore[reportPrivateUsage]
+    assert caught.value.status == 503
+
+
+async def test_leaving_a_call_that_waits_to_come_back_sends_a_cancel() -> None:
+    async def wait_long(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event("", id="e-1", retry=1_000_000)
+        await answer.end()
+
+    async with serving(resuming(wait_long)) as server, open_http(server.url, era="legacy") as client:
+        with pytest.raises(trio.TooSlowError), fail_after_work(0.05):
+            await client.call_tool("any")
+        await server.until("notifications/cancelled")
+
+
+@pytest.mark.parametrize("event_id", ["", "a\x01b", "x" * 5000])
+async def test_an_id_that_no_header_can_have_is_none(event_id: str) -> None:
+    async def begin(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event("", id=event_id, retry=1)
+        await answer.end()
+
+    async with serving(resuming(begin)) as server, open_http(server.url, era="legacy") as client:
+        with pytest.raises(HTTPError, match="ended without the reply"):
+            await client.call_tool("any")
+
+
+async def test_a_question_in_the_rest_is_answered() -> None:
+    rest = Rest()
+    answered = trio.Event()
+
+    async def asking(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event({"jsonrpc": "2.0", "id": 5, "method": "roots/list"}, id="e-2")
+        await answered.wait()
+        assert rest.call is not None
+        await answer.event(text(rest.call), id="e-3")
+        await answer.end()
+
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name == "reply":
+            await answer.whole(202)
+            answered.set()
+        else:
+            await then(got, answer)
+
+    then = resuming(rest.begin, asking)
+    async with serving(handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
+        assert (await client.call_tool("any")).text == "done"
+    assert server.named("reply")[0].message == {"jsonrpc": "2.0", "id": 5, "result": {"roots": []}}
+
+
+# The pauses
+
+
+async def slept(comebacks: Comebacks, retry: int | None) -> float:
+    began = trio.current_time()
+    await comebacks.pause(retry)
+    return trio.current_time() - began
+
+
+async def test_the_time_that_the_server_asks_for_is_kept_exactly(autojump_clock: object) -> None:
+    comebacks = Comebacks()
+    assert [await slept(comebacks, 500) for _ in range(5)] == pytest.approx([0.5] * 5)
+
+
+async def test_without_a_word_of_the_server_the_pauses_grow_and_vary(autojump_clock: object) -> None:
+    comebacks = Comebacks()
+    pauses = [await slept(comebacks, None) for _ in range(12)]
+    for pause, longest in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30, 30), strict=True):
+        assert longest / 2 <= pause <= longest
+    assert len(set(pauses)) == 12
+
+
+async def test_a_server_for_whose_word_one_comes_in_vain_is_asked_more_seldom(autojump_clock: object) -> None:
+    comebacks = Comebacks()
+    pauses = [await slept(comebacks, 0) for _ in range(15)]
+    assert pauses[:5] == [0] * 5
+    assert pauses[-1] >= 15
+
+
+async def test_the_pauses_begin_anew_when_something_came(autojump_clock: object) -> None:
+    comebacks = Comebacks()
+    for _ in range(10):
+        await comebacks.pause(None)
+    comebacks.was_worth_it()
+    assert await slept(comebacks, None) <= 1
