@@ -69,6 +69,7 @@ async def test_a_request_is_sent_anew_where_the_system_took_no_byte_of_it(monkey
         visitor.reset()
 
     async with scripted(script) as server, HttpClient(server.url) as client:
+        before = len(os.listdir("/proc/self/fd"))
         async with client.request("POST", "/"), client.request("POST", "/"):
             pass
         left.set()
@@ -76,6 +77,7 @@ async def test_a_request_is_sent_anew_where_the_system_took_no_byte_of_it(monkey
         monkeypatch.setattr(Wire, "is_readable", lambda _: False)
         assert await call(client) == b"hello"
         assert len(server.visitors) == 3
+        assert len(os.listdir("/proc/self/fd")) <= before + 2, "the dead ones are closed"
 
 
 async def test_a_request_is_not_sent_anew_where_the_system_took_some_of_it() -> None:

@@ -39,7 +39,7 @@ class HttpClientBounds:
     """Time until the head of the answer, from when the request was sent. A server may keep silent for as long as its
     handler works, so callers bound their calls themselves."""
     max_head_bytes: int = 16 * 1024
-    """Bytes of the head of an answer. Up to twice as many are let through where they come at once."""
+    """Bytes of the head of an answer. Up to twice as many are let through where all come at once."""
     max_idle: int = 16
     """Connections that wait for their next request."""
     idle_timeout: float = 4.0
@@ -60,12 +60,12 @@ _MARGIN: Final = 1.0
 
 
 class HttpClient:
-    """Requests to the origin of ``url``, over connections that are opened when they are needed and closed with the
-    block: an async context manager, of use once.
+    """Requests to the origin of ``url``, over connections that are opened on demand and closed with the block: an
+    async context manager, of use once.
 
-    ``ssl_context`` replaces the system's usual one, for ``https`` only; HTTP/2 must not be offered by it. ``proxy`` is
-    the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names. Raises `ValueError` for
-    an invalid URL.
+    ``ssl_context`` replaces the system's usual one, for ``https`` only; the context must not offer HTTP/2. ``proxy``
+    is the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names. Raises `ValueError`
+    for an invalid URL.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class HttpClient:
 
         When the block is left, and not all of the answer has come, the connection of the exchange is closed at once,
         without waiting and without effect on others: the server sees that nobody waits for the answer. Redirects within
-        the origin are followed where they keep the request as it is; of others the answer is the redirect.
+        the origin are followed where the request stays the same; of others the answer is the redirect.
 
         Raises `ConnectionLost` when the connection breaks, `RequestNotSent` when the server cannot have seen anything
         of the request, `BadResponse` when the answer makes no sense, and `ValueError` for a target or header that
@@ -189,7 +189,7 @@ class HttpClient:
         return reply
 
     def _release(self, connection: Connection, reply: Reply) -> None:
-        """Keep ``connection`` where its exchange is over, else close it."""
+        """Keep ``connection`` where its exchange is over, else close the connection."""
         if self._nursery is not None and not connection.is_sending and reply.finish():
             self._in_use.remove(connection)
             held = reply.held
@@ -211,8 +211,8 @@ def _proxy_for(origin: Origin, proxy: str | Literal[True] | None) -> Proxy | Non
 
 
 def _constants(origin: Origin, proxy: Proxy | None) -> tuple[str, bytes]:
-    """Return the prefix of all targets, and the headers of all requests. A proxy reads both, unless it is asked for a
-    tunnel (RFC 9112 section 3.2.2)."""
+    """Return the prefix of all targets, and the headers of all requests. A proxy reads both, except one that only
+    makes a tunnel (RFC 9112 section 3.2.2)."""
     before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"
     if proxy is not None and not origin.secure:
         before = str(origin)

@@ -41,7 +41,7 @@ class Dialer:
 
     async def dial(self, nursery: ServiceNursery) -> Connection:
         """Open a connection. Raises `RequestNotSent` with the reason when nobody listens, the name is unknown, the
-        proxy refuses, TLS fails, or all of it takes too long."""
+        proxy refuses, TLS fails, or all together takes too long."""
         with trio.move_on_after(self.timeout):
             wire = await self._connected()
             try:

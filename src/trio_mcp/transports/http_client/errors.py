@@ -1,4 +1,4 @@
-"""What can go wrong with a request over HTTP, beside a connection that breaks: a plain `ConnectionLost`."""
+"""Errors of requests over HTTP, beside the plain `ConnectionLost` of a connection that breaks."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ _VALUE: Final = re.compile(rb"(?![ \t])[\t\x20-\x7e\x80-\xff]*(?<![ \t])")
 _OURS: Final = frozenset(
     (b"host", b"content-length", b"transfer-encoding", b"connection", b"accept-encoding", b"proxy-authorization", b"te")
 )
-"""Headers that the client writes itself, or whose consequences nobody here would bear."""
+"""Headers that the client writes itself, or which have consequences that nobody here would bear."""
 
 
 def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]], ours: bytes) -> bytes:
-    """Return the request line, the headers ``ours``, which are lines already, and those ``given``, without the empty
-    line at the end. Raises `ValueError` for what would not be one line each; values are not in its text."""
+    """Return the request line, the headers ``ours``, which are lines already, and the ``given`` headers, without the
+    empty line at the end. Raises `ValueError` for a header that would not be one line; values are not in the text."""
     if not _TOKEN.fullmatch(method.encode()):
         raise ValueError(f"{method[:100]!r} is no HTTP method")
     lines = [b"%s %s HTTP/1.1\r\n%s" % (method.encode("ascii"), target.encode("ascii"), ours)]

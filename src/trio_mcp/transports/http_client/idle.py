@@ -17,7 +17,7 @@ class IdleConnections:
         self._most = most
         self._alarms = alarms
         self._waiting: dict[Connection, Alarm] = {}
-        """Connections in the order in which they came, so the last one is the freshest."""
+        """Connections in the order of their coming, so the last one is the freshest."""
 
     def put(self, connection: Connection, seconds: float) -> None:
         """Keep ``connection`` for ``seconds``. The one that has waited longest is closed where there are too many."""
@@ -27,7 +27,7 @@ class IdleConnections:
             self._close(next(iter(self._waiting)))
 
     def take(self) -> Connection | None:
-        """Take out the freshest connection that is of use; close those found to be of none."""
+        """Take out the freshest connection that is of use; close all useless ones on the way."""
         while self._waiting:
             connection, alarm = self._waiting.popitem()
             alarm.stop()

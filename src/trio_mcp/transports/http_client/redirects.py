@@ -1,4 +1,4 @@
-"""Which redirects are followed: those to another path of the same origin that keep the request as it is."""
+"""The redirects that are followed: to another path of the same origin, with the same request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reply: the answer to one request, as h11 reads it from a connection."""
+"""Reply: the answer to one request, as read from a connection by h11."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_INTERIM: Final = 20
 _LONGEST_REASON: Final = 200
 _HELD: Final = re.compile(r"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
 _ALERT: Final = b"\x15\x03"
-"""The beginning of what a server of TLS says to a client that does not speak TLS (RFC 8446 section 5.1)."""
+"""The beginning of a TLS server's answer to a client that does not speak TLS (RFC 8446 section 5.1)."""
 _END: Final = h11.EndOfMessage()
 
 
@@ -35,10 +35,10 @@ class Reply:
         self._is_over = False
         self.status = head.status_code
         self.headers: Mapping[str, str] = _headers_of(head)
-        """Values by names in lower case; those of a repeated header are joined with commas."""
+        """Values by names in lower case; the values of a repeated header are joined with commas."""
 
     async def receive_some(self) -> bytes:
-        """Wait for the next bytes of the body, and return them; empty at the end.
+        """Wait for, and return, the next bytes of the body; empty at the end.
 
         Raises `ConnectionLost` when the body is cut short, and `BadResponse` when the body is malformed.
         """
@@ -69,12 +69,12 @@ class Reply:
 
     @property
     def held(self) -> float | None:
-        """Seconds for which the server says that it keeps the connection when idle; `None` where it does not say."""
+        """Seconds for which the server says that an idle connection is kept; `None` where the server says nothing."""
         match = _HELD.search(self.headers.get("keep-alive", ""))
         return None if match is None else float(match[1])
 
     def finish(self) -> bool:
-        """Skip what has come of the body. Return whether that was the end, and another request can follow on the
+        """Skip all that has come of the body. Return whether that was the end, and another request can follow on the
         connection. Synchronous, never raises."""
         parser = self._parser
         try:
@@ -116,7 +116,7 @@ async def read_head(connection: Connection, method: bytes, longest: int) -> tupl
 
 @lru_cache(maxsize=16)
 def _request(method: bytes) -> h11.Request:
-    """Return what h11 must know of a request that was written by hand: the method."""
+    """Return a request that tells h11 the method of one that was written by hand."""
     return h11.Request(method=method, target=b"/", headers=[(b"host", b"h11 demands one")])
 
 
