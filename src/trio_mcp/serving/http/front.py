@@ -10,9 +10,7 @@ from ...runtime.limits import Limits
 from ...server.served import Running
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection
-from ...transports.upgrade import Refused, refuse
 from ..connections import Connections
-from ..websocket import WebSocketGreeting
 from .clock import watch_clock
 from .endpoint import Endpoint, EndpointSettings
 
@@ -50,15 +48,17 @@ class HttpFront:
         if received is None:
             return
         if self._websockets is None:
-            await refuse(stream, Refused(HTTPStatus.NOT_FOUND, "there is no WebSocket here"))
+            await _refuse(stream, HTTPStatus.NOT_FOUND, "there is no WebSocket here")
         else:
+            from ..websocket import WebSocketGreeting  # see `_refuse`
+
             greeting = WebSocketGreeting(self._settings.path, self._settings.checks, received)
             await self._websockets.serve(stream, greeting)
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Answer 503: see `Front.turn_away`."""
         reason = "too many connections; try again later"
-        await refuse(stream, Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5"))
+        await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
 
     def make_room(self) -> bool:
         """Close the oldest connection without a request, which may be one that sends a head for ever: see
@@ -81,6 +81,13 @@ class HttpFront:
     async def ended(self) -> None:
         """Wait until the last request is over: see `Front.ended`."""
         await self._endpoint.ended()
+
+
+async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **headers: str) -> None:
+    # Imported at the first use: most servers never need WebSockets, whose import takes a sixth of the time of a start.
+    from ...transports.upgrade import Refused, refuse
+
+    await refuse(stream, Refused(status, reason, **headers))
 
 
 def bounds_of(limits: Limits) -> HttpBounds:
