@@ -42,10 +42,12 @@ STRICTER = {
 
 BOUNDS = HttpBounds()
 
-METHODS = st.sampled_from([b"POST", b"GET", b"HEAD", b"OPTIONS", b"FOO", b"M-SEARCH", b"CONNECT", b"PRI", b"post"])
+METHODS = st.sampled_from(
+    [b"POST"] * 9 + [b"GET", b"HEAD", b"OPTIONS", b"FOO", b"M-SEARCH", b"CONNECT", b"PRI", b"post"]
+)
 TARGETS = st.sampled_from(
-    [
-        b"/mcp",
+    [b"/mcp"] * 9
+    + [
         b"/",
         b"/a?b=%20#c",
         b"//x",
@@ -57,7 +59,7 @@ TARGETS = st.sampled_from(
         b"mcp",
     ]
 )
-VERSIONS = st.sampled_from([b"HTTP/1.1"] * 8 + [b"HTTP/1.0", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/1.2", b"http/1.1"])
+VERSIONS = st.sampled_from([b"HTTP/1.1"] * 20 + [b"HTTP/1.0", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/1.2", b"http/1.1"])
 BLANKS = st.sampled_from([b" ", b" ", b"", b"\t", b"  ", b" \t "])
 VALUES = st.sampled_from([b"a", b"", b"a b", b"caf\xe9", b"a\tb", b"a, b", b'"quoted"', b"a\x01", b"a\x7f", b":", b"0"])
 NAMES = st.sampled_from([b"X", b"x-y", b"Accept", b"Mcp-Name", b"X_Y", b"X!", b"Upgrade", b"Connection", b"Expect"])

@@ -345,5 +345,6 @@ async def test_a_refusal_over_tls_is_read(authority: trustme.CA) -> None:
     async with serving(App(), pair=await tls_pair(authority)) as client:
         await client.send(head(b"Content-Length: 100000000") + b"x" * 100_000)
         assert b"HTTP/1.1 413" in await client.until(b"bytes")
+        await client.settle()
         client.tick(0, 2)
         await client.ended.wait()

@@ -15,17 +15,16 @@ import trio
 
 from ...concurrency.sleeper import Sleeper
 from ..broken import let_go_of_cause, until_broken
-from ..nowait import nowait_writer
-from .answers import CONTINUE, LAST_CHUNK, answer_bytes, chunk, stream_head
+from .answers import CONTINUE, answer_bytes, stream_head
 from .application import Answer, HttpApplication, Response, Source
 from .bounds import HttpBounds
 from .heads import BadRequest, RequestHead
+from .outgoing import Outgoing
 from .requests import RequestReader
 
 __all__ = ["HttpConnection"]
 
 _READ: Final = 64 * 1024
-_WRITE: Final = 64 * 1024
 _AT_ONCE: Final = 16
 """Pipelined requests that are served before other tasks get their turn."""
 
@@ -86,12 +85,18 @@ class HttpConnection:
     streams, by a second task, which exists only as long as that takes.
     """
 
+    __slots__ = (
+        *("_advancing", "_application", "_bounds", "_close", "_context", "_ending", "_failure", "_first", "_head"),
+        *("_lingered", "_nursery", "_outgoing", "_phase", "_reader", "_response", "_resuming", "_room", "_since"),
+        *("_stream", "_unread", "_upgrade", "_writing"),
+    )
+
     def __init__(self, stream: trio.abc.Stream, application: HttpApplication, bounds: HttpBounds) -> None:
         self._stream = stream
         self._application = application
         self._bounds = bounds
-        self._write_nowait = nowait_writer(stream)
         self._reader = RequestReader(bounds)
+        self._outgoing = Outgoing(stream)
         self._phase = _IDLE
         self._since: float | None = None
         """Time of the first `tick` in the present phase."""
@@ -101,19 +106,12 @@ class HttpConnection:
         """The head whose body is to come."""
         self._response: _Response | None = None
         """The response that is not over."""
-        self._source: Source | None = None
-        self._chunked = False
         self._close = False
         """True when the connection is to end after the present response."""
         self._ending = False
         """True after `end`."""
-        self._waiting = bytearray()
-        """Bytes that the writing task is to write first."""
         self._writing = False
-        """True while there is a writing task."""
-        self._sending_since: float | None = None
-        """Time of the first `tick` since the writing task last made progress."""
-        self._sending = False
+        """True while a task writes what did not go at once."""
         self._unread = False
         """True when a part of a request is not read, so that the client may still be sending."""
         self._lingered = 0
@@ -143,7 +141,8 @@ class HttpConnection:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._context = contextvars.copy_context()
-                await self._read()
+                if not self._ending:
+                    await self._read()
                 if not (self._writing and self._phase is _CLOSING):  # else the writing task ends by itself
                     nursery.cancel_scope.cancel(reason="the HTTP connection has ended")
             clean = True
@@ -168,12 +167,11 @@ class HttpConnection:
     def tick(self, now: float) -> None:
         """End the connection when the time of its phase is over at ``now``, by the clock of trio. To be called about
         every second."""
-        if self._sending:
-            if self._sending_since is None:
-                self._sending_since = now
-            elif now - self._sending_since >= self._bounds.write_timeout:
+        outgoing = self._outgoing
+        if outgoing.waits:
+            if outgoing.stalled(now) >= self._bounds.write_timeout:
                 self._cancel("the client does not read")
-                return
+            return
         limit = self._limit()
         if self._since is None:
             self._since = now
@@ -185,17 +183,14 @@ class HttpConnection:
 
     def _limit(self) -> float:
         """Return the seconds that the present phase may take."""
-        match self._phase:
-            case _Phase.IDLE:
-                return self._bounds.idle_timeout
-            case _Phase.HEAD:
-                return self._bounds.head_timeout
-            case _Phase.BODY:
-                return self._bounds.body_timeout
-            case _Phase.CLOSING:
-                return self._bounds.linger_timeout
-            case _:  # a request may take as long as the application lets it
-                return math.inf
+        phase, bounds = self._phase, self._bounds
+        if phase is _IDLE:
+            return bounds.idle_timeout
+        if phase is _HEAD:
+            return bounds.head_timeout
+        if phase is _BODY:
+            return bounds.body_timeout
+        return bounds.linger_timeout if phase is _CLOSING else math.inf  # the application takes its time
 
     def end(self) -> None:
         """End the connection after the present request, or now when there is none."""
@@ -252,8 +247,9 @@ class HttpConnection:
             self._failed(error)
 
     def _sends_no_more(self) -> None:
-        if self._phase is _SERVED and self._source is None and self._response is not None and self._response.begun:
-            # The answer is there, and the client may read it.
+        response = self._response
+        if response is not None and response.begun and not self._outgoing.streams:
+            # All of the answer is there, and the client may read what is not written yet.
             self._close = True
             self._enter(_CLOSING)
         else:
@@ -337,8 +333,8 @@ class HttpConnection:
         body = reader.body()
         if body is None:
             self._enter(_BODY)
-            if expected is not None and nothing_came:
-                self._write(CONTINUE)
+            if expected is not None and nothing_came and not self._outgoing.put(CONTINUE):
+                self._start_writing()
         return body
 
     def _refuse_early(self, refusal: Answer, head: RequestHead) -> bool:
@@ -370,8 +366,7 @@ class HttpConnection:
         """Write ``answer``. To be called by `_Response`, once and for the present one."""
         head = response.head
         self._close = close = close or self._closes_after(head)
-        if self._write(answer_bytes(answer, close=close, has_body=head is None or head.method != "HEAD")):
-            self._finish()
+        self._put(answer_bytes(answer, close=close, has_body=head is None or head.method != "HEAD"))
 
     def respond_with(self, response: _Response, status: int, headers: bytes, source: Source) -> None:
         """Begin to write a stream. To be called by `_Response`, once and for the present one."""
@@ -379,49 +374,39 @@ class HttpConnection:
         assert head is not None
         self._close = close = self._closes_after(head)
         # RFC 9112 section 6.1: no chunks for HTTP/1.0
-        self._chunked = chunked = not head.http_1_0
+        chunked = not head.http_1_0
         data = stream_head(status, headers, chunked=chunked, close=close)
         if head.method == "HEAD":
             on_gone = response.over()
-            if self._write(data):
-                self._finish()
+            self._put(data)
             on_gone()
-            return
-        self._source = source
-        self._write(data)
-        self._start_writing()
+        else:
+            self._outgoing.put_stream(data, source, chunked=chunked)
+            self._start_writing()
+
+    def _put(self, data: bytes) -> None:
+        """Write the present response."""
+        if self._outgoing.put(data):
+            self._finish()
+        else:
+            self._start_writing()
 
     def _closes_after(self, head: RequestHead | None) -> bool:
         if self._ending or head is None or head.http_1_0:
             return True
         connection = head.headers.get("connection")  # RFC 9112 section 9.6
-        return connection is not None and "close" in connection.lower().replace(" ", "").split(",")
-
-    @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of an answer and its rest
-    def _write(self, data: bytes) -> bool:
-        """Write ``data``, or leave the rest to the writing task. Return whether all is written."""
-        if not self._writing:
-            count = self._write_nowait(data)
-            if count == len(data):
-                return True
-            data = data[count:]
-        self._waiting += data
-        self._start_writing()
-        return False
+        return connection is not None and connection != "keep-alive" and "close" in _tokens(connection)
 
     def _start_writing(self) -> None:
         if not self._writing:
             self._writing = True
-            self._start_soon(self._run_writer)
+            self._start_soon(self._write)
 
-    async def _run_writer(self) -> None:
-        """Write all that waits, the present stream to its end, and the end of the connection."""
+    async def _write(self) -> None:
+        """Write what did not go at once, to the end of the present response, and the end of the connection."""
         try:
-            while self._waiting or self._source is not None:
-                await self._write_waiting()
-                if self._source is not None:
-                    await self._write_from(self._source)
-                    self._source = None
+            while self._outgoing.waits:
+                await self._outgoing.write_all()
                 if self._response is not None and self._response.begun:
                     self._finish()
             if self._phase is _CLOSING:
@@ -434,26 +419,6 @@ class HttpConnection:
             self._failed(error)
         finally:
             self._writing = False
-
-    async def _write_waiting(self) -> None:
-        while self._waiting:
-            data, self._waiting = self._waiting, bytearray()
-            await self._send(data)
-
-    async def _write_from(self, source: Source) -> None:
-        while data := await source.take():
-            await self._send(chunk(data) if self._chunked else data)
-        if self._chunked:
-            await self._send(LAST_CHUNK)
-
-    async def _send(self, data: bytes | bytearray) -> None:
-        self._sending = True
-        try:
-            for start in range(0, len(data), _WRITE):
-                self._sending_since = None
-                await self._stream.send_all(memoryview(data)[start : start + _WRITE])
-        finally:
-            self._sending = False
 
     def _finish(self) -> None:
         """The present response is written."""
@@ -484,8 +449,13 @@ def _asks_for_websocket(head: RequestHead) -> bool:
         upgrade is not None
         and head.method == "GET"
         and not head.http_1_0  # RFC 9110 section 7.8
-        and "websocket" in upgrade.lower().replace(" ", "").split(",")
+        and "websocket" in _tokens(upgrade)
     )
+
+
+def _tokens(text: str) -> list[str]:
+    """Return the elements of a header that is a list, in lower case."""
+    return [token.strip() for token in text.lower().split(",")]
 
 
 def _receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:

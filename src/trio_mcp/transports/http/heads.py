@@ -76,6 +76,10 @@ def check_beginning(beginning: bytes) -> None:
     should not have to wait for its answer."""
     if not _TOKEN_BEGINS.match(beginning):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+    _check_line_ends(beginning)
+
+
+def _check_line_ends(beginning: bytes) -> None:
     # RFC 9112 section 2.2 lets a server take a bare LF for the end of a line. Where two readers of the same bytes
     # disagree about that, one sees a request that the other does not.
     if beginning.count(b"\n") != beginning.count(b"\r\n"):
@@ -84,7 +88,7 @@ def check_beginning(beginning: bytes) -> None:
 
 def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
     """Return the head of a request from its bytes, the empty line included. Raises `BadRequest`."""
-    check_beginning(raw)
+    _check_line_ends(raw)
     line = _REQUEST_LINE.match(raw)
     if line is None:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no request line of HTTP/1.1")
