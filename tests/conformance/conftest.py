@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.conformance.suite import HERE, LOCK, Suite, install_suite
+from tests.patience import PATIENCE
 from tests.peers.installed import installed_once
 
 
@@ -32,3 +33,5 @@ def server_url() -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.terminate()
+            status = process.wait(PATIENCE)
+    assert status == 0, "the server ends in good order, whatever the suite has sent"
