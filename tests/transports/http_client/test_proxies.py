@@ -114,6 +114,11 @@ def test_other_proxies_are_refused_without_a_word_of_their_password(url: str) ->
     assert "secret" not in str(refused.value)
 
 
+def test_a_variable_with_no_proxy_is_named() -> None:
+    with pytest.raises(ValueError, match="all_proxy is no proxy: the scheme is http or https, not 'socks5h'"):
+        proxy_from({"all_proxy": "socks5h://127.0.0.1:1080"}, split_url("http://example.com")[0])
+
+
 def test_a_password_is_in_no_repr() -> None:
     assert "bWU6c2VjcmV0" not in repr(proxy_at("http://me:secret@proxy.example:1"))
 

@@ -22,12 +22,14 @@ class Connection:
     """A connection over ``wire``, on which ``stream`` speaks TLS, or which is ``stream`` itself. One exchange at a time
     uses the connection. ``name`` is for the words of errors."""
 
-    __slots__ = ("_sending", "_stream", "_wire", "is_closed", "name")
+    __slots__ = ("_sending", "_sent_before", "_stream", "_wire", "is_closed", "name")
 
     def __init__(self, wire: Wire, stream: trio.abc.Stream, name: str) -> None:
         self._wire = wire
         self._stream = stream
         self.name = name
+        self._sent_before = 0
+        """Bytes that the system took before the present request."""
         self._sending = False
         self.is_closed = False
 
@@ -44,14 +46,13 @@ class Connection:
     @property
     def has_taken(self) -> bool:
         """True when the system took a byte since `send` was called."""
-        return self._wire.taken > 0
+        return self._wire.taken > self._sent_before
 
     async def send(self, request: bytes, nursery: ServiceNursery) -> None:
         """Send ``request``, the rest of a long one in the background, by a task of ``nursery``: a server may answer,
         and read no more, before the request is over. A failure is for `receive` to tell, who may find an answer before
         the failure."""
-        wire = self._wire
-        wire.taken = 0
+        self._sent_before = self._wire.taken
         if len(request) <= _AT_ONCE:
             await self._send(request)
         else:

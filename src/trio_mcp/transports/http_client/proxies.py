@@ -51,10 +51,13 @@ def proxy_from(environ: Mapping[str, str], origin: Origin) -> Proxy | None:
     if "REQUEST_METHOD" in environ:
         # In a CGI program HTTP_PROXY is the header Proxy of whoever sent the request (CVE-2016-5385).
         names = [name for name in names if name != "HTTP_PROXY"]
-    url = next((environ[name] for name in names if environ.get(name)), None)
-    if url is None or _is_exempt(origin.host, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
+    named = next((name for name in names if environ.get(name)), None)
+    if named is None or _is_exempt(origin.host, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
         return None
-    return proxy_at(url)
+    try:
+        return proxy_at(environ[named])
+    except ValueError as error:
+        raise ValueError(f"{named} is {error}") from None
 
 
 def _is_exempt(host: str, exceptions: str) -> bool:

@@ -56,8 +56,7 @@ class Reply:
         return parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)
 
     async def read(self, limit: int) -> bytes:
-        """Read the body to its end. Raises as `receive_some`, and `BodyTooLong` for more than ``limit``
-        bytes."""
+        """Read the body to its end. Raises as `receive_some`, and `BodyTooLong` for more than ``limit`` bytes."""
         parts: list[bytes] = []
         length = 0
         while data := await self.receive_some():
