@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run, running, written
 from tests.patience import PATIENCE
 
-from trio_mcp import ConnectionLost, open_tcp, open_unix, open_websocket
+from trio_mcp import ConnectionLost, HTTPError, open_http, open_tcp, open_unix, open_websocket
 
 SERVER = """
     import sys
@@ -56,6 +57,19 @@ async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(
     assert answers == ["slept"] * 3
 
 
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_http_is_served_until_a_signal(tmp_path: Path, era: Any) -> None:
+    async with running("run", written(tmp_path / "server.py", SERVER), "--http", "0") as server:
+        url = await server.line(r"serving 'sleeper' at (http://127\.0\.0\.1:\d+/mcp);")
+        with trio.fail_after(PATIENCE):
+            async with open_http(url, era=era) as client:
+                assert (await client.call_tool("sleep", {"milliseconds": 1})).text == "slept"
+                server.process.send_signal(signal.SIGTERM)
+                assert await server.process.ended() == 0
+                with pytest.raises(HTTPError):
+                    await client.call_tool("sleep", {"milliseconds": 1})
+
+
 async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     path = socket_folder / "mcp.sock"
@@ -79,9 +93,11 @@ async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> N
     [
         (["--websocket", "0.0.0.0:8765"], "--origin none"),
         (["--websocket", "everywhere"], "PORT or HOST:PORT"),
+        (["--http", "0.0.0.0:8000"], "--origin none"),
+        (["--http", "1", "--websocket", "2"], "give one of them"),
         (["--tcp", "192.0.2.1:0"], "cannot listen"),
         (["--tcp", "1", "--unix", "x"], "give one of them"),
-        (["--tcp", "1", "--origin", "none"], "go with --websocket"),
+        (["--tcp", "1", "--origin", "none"], "go with --http and --websocket"),
     ],
 )
 async def test_an_address_that_cannot_be_meant_is_a_usage_error(

@@ -16,23 +16,23 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
 def address_options(command: F) -> F:
-    """Add the options for the address, --websocket, --tcp and --unix, and for admission to a WebSocket, --origin and
-    --name."""
+    """Add the options for the address, --http, --websocket, --tcp and --unix, and for whom HTTP and WebSocket admit,
+    --origin and --name."""
     for option in (
         click.option(
             "--name",
             "names",
             multiple=True,
             metavar="NAME",
-            help="A name under which clients reach the WebSocket, as in their URL. Repeatable.",
+            help="A name under which clients reach the server, as in their URL. Repeatable.",
         ),
         click.option(
             "--origin",
             "origins",
             multiple=True,
             metavar="ORIGIN",
-            help="A web page that may connect over WebSocket, like https://app.example.com. Repeatable; 'none' for "
-            "none. Required, with --name, when other machines can reach HOST.",
+            help="A web page that may connect over HTTP or WebSocket, like https://app.example.com. Repeatable; 'none' "
+            "for none. Required, with --name, when other machines can reach HOST.",
         ),
         click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line."),
         click.option(
@@ -40,6 +40,9 @@ def address_options(command: F) -> F:
         ),
         click.option(
             "--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket, path /mcp."
+        ),
+        click.option(
+            "--http", metavar="[HOST:]PORT", help="Serve many clients at once over Streamable HTTP, path /mcp."
         ),
     ):
         command = option(command)

@@ -29,7 +29,7 @@ def trio_mcp() -> None:
     Call a tool:             trio-mcp call server.py TOOL key=value
     Read a resource:         trio-mcp read server.py URI
     Fill in a prompt:        trio-mcp prompt server.py PROMPT key=value
-    Serve another server:    trio-mcp bridge --websocket 8765 -- npx -y some-server
+    Serve another server:    trio-mcp bridge --http 8000 -- npx -y some-server
     Add a server to a host:  trio-mcp install server.py --client cursor
     """
 

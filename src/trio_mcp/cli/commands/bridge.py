@@ -35,6 +35,7 @@ __all__ = ["bridge"]
 def bridge(
     target: str,
     config: Path | None,
+    http: str | None,
     websocket: str | None,
     tcp: str | None,
     unix: str | None,
@@ -49,12 +50,12 @@ def bridge(
     tcp://HOST:PORT, unix:///PATH), a Python file with a server for `trio-mcp run`, or a name from the configuration
     file of a host.
 
-    With --websocket, --tcp or --unix, each client gets its own connection to TARGET: its own process if TARGET is a
-    command. Otherwise the only client is the program that started this command, on standard input and output; a host
-    that can only start commands can thus use a server that listens.
+    With --http, --websocket, --tcp or --unix, each client gets its own connection to TARGET: its own process if TARGET
+    is a command; modern clients over HTTP share one. Otherwise the only client is the program that started this
+    command, on standard input and output; a host that can only start commands can thus use a server that listens.
 
     \b
-        trio-mcp bridge --websocket 8765 -- npx -y some-server
+        trio-mcp bridge --http 8000 -- npx -y some-server
         trio-mcp bridge https://mcp.example.com/mcp
 
     Requests, cancels, progress, logs, changes and questions pass in both directions. Clients of either era can use
@@ -73,4 +74,4 @@ def bridge(
         where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()))
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
-    return run_bridge(where, era, log_level, Addresses(websocket, tcp, unix, origins, names))
+    return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, origins, names))

@@ -20,6 +20,7 @@ __all__ = ["run"]
 def run(
     target: str,
     log_level: str | None,
+    http: str | None,
     websocket: str | None,
     tcp: str | None,
     unix: str | None,
@@ -46,10 +47,10 @@ def run(
     accepted requests. Standard output belongs to the protocol: text printed by the file goes to standard error. Exit
     status 1 means that the file raised, 2 that there is no such server.
 
-    With --websocket, --tcp or --unix the server runs until SIGINT or SIGTERM. HOST is 127.0.0.1 unless given, and port
-    0 is any free port, reported on standard error.
+    With --http, --websocket, --tcp or --unix the server runs until SIGINT or SIGTERM. HOST is 127.0.0.1 unless given,
+    and port 0 is any free port, reported on standard error.
     """
     from ..servers.addresses import Addresses
     from ..servers.running import run_server
 
-    return run_server(target, log_level, Addresses(websocket, tcp, unix, origins, names))
+    return run_server(target, log_level, Addresses(http, websocket, tcp, unix, origins, names))

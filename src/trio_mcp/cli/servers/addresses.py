@@ -27,8 +27,9 @@ class CannotListen(OSError):
 
 @attrs.frozen
 class Addresses:
-    """The address options as typed; at most one of the first three may be given."""
+    """The address options as typed; at most one of the first four may be given."""
 
+    http: str | None = None
     websocket: str | None = None
     tcp: str | None = None
     unix: str | None = None
@@ -42,30 +43,40 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
 
     Raises `BadAddress` for senseless options.
     """
-    given = [value for value in (addresses.websocket, addresses.tcp, addresses.unix) if value is not None]
+    given = [
+        value for value in (addresses.http, addresses.websocket, addresses.tcp, addresses.unix) if value is not None
+    ]
     if len(given) > 1:
-        raise BadAddress("--websocket, --tcp and --unix: give one of them")
-    if addresses.websocket is None and (addresses.origins or addresses.names):
-        raise BadAddress("--origin and --name go with --websocket")
+        raise BadAddress("--http, --websocket, --tcp and --unix: give one of them")
+    if addresses.http is None and addresses.websocket is None and (addresses.origins or addresses.names):
+        raise BadAddress("--origin and --name go with --http and --websocket")
     if not given:
         return None
 
     # Servers on standard input and output start without all this.
+    from ...serving.http.serve import serve_http
     from ...serving.lines import serve_tcp, serve_unix
     from ...serving.websocket import serve_websocket
 
+    if addresses.http is not None:
+        return partial(_serve, partial(serve_http, **_checked(addresses.http, addresses)), "http://{}/mcp")
     if addresses.websocket is not None:
-        host, port = _host_and_port(addresses.websocket)
-        origins = [] if addresses.origins == ("none",) else list(addresses.origins) or None
-        options: dict[str, Any] = {"origins": origins, "hosts": list(addresses.names) or None}
-        if options["origins"] is None or options["hosts"] is None:
-            _check_decided(host)
-        return partial(_serve, partial(serve_websocket, host=host, port=port, **options), "ws://{}/mcp")
+        return partial(_serve, partial(serve_websocket, **_checked(addresses.websocket, addresses)), "ws://{}/mcp")
     if addresses.tcp is not None:
         host, port = _host_and_port(addresses.tcp)
         return partial(_serve, partial(serve_tcp, host=host, port=port), "{}, a message per line")
     assert addresses.unix is not None, "one was given"
     return partial(_serve, partial(serve_unix, path=addresses.unix), "{}, a message per line")
+
+
+def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
+    """Return the arguments of a function that serves browsers, too."""
+    host, port = _host_and_port(address)
+    origins = [] if addresses.origins == ("none",) else list(addresses.origins) or None
+    hosts = list(addresses.names) or None
+    if origins is None or hosts is None:
+        _check_decided(host)
+    return {"host": host, "port": port, "origins": origins, "hosts": hosts}
 
 
 def _check_decided(host: str) -> None:
