@@ -212,6 +212,7 @@ class Endpoint:
 
     port: int
     scope: trio.CancelScope
+    over: trio.Event
     wires: list[Wire] = attrs.field(factory=list[Wire])
 
     async def wire(self) -> Wire:
@@ -241,6 +242,11 @@ class Endpoint:
         assert told.status == 202, told
         return headers
 
+    async def ended(self) -> None:
+        """Wait until the server has ended."""
+        with trio.fail_after(PATIENCE):
+            await self.over.wait()
+
     def end(self) -> None:
         self.scope.cancel("the test ends the server")
 
@@ -255,17 +261,18 @@ def initialize(revision: str = LEGACY, **capabilities: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def open_endpoint(server: Server[Any], limits: Limits | None = None, **options: Any) -> AsyncGenerator[Endpoint]:
     """Serve ``server`` on a free port of this machine for the block."""
-    scope = trio.CancelScope()
+    scope, over = trio.CancelScope(), trio.Event()
 
     async def serve(*, task_status: trio.TaskStatus[Any]) -> None:
         with scope:
             await serve_http(
                 server, "127.0.0.1", 0, limits=limits, task_status=task_status, **{"handle_signals": False, **options}
             )
+        over.set()
 
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(serve)
-        endpoint = Endpoint(listeners[0].socket.getsockname()[1], scope)
+        endpoint = Endpoint(listeners[0].socket.getsockname()[1], scope, over)
         try:
             yield endpoint
         finally:

@@ -1475,6 +1475,32 @@ async def test_at_sigterm_every_stream_ends_properly_and_a_running_request_is_fi
         assert answer.headers["connection"] == "close"
 
 
+async def test_a_cancelled_server_cancels_every_request_and_cuts_no_stream_off() -> None:
+    async with serving() as (endpoint, watched):
+        listening, _ = await listen(endpoint, await endpoint.session())
+        _, changes = await subscribed(endpoint, {"toolsListChanged": True}, "listen")
+        await changes.message()
+        calling, idle = await endpoint.wire(), await endpoint.wire()
+        await calling.send(calling.request(modern_call("hang")))
+        await watched.until_started()
+        await idle.ask(modern_call("echo"))
+        endpoint.end()
+        assert await watched.until_ended() is CancelCause.PARENT
+        assert (await calling.answer()).messages == []
+        assert await listening.events().rest() == []
+        assert [message for message in await changes.rest() if "result" in message] == []
+        assert await idle.stream.receive_some() == b""
+
+
+async def test_a_cancelled_server_waits_for_no_client_that_does_not_read() -> None:
+    async with serving() as (endpoint, _):
+        wire = await endpoint.wire()
+        await wire.send(wire.request(modern_call("echo", text="x" * 3_500_000)))
+        await endpoint.call("echo")
+        endpoint.end()
+        await endpoint.ended()
+
+
 async def test_a_request_that_is_not_done_in_time_is_told_that_the_server_ends() -> None:
     async with serving(Limits(drain_timeout=0.05), handle_signals=True) as (endpoint, watched):
         wire = await endpoint.wire()

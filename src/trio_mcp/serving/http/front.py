@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Final
 
 import trio
 
@@ -16,6 +17,9 @@ from .endpoint import Endpoint, EndpointSettings
 
 __all__ = ["HttpFront", "bounds_of"]
 
+_GOODBYE: Final = 1.0
+"""Seconds in which the last bytes of a connection are written when the server is cancelled."""
+
 
 class HttpFront:
     """The connections of HTTP clients to an endpoint of ``running``. Its tasks run in ``nursery``. With ``websocket``,
@@ -25,11 +29,23 @@ class HttpFront:
         self._settings = settings
         self._bounds = bounds_of(running.limits)
         self._endpoint = Endpoint(running, settings, nursery)
-        self._connections: dict[HttpConnection, None] = {}
-        """Connections, oldest first."""
+        self._connections: dict[HttpConnection, trio.CancelScope] = {}
+        """Connections, oldest first, each with the scope that shields its end."""
         self._websockets = Connections(running) if websocket else None
         self._is_ending = False
         nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
+        nursery.start_soon(self._until_cancelled)
+
+    async def _until_cancelled(self) -> None:
+        """Wait for the cancel of the server, which cancels all requests, and let the connections end behind what they
+        have to say: a stream that is cut off looks like a broken one."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._is_ending = True
+            for connection, scope in tuple(self._connections.items()):
+                connection.end()
+                scope.deadline = trio.current_time() + _GOODBYE
 
     def _tick(self, now: float) -> None:
         for connection in tuple(self._connections):
@@ -38,13 +54,15 @@ class HttpFront:
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve a connection: see `Front.serve`."""
         connection = HttpConnection(stream, self._endpoint, self._bounds)
-        self._connections[connection] = None
-        try:
+        received: bytes | None = None
+        with trio.CancelScope(shield=True) as scope:  # `_until_cancelled` gives it a deadline
+            self._connections[connection] = scope
             if self._is_ending:
-                connection.end()
-            received = await connection.serve()
-        finally:
-            del self._connections[connection]
+                scope.cancel(reason="the server ends")
+            try:
+                received = await connection.serve()
+            finally:
+                del self._connections[connection]
         if received is None:
             return
         if self._websockets is None:
