@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.transports.http_client.scripted import OK, Script, Visitor, answering, scripted
 from trio.testing import wait_all_tasks_blocked
 
@@ -83,6 +87,20 @@ async def test_an_answer_cut_short_is_an_error_wherever_it_was_cut(answer: bytes
             with pytest.raises(ConnectionLost, match="closed the connection before the end") as lost:
                 await read(client)
             assert not isinstance(lost.value, RequestNotSent), "the server has it"
+
+
+@given(
+    st.sampled_from([OK, CHUNKED, INTERIM, UNTIL_CLOSE, OLD]),
+    st.lists(st.tuples(st.integers(0, 120), st.integers(0, 3), st.binary(max_size=4)), min_size=1, max_size=4),
+)
+async def test_any_bytes_are_an_answer_or_an_error_of_one_family(
+    answer: bytes, edits: list[tuple[int, int, bytes]]
+) -> None:
+    for begin, length, text in edits:
+        answer = answer[:begin] + text + answer[begin + length :]
+    async with scripted(once(answer)) as server, HttpClient(server.url) as client:
+        with suppress(ConnectionLost):
+            await read(client)
 
 
 async def test_a_head_cut_short_is_no_end_of_a_body_without_length() -> None:
