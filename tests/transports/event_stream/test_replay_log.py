@@ -26,10 +26,10 @@ def lines(kept: ReplayLog, cursor: str) -> list[bytes]:
 def test_events_behind_a_cursor_are_those_of_its_stream_alone() -> None:
     kept = log()
     one, two = kept.open(), kept.open()
-    first = kept.append(one, b"a\n")
-    other = kept.append(two, b"x\n")
-    second = kept.append(one, b"b\n")
-    kept.append(two, b"y\n")
+    first = kept.extend(one, [b"a\n"])[0]
+    other = kept.extend(two, [b"x\n"])[0]
+    second = kept.extend(one, [b"b\n"])[0]
+    kept.extend(two, [b"y\n"])
     assert kept.after(first).events == [(second, b"b\n")]
     assert lines(kept, other) == [b"y\n"]
     assert lines(kept, second) == []
@@ -39,7 +39,7 @@ def test_events_behind_a_cursor_are_those_of_its_stream_alone() -> None:
 def test_ids_are_visible_ascii_and_unique_in_the_session() -> None:
     kept = log()
     streams = [kept.open() for _ in range(20)]
-    ids = [kept.append(stream, b"a\n") for stream in streams for _ in range(20)]
+    ids = [kept.extend(stream, [b"a\n"])[0] for stream in streams for _ in range(20)]
     assert len({*ids, *(kept.cursor(kept.open()) for _ in range(20))}) == 420
     assert all(re.fullmatch(r"[!-~]+", each) for each in ids)
 
@@ -49,24 +49,24 @@ def test_a_stream_has_a_cursor_before_its_first_event() -> None:
     stream = kept.open()
     primed = kept.cursor(stream)
     assert lines(kept, primed) == []
-    kept.append(stream, b"a\n")
-    kept.append(stream, b"b\n")
+    kept.extend(stream, [b"a\n"])
+    kept.extend(stream, [b"b\n"])
     assert lines(kept, primed) == [b"a\n", b"b\n"]
 
 
 def test_two_drops_without_a_new_event_keep_the_cursor() -> None:
     kept = log()
     stream = kept.open()
-    cursor = kept.append(stream, b"a\n")
+    cursor = kept.extend(stream, [b"a\n"])[0]
     assert kept.cursor(stream) == cursor
-    kept.append(stream, b"b\n")
+    kept.extend(stream, [b"b\n"])
     assert kept.after(cursor) == kept.after(cursor)
 
 
 def test_a_cursor_of_another_session_is_unknown() -> None:
     one, two = log(), log()
-    cursor = one.append(one.open(), b"a\n")
-    two.append(two.open(), b"x\n")
+    cursor = one.extend(one.open(), [b"a\n"])[0]
+    two.extend(two.open(), [b"x\n"])
     with pytest.raises(BadCursor, match="no stream of this session"):
         two.after(cursor)
 
@@ -76,7 +76,7 @@ def test_a_cursor_of_another_session_is_unknown() -> None:
 )
 def test_what_no_stream_has_given_out_is_unknown(change: str) -> None:
     kept = log()
-    cursor = kept.append(kept.open(), b"a\n")
+    cursor = kept.extend(kept.open(), [b"a\n"])[0]
     with pytest.raises(BadCursor, match="no stream of this session"):
         kept.after(change.format(cursor))
 
@@ -85,7 +85,7 @@ def test_what_no_stream_has_given_out_is_unknown(change: str) -> None:
 def test_a_number_that_the_stream_has_not_given_out_is_unknown(digits: str) -> None:
     kept = log()
     stream = kept.open()
-    kept.append(stream, b"a\n")
+    kept.extend(stream, [b"a\n"])
     with pytest.raises(BadCursor):
         kept.after(f"{stream}-{digits}")
 
@@ -93,7 +93,7 @@ def test_a_number_that_the_stream_has_not_given_out_is_unknown(digits: str) -> N
 def test_a_cursor_before_dropped_events_is_expired_and_the_others_are_good() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
-    cursors = [kept.cursor(stream), *(kept.append(stream, b"x" * 500 + b"\n") for _ in range(10))]
+    cursors = [kept.cursor(stream), *(kept.extend(stream, [b"x" * 500 + b"\n"])[0] for _ in range(10))]
     good = [cursor for cursor in cursors if is_good(kept, cursor)]
     assert good == cursors[-5:]
     assert [len(lines(kept, cursor)) for cursor in good] == [4, 3, 2, 1, 0]
@@ -113,16 +113,16 @@ def test_a_stream_beyond_its_bound_costs_no_other_stream_anything() -> None:
     kept = log(stream=3 * KIB)
     one, two = kept.open(), kept.open()
     primed = kept.cursor(one)
-    kept.append(one, b"a\n")
+    kept.extend(one, [b"a\n"])
     for _ in range(100):
-        kept.append(two, b"x" * 500)
+        kept.extend(two, [b"x" * 500])
     assert lines(kept, primed) == [b"a\n"]
 
 
 def test_beyond_the_bound_of_the_session_the_oldest_events_go_first() -> None:
     kept = log(session=8 * KIB)
     streams = [kept.open() for _ in range(3)]
-    cursors = [kept.append(streams[at % 3], b"x" * 700) for at in range(30)]
+    cursors = [kept.extend(streams[at % 3], [b"x" * 700])[0] for at in range(30)]
     behind = [is_good(kept, cursor) for cursor in cursors]
     assert behind == sorted(behind), "those that are gone came before those that are kept"
     assert 9 <= sum(behind) < 12
@@ -131,8 +131,8 @@ def test_beyond_the_bound_of_the_session_the_oldest_events_go_first() -> None:
 def test_a_line_beyond_all_bounds_is_not_kept_and_has_an_id_all_the_same() -> None:
     kept = log(session=4 * KIB)
     stream = kept.open()
-    before = kept.append(stream, b"a\n")
-    after = kept.append(stream, b"x" * 5 * KIB)
+    before = kept.extend(stream, [b"a\n"])[0]
+    after = kept.extend(stream, [b"x" * 5 * KIB])[0]
     with pytest.raises(BadCursor, match="no longer kept"):
         kept.after(before)
     assert lines(kept, after) == []
@@ -142,7 +142,7 @@ def test_a_finished_stream_is_kept_until_its_time() -> None:
     kept = log()
     stream = kept.open()
     primed = kept.cursor(stream)
-    kept.append(stream, b"a\n")
+    kept.extend(stream, [b"a\n"])
     assert not kept.after(primed).finished
     kept.finish(stream, 60.0)
     kept.forget_finished(59.9)
@@ -175,7 +175,7 @@ def test_a_log_whose_streams_are_forgotten_is_as_small_as_a_new_one() -> None:
     for at in range(50):
         stream = kept.open()
         for _ in range(at):
-            kept.append(stream, b"x" * at)
+            kept.extend(stream, [b"x" * at])
         kept.finish(stream, at)
     kept.forget_finished(50)
     assert kept.size == log().size == 0
@@ -188,7 +188,7 @@ def test_many_finished_streams_take_no_more_than_the_bound() -> None:
         for at in range(5_000):
             stream = kept.open()
             if at % 2:
-                kept.append(stream, b"%05d\n" % at)
+                kept.extend(stream, [b"%05d\n" % at])
             kept.finish(stream, 60.0)
         gc.collect()
         taken, _ = tracemalloc.get_traced_memory()
@@ -201,7 +201,7 @@ def test_many_finished_streams_take_no_more_than_the_bound() -> None:
 def test_a_stream_that_goes_on_is_never_forgotten() -> None:
     kept = log(session=KIB)
     streams = [kept.open() for _ in range(10)]
-    cursors = [kept.append(stream, b"a\n") for stream in streams]
+    cursors = [kept.extend(stream, [b"a\n"])[0] for stream in streams]
     assert all(is_good(kept, cursor) for cursor in cursors)
 
 
@@ -220,13 +220,12 @@ class Log(RuleBasedStateMachine):
         self.said[stream] = [(self.log.cursor(stream), b"")]
 
     @precondition(lambda self: self.said.keys() - self.finished)
-    @rule(data=st.data(), length=st.integers(0, 1500))
-    def append(self, data: st.DataObject, length: int) -> None:
+    @rule(data=st.data(), lengths=st.lists(st.integers(0, 1500), max_size=4))
+    def extend(self, data: st.DataObject, lengths: list[int]) -> None:
         stream = data.draw(st.sampled_from(sorted(self.said.keys() - self.finished)))
-        line = bytes(length)
-        event_id = self.log.append(stream, line)
-        self.said[stream].append((event_id, line))
-        assert self.log.cursor(stream) == event_id
+        said = [bytes(length) for length in lengths]
+        self.said[stream] += zip(self.log.extend(stream, said), said, strict=True)
+        assert self.log.cursor(stream) == self.said[stream][-1][0]
 
     @precondition(lambda self: self.said.keys() - self.finished)
     @rule(data=st.data(), time=st.integers(0, 5))

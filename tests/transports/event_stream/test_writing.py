@@ -13,7 +13,7 @@ from trio_mcp.transports.event_stream.writing import (
     KEEP_ALIVE,
     STREAM_HEADERS,
     events,
-    identified_event,
+    identified_events,
     priming_event,
     retry_line,
 )
@@ -41,7 +41,7 @@ def test_characters_at_which_some_parsers_end_lines_are_escaped(character: str) 
     line = json.dumps(character, ensure_ascii=False).encode() + b"\n"
     assert line.rstrip() not in events(line)
     assert len(events(line).decode().splitlines()) == len(events(b"1\n").splitlines())
-    assert json.loads(read(identified_event("1", line))[0].data) == character
+    assert json.loads(read(identified_events([("1", line)]))[0].data) == character
 
 
 def test_an_escape_behind_a_backslash_stays_what_it_was() -> None:
@@ -59,7 +59,7 @@ def test_what_was_written_is_read(lines: list[bytes]) -> None:
 
 @given(LINES)
 def test_an_identified_event_is_read_with_its_id(lines: list[bytes]) -> None:
-    found = read(b"".join(identified_event(f"a-{at}", line + b"\n") for at, line in enumerate(lines)))
+    found = read(identified_events((f"a-{at}", line + b"\n") for at, line in enumerate(lines)))
     assert [(event.id, json.loads(event.data)) for event in found] == [
         (f"a-{at}", json.loads(line)) for at, line in enumerate(lines)
     ]

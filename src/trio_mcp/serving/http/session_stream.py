@@ -11,7 +11,7 @@ from ...transports.event_stream.replay_log import BadCursor, Replay, ReplayLog
 from ...transports.event_stream.writing import (
     KEEP_ALIVE,
     STREAM_HEADERS,
-    identified_event,
+    identified_events,
     priming_event,
     retry_line,
 )
@@ -66,8 +66,7 @@ class SessionStream:
             with suppress(BadCursor):  # too much has come since, and the oldest was dropped
                 replay = self._log.after(self._sent)
         if replay is not None:
-            for event_id, line in replay.events:
-                first += identified_event(event_id, line)
+            first += identified_events(replay.events)
         self._sent = self._log.cursor(self.name)
         self._outbox.call_writer(None)
         source = self._source = _Source(self, first)
@@ -80,7 +79,7 @@ class SessionStream:
         source = self._source
         if source is None or not self._primes or self._is_finished:
             return False
-        text = bytes(self._logged(self._outbox.take_nowait()))
+        text = self._logged(self._outbox.take_nowait())
         self._sent = self._log.cursor(self.name)
         text += retry_line(round(retry * _MILLISECONDS)) + priming_event(self._sent)
         source.add(text)
@@ -123,11 +122,9 @@ class SessionStream:
             self._logged(lines)
         self._settle()
 
-    def _logged(self, lines: bytearray) -> bytearray:
-        text = bytearray()
-        for line in bytes(lines).splitlines(keepends=True):
-            text += identified_event(self._log.append(self.name, line), line)
-        return text
+    def _logged(self, lines: bytearray) -> bytes:
+        each = bytes(lines).splitlines(keepends=True)
+        return identified_events(zip(self._log.extend(self.name, each), each, strict=True))
 
     async def take(self, source: _Source) -> bytes | bytearray:
         """Wait for the next events for ``source``. See `Source.take`."""

@@ -19,7 +19,7 @@ from ...runtime.peer import Headers, Peer
 from ...server.served import Running
 from ...state.events import Refused, RequestReceived
 from ...transports.event_stream.replay_log import BadCursor, ReplayLog
-from ...transports.event_stream.writing import STREAM_HEADERS, identified_event
+from ...transports.event_stream.writing import STREAM_HEADERS, identified_events
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
 from .answers import busy, empty, invalid, status_of_legacy_refusal
@@ -302,7 +302,7 @@ class Session:
             return
         stream = self._streams.get(replay.stream)
         if stream is None:
-            text = b"".join(identified_event(event_id, line) for event_id, line in replay.events)
+            text = identified_events(replay.events)
             response.answer(Answer(HTTPStatus.OK, STREAM_HEADERS + extra, text))
         else:
             stream.attach(response, extra, replay, retry=_RETRY if polls else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -34,10 +35,20 @@ class Replay:
 
 
 @attrs.define(eq=False)
+class _Piece:
+    """Events that came together, of one stream, and are kept."""
+
+    stream: _Stream
+    lines: list[bytes]
+    """Lines of the events, newest first."""
+
+
+@attrs.define(eq=False)
 class _Stream:
     name: str
-    events: deque[tuple[int, bytes]] = attrs.Factory(deque[tuple[int, bytes]])
-    """Lines that are kept, each with its number in the stream, which are successive."""
+    pieces: deque[_Piece] = attrs.Factory(deque[_Piece])
+    count: int = 0
+    """Number of the events that are kept. Their numbers in the stream are successive, up to ``last``."""
     size: int = 0
     last: int = 0
     """The number of the last event, kept or not; ``0`` before the first."""
@@ -62,8 +73,7 @@ class ReplayLog:
         self._streams: dict[str, _Stream] = {}
         self._finished: dict[str, float] = {}
         """Finished streams, in the order of finishing, with the time until which each is kept."""
-        self._oldest_first: OrderedDict[tuple[str, int], _Stream] = OrderedDict()
-        """The stream of each event that is kept."""
+        self._oldest_first: OrderedDict[_Piece, None] = OrderedDict()
         self.size = 0
         """Bytes that all this takes, about."""
 
@@ -82,18 +92,25 @@ class ReplayLog:
         stream = self._streams[name]
         return stream.event_id(stream.last)
 
-    def append(self, name: str, line: bytes) -> str:
-        """Keep the next line of a stream that is not finished, and return the id of the event."""
+    def extend(self, name: str, lines: Iterable[bytes]) -> Sequence[str]:
+        """Keep the next lines of a stream that is not finished, and return the ids of the events."""
         stream = self._streams[name]
-        stream.last += 1
-        stream.events.append((stream.last, line))
-        stream.size += len(line) + _OVERHEAD
-        self.size += len(line) + _OVERHEAD
-        self._oldest_first[name, stream.last] = stream
+        piece = _Piece(stream, [*lines][::-1])
+        count = len(piece.lines)
+        if not count:
+            return ()
+        size = sum(map(len, piece.lines)) + count * _OVERHEAD
+        first = stream.last + 1
+        stream.last += count
+        stream.count += count
+        stream.pieces.append(piece)
+        stream.size += size
+        self.size += size
+        self._oldest_first[piece] = None
         while stream.size > self._max_stream:
             self._drop_oldest(stream)
         self._shrink()
-        return stream.event_id(stream.last)
+        return [stream.event_id(number) for number in range(first, first + count)]
 
     def finish(self, name: str, keep_until: float) -> None:
         """Note that no event will follow, and keep the stream until `forget_finished` is called with that time or a
@@ -115,19 +132,20 @@ class ReplayLog:
         number = int(digits)
         if number > stream.last or stream.event_id(number) != cursor:
             raise BadCursor("no stream of this session has this event id")
-        dropped = stream.last - len(stream.events)
+        dropped = stream.last - stream.count
         if number < dropped:
             raise BadCursor("events behind this event id are no longer kept")
-        behind = list(stream.events)[number - dropped :]
+        lines = [line for piece in stream.pieces for line in reversed(piece.lines)]
+        behind = enumerate(lines[number - dropped :], number + 1)
         return Replay(name, [(stream.event_id(each), line) for each, line in behind], name in self._finished)
 
     def _shrink(self) -> None:
         """Drop the oldest events until all that is kept fits. Finished streams that have none go, too."""
         while self.size > self._max:
             if self._oldest_first:
-                stream = next(iter(self._oldest_first.values()))
+                stream = next(iter(self._oldest_first)).stream
                 self._drop_oldest(stream)
-                if not stream.events and stream.name in self._finished:
+                if not stream.count and stream.name in self._finished:
                     self._forget(stream.name)
             elif self._finished:
                 self._forget(next(iter(self._finished)))
@@ -135,14 +153,18 @@ class ReplayLog:
                 return
 
     def _drop_oldest(self, stream: _Stream) -> None:
-        number, line = stream.events.popleft()
-        del self._oldest_first[stream.name, number]
-        stream.size -= len(line) + _OVERHEAD
-        self.size -= len(line) + _OVERHEAD
+        piece = stream.pieces[0]
+        size = len(piece.lines.pop()) + _OVERHEAD
+        if not piece.lines:
+            stream.pieces.popleft()
+            del self._oldest_first[piece]
+        stream.count -= 1
+        stream.size -= size
+        self.size -= size
 
     def _forget(self, name: str) -> None:
         del self._finished[name]
         stream = self._streams.pop(name)
-        while stream.events:
+        while stream.count:
             self._drop_oldest(stream)
         self.size -= _OVERHEAD

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["KEEP_ALIVE", "STREAM_HEADERS", "events", "identified_event", "priming_event", "retry_line"]
+__all__ = ["KEEP_ALIVE", "STREAM_HEADERS", "events", "identified_events", "priming_event", "retry_line"]
 
 KEEP_ALIVE: Final = b":\n\n"
 """A comment, which is no event and moves no cursor. May stand between any two events."""
@@ -27,9 +28,14 @@ def events(lines: bytes | bytearray) -> bytes:
     return b"%b%b\n\n" % (_BEFORE, lines[:-1].replace(b"\n", _BETWEEN))
 
 
-def identified_event(event_id: str, line: bytes | bytearray) -> bytes:
-    """Return the event for one JSON ``line``, ended by a newline, under an id that clients may come back with."""
-    return b"id: %b\nevent: message\ndata: %b\n" % (event_id.encode(), line if line.isascii() else _escaped(line))
+def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return an event for each pair of an id that clients may come back with, and a JSON line, ended by a newline."""
+    return b"".join(
+        [
+            b"id: %b\nevent: message\ndata: %b\n" % (event_id.encode(), line if line.isascii() else _escaped(line))
+            for event_id, line in pairs
+        ]
+    )
 
 
 def priming_event(event_id: str) -> bytes:
