@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from tests.conformance.suite import HERE, LEG_LIMIT, REVISIONS, Suite, expected_failures, judge
@@ -54,3 +56,28 @@ async def drive_clients(suite: Suite, names: list[str], *selection: str) -> dict
             warnings.warn(f"{name} passed only alone; before: {faults.pop(name)[0]}", PassedOnlyAlone, stacklevel=2)
             faults[name] = []
     return faults
+
+
+@attrs.frozen
+class Scripted(Suite):
+    """A suite whose scenarios come to what a test says, one after the other."""
+
+    packages: Path = Path()
+    results: list[str] = attrs.field(factory=list[str], kw_only=True)
+
+    async def drive_client(self, *_: object) -> str:
+        return self.results.pop(0)
+
+
+async def test_a_scenario_that_passes_alone_passes_and_is_reported() -> None:
+    with pytest.warns(PassedOnlyAlone, match="sse-retry passed only alone; before: too late"):
+        assert await drive_clients(Scripted(results=["too late", ""]), ["sse-retry"]) == {"sse-retry": []}
+
+
+async def test_a_scenario_that_fails_twice_has_both_results() -> None:
+    faults = await drive_clients(Scripted(results=["too late", "too early"]), ["sse-retry"])
+    assert faults == {"sse-retry": ["too late", "and once more, alone:\ntoo early"]}
+
+
+async def test_a_scenario_that_is_expected_to_fail_is_played_once() -> None:
+    assert await drive_clients(Scripted(results=["refused"]), ["auth/dpop"]) == {"auth/dpop": ["refused"]}
