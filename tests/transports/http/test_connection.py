@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
+
 import pytest
 import trio
-from tests.transports.http.clients import TEXT, App, Pieces, echo, later, response_in, serving, socket_pair
+from tests.transports.http.clients import TEXT, App, Exchange, Pieces, echo, later, response_in, serving, socket_pair
 
 from trio_mcp.transports.http.application import Answer
 
@@ -41,6 +43,59 @@ async def test_pipelined_requests_are_answered_in_order(pair: object) -> None:
             ("GET", b""),
             ("POST", b"hello"),
         ]
+
+
+async def test_many_pipelined_requests_are_answered_and_others_get_their_turn() -> None:
+    app = App()
+    async with serving(app, pair=await socket_pair()) as client:
+        await client.send(POST * 100)
+        served: set[int] = set()
+        while len(app.requests) < 100:
+            served.add(len(app.requests))
+            await trio.lowlevel.checkpoint()
+        assert len(served - {0}) > 2, "they were not served in one go"
+        got = b""
+        while got.count(b"hello") < 100:
+            got += await client.stream.receive_some()
+
+
+async def test_a_pipelined_request_that_the_application_fails_at_ends_the_connection() -> None:
+    app = App(later)
+    async with serving(app, pair=await socket_pair()) as client:
+        await client.send(POST + POST)
+        await client.settle()
+        app.serving = broken
+        app.requests[0].response.answer(Answer(200, TEXT, b"first"))
+        assert (await client.rest()).endswith(b"first")
+        await client.ended.wait()
+        assert isinstance(client.failure, ZeroDivisionError)
+
+
+def broken(_: object) -> None:
+    raise ZeroDivisionError
+
+
+async def test_a_pipelined_request_sees_nothing_of_the_context_in_which_the_last_was_answered() -> None:
+    name: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
+    names: list[str] = []
+
+    def serve(exchange: Exchange) -> None:
+        names.append(name.get())
+        if len(names) > 1:
+            exchange.response.answer(Answer(204))
+
+    async with serving(App(serve), pair=await socket_pair()) as client:
+        await client.send(POST + POST)
+        await client.settle()
+
+        async def handler() -> None:
+            name.set("caller")
+            client.app.requests[0].response.answer(Answer(204))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(handler)
+        await client.settle()
+        assert names == ["nobody", "nobody"]
 
 
 async def test_a_stream_comes_in_chunks_and_the_connection_lives_on(pair: object) -> None:

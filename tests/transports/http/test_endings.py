@@ -173,12 +173,22 @@ async def test_a_cancel_of_the_connection_tells_the_application_and_closes() -> 
 # Ends on request
 
 
-async def test_an_idle_connection_ends_at_once() -> None:
+@pytest.mark.parametrize("begun", [b"", POST[:10]])
+async def test_a_connection_without_a_whole_head_ends_at_once(begun: bytes) -> None:
     async with serving(App()) as client:
+        await client.send(begun)
         await client.settle()
         assert client.connection.is_idle
         client.connection.end()
         assert await client.rest() == b""
+
+
+async def test_a_connection_that_is_ended_before_it_is_served_serves_nothing() -> None:
+    ours, theirs = memory_stream_pair()
+    connection = HttpConnection(ours, App(), HttpBounds())
+    connection.end()
+    await connection.serve()
+    assert await theirs.receive_some() == b""
 
 
 async def test_a_busy_connection_ends_after_its_answer() -> None:
@@ -194,10 +204,10 @@ async def test_a_busy_connection_ends_after_its_answer() -> None:
 
 async def test_a_connection_ends_after_the_request_that_was_coming_in() -> None:
     async with serving(App()) as client:
-        await client.send(POST[:10])
+        await client.send(POST[:-3])
         await client.settle()
         client.connection.end()
-        await client.send(POST[10:])
+        await client.send(POST[-3:])
         assert (await client.only_answer())[2] == b"hello"
 
 

@@ -127,8 +127,8 @@ class HttpConnection:
 
     @property
     def is_idle(self) -> bool:
-        """True between requests."""
-        return self._phase is _IDLE
+        """True while the client has sent no whole head of a request that is not answered."""
+        return self._phase is _IDLE or self._phase is _HEAD
 
     async def serve(self) -> bytes | None:
         """Serve the client until the connection has ended, and close the stream. Exceptions of the application and of
@@ -157,12 +157,12 @@ class HttpConnection:
         return self._upgrade
 
     async def _aclose(self, *, clean: bool) -> None:
-        if not clean:
+        if not clean:  # a cancel, which is to wait for nothing
             await trio.aclose_forcefully(self._stream)
-            return
-        # TLS says goodbye, which tells a client that was told no length that it has all of the body.
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + self._bounds.linger_timeout), until_broken():
-            await self._stream.aclose()
+        else:  # TLS says goodbye, which tells a client that was told no length that it has all of the body
+            deadline = trio.current_time() + self._bounds.linger_timeout
+            with trio.CancelScope(shield=True, deadline=deadline), until_broken():
+                await self._stream.aclose()
 
     def tick(self, now: float) -> None:
         """End the connection when the time of its phase is over at ``now``, by the clock of trio. To be called about
@@ -193,9 +193,9 @@ class HttpConnection:
         return bounds.linger_timeout if phase is _CLOSING else math.inf  # the application takes its time
 
     def end(self) -> None:
-        """End the connection after the present request, or now when there is none."""
+        """End the connection after the present request, or now when it is idle."""
         self._ending = True
-        if self._phase is _IDLE:
+        if self.is_idle:
             self._cancel("the server ends")
 
     def _cancel(self, reason: str) -> None:
@@ -271,15 +271,13 @@ class HttpConnection:
         self._resume_soon()
 
     def _resume_soon(self) -> None:
-        if not self._resuming:
-            self._resuming = True
-            self._start_soon(self._resume)
+        self._resuming = True
+        self._start_soon(self._resume)
 
     async def _resume(self) -> None:
         self._resuming = False
         try:
-            if self._phase in (_IDLE, _HEAD, _BODY):
-                self._advance()
+            self._advance()
         except Exception as error:
             self._failed(error)
         self._room.wake()
@@ -423,8 +421,8 @@ class HttpConnection:
     def _finish(self) -> None:
         """The present response is written."""
         response, self._response = self._response, None
-        if response is not None:
-            response.over()
+        assert response is not None, "one response is written once"
+        response.over()
         if self._close:
             self._enter(_CLOSING)
             self._start_writing()

@@ -63,11 +63,6 @@ class RequestReader:
             self._length = int(head.headers.get("content-length", 0))
         return head
 
-    @property
-    def awaits_body(self) -> bool:
-        """True behind a head with a body of which nothing has come."""
-        return not self.unread and (self._length > 0 or self._chunks is not None)
-
     def body(self) -> bytes | None:
         """Return the body that belongs to the last head, if all of it has come. Raises `BadRequest`: a body that is too
         large is not waited for."""

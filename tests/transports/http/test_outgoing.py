@@ -1,0 +1,71 @@
+"""Bytes go out at once or by and by, in their order."""
+
+from __future__ import annotations
+
+import trio
+from tests.transports.http.clients import Pieces, socket_pair
+from trio.testing import memory_stream_pair
+
+from trio_mcp.transports.http.outgoing import Outgoing
+
+
+async def test_what_the_system_takes_at_once_needs_no_task() -> None:
+    ours, theirs = await socket_pair()
+    outgoing = Outgoing(ours)
+    assert outgoing.put(b"now")
+    assert not outgoing.waits
+    assert await theirs.receive_some() == b"now"
+    await ours.aclose()
+    await theirs.aclose()
+
+
+async def test_bytes_behind_bytes_that_wait_wait_as_well() -> None:
+    ours, theirs = memory_stream_pair()
+    outgoing = Outgoing(ours)
+    assert not outgoing.put(b"first ")
+    assert not outgoing.put(b"second")
+    assert outgoing.waits
+    await outgoing.write_all()
+    assert not outgoing.waits
+    assert await theirs.receive_some() == b"first second"
+
+
+async def test_bytes_that_are_put_while_others_are_written_follow() -> None:
+    ours, theirs = await socket_pair()
+    outgoing = Outgoing(ours)
+    outgoing.put(b"x" * 10_000_000)
+    got = b""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outgoing.write_all)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert not outgoing.put(b"second")
+        while not got.endswith(b"second"):
+            got = got[-10:] + await theirs.receive_some(65536)
+    await ours.aclose()
+    await theirs.aclose()
+
+
+async def test_a_source_is_written_behind_its_head() -> None:
+    ours, theirs = memory_stream_pair()
+    outgoing, pieces = Outgoing(ours), Pieces()
+    outgoing.put_stream(b"head ", pieces, chunked=True)
+    assert outgoing.streams
+    pieces.put(b"piece", b"")
+    await outgoing.write_all()
+    assert not outgoing.streams
+    assert await theirs.receive_some() == b"head 5\r\npiece\r\n0\r\n\r\n"
+
+
+async def test_time_counts_only_while_the_client_takes_nothing() -> None:
+    ours, theirs = await socket_pair()
+    outgoing = Outgoing(ours)
+    assert outgoing.stalled(1.0) == 0
+    outgoing.put(b"x" * 50_000_000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outgoing.write_all)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert [outgoing.stalled(now) for now in (5.0, 7.0, 9.0)] == [0, 2, 4]
+        nursery.cancel_scope.cancel()
+    assert outgoing.stalled(100.0) == 0
+    await ours.aclose()
+    await theirs.aclose()
