@@ -1,6 +1,7 @@
 """The client of ``fastmcp``, driving the server ``command``, and telling what it saw.
 
 python fastmcp_client.py legacy|modern|pinned JOURNAL COMMAND...
+python fastmcp_client.py legacy|modern|pinned JOURNAL http://...
 """
 
 import sys
@@ -213,7 +214,9 @@ async def drive(client: Client, era: str) -> None:
 
 
 async def main(era: str, journal: str, *command: str) -> None:
-    transport = StdioTransport(command[0], list(command[1:]), env={"JOURNAL": journal}, keep_alive=False)
+    transport: Any = command[0]
+    if not transport.startswith("http://"):
+        transport = StdioTransport(command[0], list(command[1:]), env={"JOURNAL": journal}, keep_alive=False)
     async with Client(
         transport,
         mode=MODES[era],

@@ -1,6 +1,7 @@
 """The client of the official ``mcp`` package, driving the server ``command``, and telling what it saw.
 
 python official_client.py legacy|modern|pinned JOURNAL COMMAND...
+python official_client.py legacy|modern|pinned JOURNAL http://...
 """
 
 import sys
@@ -233,7 +234,9 @@ async def drive(client: Client, era: str) -> None:
 
 
 async def main(era: str, journal: str, *command: str) -> None:
-    server = StdioServerParameters(command=command[0], args=list(command[1:]), env={"JOURNAL": journal})
+    server: Any = command[0]
+    if not server.startswith("http://"):
+        server = StdioServerParameters(command=command[0], args=list(command[1:]), env={"JOURNAL": journal})
     async with Client(
         server,
         mode=MODES[era],

@@ -1,10 +1,10 @@
 """A server written with trio-mcp, for the clients of others, over stdio.
 
-With the argument ``websocket`` it is over WebSocket, and says its port on standard output.
+With the argument ``websocket`` or ``http`` it listens, and says its port on standard output.
 """
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from trio_mcp import (
     TextResourceContents,
     ToolError,
     WorkerContext,
+    serve_http,
     serve_stdio,
     serve_websocket,
 )
@@ -252,14 +253,16 @@ async def complete_title(value: str, arguments: dict[str, str]) -> list[str]:
     return [f"{value} of {arguments.get('author', 'nobody')}"]
 
 
-async def over_websocket() -> None:
+async def listen(serve: Callable[..., Awaitable[None]]) -> None:
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(partial(serve_websocket, server, port=0))
+        listeners = await nursery.start(partial(serve, server, port=0))
         print(listeners[0].socket.getsockname()[1], flush=True)
 
 
 if sys.argv[1:] == ["websocket"]:
-    trio.run(over_websocket)
+    trio.run(listen, serve_websocket)
+elif sys.argv[1:] == ["http"]:
+    trio.run(listen, serve_http)
 else:
     trio.run(serve_stdio, server)
 note("server ended")
