@@ -26,6 +26,14 @@ class Report:
     era: str
     journal: Journal
     steps: dict[str, dict[str, Any]]
+    over: str = "stdio"
+
+    def ending(self, reason: str) -> str:
+        """How a handler saw its call end that the client left with ``reason``: over HTTP, a modern client tells its
+        reason to nobody, but closes the response."""
+        if self.over == "http" and not self.is_legacy:
+            return "disconnect: the client closed the response"
+        return f"peer: {reason}"
 
     @property
     def is_legacy(self) -> bool:

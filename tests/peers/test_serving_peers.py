@@ -17,6 +17,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.peers.journals import Journal
 from tests.peers.reports import Report, steps_in
+from tests.peers.websocket.children import listening, our_server
 
 HERE = Path(__file__).parent
 CONVERSATION = 3 * PATIENCE
@@ -24,24 +25,36 @@ CONVERSATION = 3 * PATIENCE
 
 
 CLIENTS = [
-    pytest.param((name, era), id=f"{name}-{era}") for name in ("official", "fastmcp") for era in ("legacy", "modern")
+    pytest.param((name, era, over), id=f"{name}-{era}-{over}")
+    for over in ("stdio", "http")
+    for name in ("official", "fastmcp")
+    for era in ("legacy", "modern")
 ]
 only_legacy = pytest.mark.parametrize("report", CLIENTS[0::2], indirect=True)
-only_fastmcp = pytest.mark.parametrize("report", CLIENTS[2:], indirect=True)
+only_fastmcp = pytest.mark.parametrize("report", [*CLIENTS[2:4], *CLIENTS[6:8]], indirect=True)
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    name, era = request.param
-    return report_of(name, era, tmp_path_factory.mktemp(name) / era)
+    name, era, over = request.param
+    return report_of(name, era, tmp_path_factory.mktemp(name) / era, over)
 
 
-def report_of(name: str, era: str, path: Path) -> Report:
+def report_of(name: str, era: str, path: Path, over: str = "stdio") -> Report:
     client = [sys.executable, "-W", "ignore", HERE / "clients" / f"{name}_client.py", era, path]
-    server = [sys.executable, HERE / "servers" / "trio_mcp_server.py"]
-    done = subprocess.run([*client, *server], capture_output=True, text=True, timeout=CONVERSATION, check=False)
+    if over == "stdio":
+        lines = lines_of([*client, sys.executable, HERE / "servers" / "trio_mcp_server.py"])
+    else:
+        with listening(our_server(over), Journal(path), "http") as server:
+            lines = lines_of([*client, server.url])
+            server.end()
+    return Report(name, era, Journal(path), steps_in(lines), over)
+
+
+def lines_of(command: list[str | Path]) -> list[str]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CONVERSATION, check=False)
     assert done.returncode == 0, done.stderr
-    return Report(name, era, Journal(path), steps_in(done.stdout.splitlines()))
+    return done.stdout.splitlines()
 
 
 # Opening and closing
@@ -56,17 +69,20 @@ def test_client_finds_the_era_and_the_identity_of_the_server(report: Report) -> 
     }
 
 
-def test_server_leaves_its_lifespan_and_ends_when_the_client_closes(report: Report) -> None:
+def test_server_leaves_its_lifespan_and_ends_when_the_client_closes_or_over_http_at_its_signal(report: Report) -> None:
     assert report.saw("closed")
     assert report.journal.lines == ["lifespan entered", "lifespan left", "server ended"]
 
 
+@pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
-def test_client_that_pins_the_modern_revision_is_served_without_any_opening(name: str, tmp_path: Path) -> None:
-    report = report_of(name, "pinned", tmp_path / "journal")
+def test_client_that_pins_the_modern_revision_is_served_without_any_opening(
+    name: str, over: str, tmp_path: Path
+) -> None:
+    report = report_of(name, "pinned", tmp_path / "journal", over)
     assert report.saw("opening")["revision"] == "2026-07-28"
     assert report.saw("weather")["structuredContent"] == {"city": "Oslo", "celsius": 21.5}
-    assert report.saw("hang") == [True, "peer: caller cancelled"]
+    assert report.saw("hang") == [True, report.ending("caller cancelled")]
     assert report.saw("late") == []
 
 
@@ -223,7 +239,7 @@ def test_subscribed_resource_and_changed_list_are_told(report: Report) -> None:
     assert report.saw("change") == [*changes, "grown"]
 
 
-@pytest.mark.parametrize("report", [CLIENTS[1]], indirect=True)
+@pytest.mark.parametrize("report", [CLIENTS[1], CLIENTS[5]], indirect=True)
 def test_changes_are_told_on_a_stream_of_what_it_asked_for_and_we_have(report: Report) -> None:
     acknowledged, came = report.saw("listen")
     assert acknowledged == {"toolsListChanged": True, "resourceSubscriptions": ["note://motto"]}
@@ -241,19 +257,19 @@ def test_ping_is_answered(report: Report) -> None:
 @pytest.mark.parametrize("tool", ["hang", "family", "in_thread"])
 def test_leaving_a_call_ends_the_handler_which_learns_why(report: Report, tool: str) -> None:
     """An async handler, a child task of one that has returned already, and a plain function in a thread."""
-    assert report.saw(tool) == [True, "peer: caller cancelled"]
+    assert report.saw(tool) == [True, report.ending("caller cancelled")]
 
 
 def test_handler_that_swallows_the_cancel_sends_nothing_more(report: Report) -> None:
     left, how, notified, late = report.saw("stubborn")
-    assert (left, how) == (True, "peer: caller cancelled")
+    assert (left, how) == (True, report.ending("caller cancelled"))
     assert notified == ["notifications/progress"]  # the first sign of life, at which the client left
     assert late == []
 
 
 def test_time_limit_of_the_client_ends_the_handler_which_learns_why(report: Report) -> None:
     assert report.error("timeout")[1] == -32001
-    assert report.text("timeout ending") == "peer: timed out after 1.0s"
+    assert report.text("timeout ending") == report.ending("timed out after 1.0s")
 
 
 def test_no_answer_ever_came_late(report: Report) -> None:

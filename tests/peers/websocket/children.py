@@ -1,4 +1,4 @@
-"""Children: the processes of these tests, which speak over WebSocket and tell their port."""
+"""Children: processes of servers that listen and tell their port."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def peer_server(python: Path) -> list[str]:
     return [str(python), "-W", "ignore", str(HERE / "mcp1_server.py")]
 
 
-def our_server() -> list[str]:
-    return [sys.executable, str(SERVERS / "trio_mcp_server.py"), "websocket"]
+def our_server(transport: str = "websocket") -> list[str]:
+    return [sys.executable, str(SERVERS / "trio_mcp_server.py"), transport]
 
 
 @contextmanager
-def listening(command: Sequence[str], journal: Journal) -> Iterator[Listening]:
+def listening(command: Sequence[str], journal: Journal, scheme: str = "ws") -> Iterator[Listening]:
     """Run ``command``, whose first line of output is its port. It has ended when the block has."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(journal)) as process:
         try:
             port = process.stdout.readline().strip()
             assert port, "the server ended before it listened; its errors are in the captured output"
-            yield Listening(process, journal, f"ws://127.0.0.1:{port}/mcp")
+            yield Listening(process, journal, f"{scheme}://127.0.0.1:{port}/mcp")
         finally:
             try:
                 process.terminate()

@@ -27,14 +27,15 @@ class SessionStream:
 
     A response may be taken over by another one. While there is none, lines are kept only, so that no handler waits for
     a client that is away. ``primes``: each response begins with an event that gives the client an id. ``kept`` is
-    called with the name of the stream when the last line is in the log.
+    called with the stream when its last line is in the log.
     """
 
-    def __init__(self, log: ReplayLog, outbox: Outbox, kept: Callable[[str], None], *, primes: bool) -> None:
+    def __init__(self, log: ReplayLog, outbox: Outbox, kept: Callable[[SessionStream], None], *, primes: bool) -> None:
         self._log = log
         self.name = log.open()
         """The name of the stream in the log."""
-        self._outbox = outbox
+        self.outbox = outbox
+        """The lines of the stream, before they are events."""
         self._kept = kept
         self._primes = primes
         self._source: _Source | None = None
@@ -68,7 +69,7 @@ class SessionStream:
         if replay is not None:
             first += identified_events(replay.events)
         self._sent = self._log.cursor(self.name)
-        self._outbox.call_writer(None)
+        self.outbox.call_writer(None)
         source = self._source = _Source(self, first)
         response.on_gone = lambda: self._detach(source)
         response.stream(200, STREAM_HEADERS + extra, source)
@@ -79,12 +80,12 @@ class SessionStream:
         source = self._source
         if source is None or not self._primes or self._is_finished:
             return False
-        text = self._logged(self._outbox.take_nowait())
+        text = self._logged(self.outbox.take_nowait())
         self._sent = self._log.cursor(self.name)
         text += retry_line(round(retry * _MILLISECONDS)) + priming_event(self._sent)
         source.add(text)
         self._leave()
-        self._outbox.call_writer(self.keep)
+        self.outbox.call_writer(self.keep)
         return True
 
     def finish(self, keep_until: float) -> None:
@@ -96,29 +97,29 @@ class SessionStream:
         if self._source is None:
             self.keep()
         self._settle()
-        self._outbox.nudge()
+        self.outbox.nudge()
 
     def _settle(self) -> None:
-        if self._keep_until is not None and not self._outbox.size:
+        if self._keep_until is not None and not self.outbox.size:
             self._log.finish(self.name, self._keep_until)
             self._keep_until = None
-            self._kept(self.name)
+            self._kept(self)
 
     def _leave(self) -> None:
         source, self._source = self._source, None
         if source is not None:
             source.is_over = True
-            self._outbox.nudge()
+            self.outbox.nudge()
 
     def _detach(self, source: _Source) -> None:
         if self._source is source:
             self._source = None
-            self._outbox.call_writer(self.keep)
+            self.outbox.call_writer(self.keep)
             self.keep()
 
     def keep(self) -> None:
         """Keep the lines that wait, since no response takes them."""
-        while lines := self._outbox.take_nowait():
+        while lines := self.outbox.take_nowait():
             self._logged(lines)
         self._settle()
 
@@ -128,7 +129,7 @@ class SessionStream:
 
     async def take(self, source: _Source) -> bytes | bytearray:
         """Wait for the next events for ``source``. See `Source.take`."""
-        lines = await self._outbox.take()
+        lines = await self.outbox.take()
         if lines:
             text = self._logged(lines)
             self._settle()
@@ -138,19 +139,19 @@ class SessionStream:
             if self._source is not None:  # the lines were meant for the response that came meanwhile
                 self._sent = self._log.cursor(self.name)
                 self._source.add(text)
-                self._outbox.nudge()
+                self.outbox.nudge()
             return b""
         return b"" if source.is_over or self._is_finished else KEEP_ALIVE
 
     @property
     def is_finished(self) -> bool:
         """True when the last line is put."""
-        return self._is_finished and not self._outbox.size
+        return self._is_finished and not self.outbox.size
 
     def break_silence(self) -> None:
         """Send a comment, unless something was sent since the last call."""
         if self._source is not None and self._source.was_silent():
-            self._outbox.nudge()
+            self.outbox.nudge()
 
 
 class _Source:

@@ -72,6 +72,10 @@ class SessionExchange(PostExchange):
         assert self._stream is not None, "it was opened before"
         self._session.finish(self._stream)
 
+    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
+        super().answer(status, line, more)
+        self._session.send_late_lines(self.outbox)
+
     def leave(self) -> None:
         self._stop_alarm()
         self._session.left(self)
@@ -263,7 +267,7 @@ class Session:
 
     def open_stream(self, outbox: Outbox, *, primes: bool) -> SessionStream:
         """Return a stream for the lines in ``outbox``."""
-        stream = SessionStream(self._log, outbox, self._forget, primes=primes)
+        stream = SessionStream(self._log, outbox, self._kept, primes=primes)
         self._streams[stream.name] = stream
         return stream
 
@@ -281,8 +285,19 @@ class Session:
         self._listening.keep()
         return self._listening
 
-    def _forget(self, name: str) -> None:
-        self._streams.pop(name, None)
+    def _kept(self, stream: SessionStream) -> None:
+        del self._streams[stream.name]
+        self.send_late_lines(stream.outbox)
+
+    def send_late_lines(self, outbox: Outbox) -> None:
+        """Have lines that are put into ``outbox`` from now on sent with what belongs to no request: a handler that was
+        cancelled takes back what it has asked when the stream of its request is over."""
+
+        def pass_on() -> None:
+            while lines := outbox.take_nowait():
+                self._connection.exchange.outbox.put(bytes(lines))
+
+        outbox.call_writer(pass_on)
 
     def get(self, cursor: str | None, response: Response, extra: bytes) -> None:
         """Answer a GET: with the stream that ``cursor`` names, from there on, or with the stream of messages that
