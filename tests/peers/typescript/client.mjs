@@ -2,6 +2,7 @@
 //
 // node client.mjs 1|2 legacy|modern|pinned JOURNAL COMMAND...
 // node --experimental-websocket client.mjs 1 legacy JOURNAL ws://...
+// node client.mjs 1|2 legacy|modern JOURNAL http://...
 import { Wire, step, tell } from './report.mjs';
 
 const [release, era, journal, command, ...args] = process.argv.slice(2);
@@ -54,9 +55,12 @@ sdk.hear(client, 'notifications/message', ({ params }) => logs.push([params.leve
 const updated = deferred();
 sdk.hear(client, 'notifications/resources/updated', ({ params }) => updated.resolve(params.uri));
 
-const transport = command.startsWith('ws:')
-  ? sdk.overWebSocket(command)
-  : sdk.overStdio({ command, args, env: { JOURNAL: journal } });
+function reach() {
+  if (command.startsWith('ws:')) return sdk.overWebSocket(command);
+  if (command.startsWith('http:')) return sdk.overHttp(command);
+  return sdk.overStdio({ command, args, env: { JOURNAL: journal } });
+}
+const transport = reach();
 const wire = new Wire(transport);
 await client.connect(transport);
 
@@ -135,9 +139,9 @@ await step('logs', async () => {
 
 for (const tool of ['hang', 'family', 'in_thread', 'stubborn']) await step(tool, () => leave(tool));
 await step('after stubborn', async () => {
-  const { requestId } = wire.cancels.at(-1);
+  const { id } = wire.sent.findLast(message => message.params?.name === 'stubborn');
   await text('echo', { text: 'messages keep their order' });
-  return [wire.about(requestId).map(message => message.method ?? 'an answer'), logs.splice(0)];
+  return [wire.about(id).map(message => message.method ?? 'an answer'), logs.splice(0)];
 });
 await step('timeout', () => call('hang', {}, { timeout: 300 }));
 await step('timeout ending', () => text('ending_of', { tool: 'hang' }));

@@ -1,6 +1,7 @@
 // How the client of 1.x is used where the two lines differ.
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { WebSocketClientTransport } from '@modelcontextprotocol/sdk/client/websocket.js';
 import * as types from '@modelcontextprotocol/sdk/types.js';
 
@@ -15,6 +16,7 @@ const SCHEMAS = {
 
 export const newClient = (info, _era, options) => new Client(info, options);
 export const overStdio = parameters => new StdioClientTransport(parameters);
+export const overHttp = url => new StreamableHTTPClientTransport(new URL(url));
 export const overWebSocket = url => new WebSocketClientTransport(new URL(url));
 export const answer = (client, method, handler) => client.setRequestHandler(SCHEMAS[method], handler);
 export const hear = (client, method, handler) => client.setNotificationHandler(SCHEMAS[method], handler);

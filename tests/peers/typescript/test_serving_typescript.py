@@ -26,10 +26,18 @@ SERVER = Path(__file__).parent.parent / "servers" / "trio_mcp_server.py"
 PATIENCE = 60.0
 """Seconds after which something hangs; no measure of speed."""
 
-CLIENTS = [("1", "legacy"), ("1", "websocket"), ("2", "legacy"), ("2", "modern")]
+CLIENTS = [
+    ("1", "legacy", "stdio"),
+    ("1", "legacy", "websocket"),
+    ("1", "legacy", "http"),
+    ("2", "legacy", "stdio"),
+    ("2", "legacy", "http"),
+    ("2", "modern", "stdio"),
+    ("2", "modern", "http"),
+]
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2026-07-28"]
-only_legacy = pytest.mark.parametrize("report", CLIENTS[:3], indirect=True, ids="-".join)
-only_modern = pytest.mark.parametrize("report", CLIENTS[3:], indirect=True, ids="-".join)
+only_legacy = pytest.mark.parametrize("report", CLIENTS[:5], indirect=True, ids="-".join)
+only_modern = pytest.mark.parametrize("report", CLIENTS[5:], indirect=True, ids="-".join)
 
 LIFE = ["lifespan entered", "lifespan left", "server ended"]
 LIFE_OF_PROBED = LIFE
@@ -41,7 +49,7 @@ class Clients:
     """Processes of clients. They mostly wait, so they run beside each other."""
 
     scripts: Path
-    reports: dict[tuple[str, str], Future[Report]]
+    reports: dict[tuple[str, str, str], Future[Report]]
     short: dict[str, Future[tuple[list[Any], Journal]]]
 
     def run(self, script: str, *arguments: str | Path) -> list[str]:
@@ -51,15 +59,15 @@ class Clients:
         assert done.returncode == 0, done.stderr
         return done.stdout.rstrip("\n").split("\n")  # and not at U+2028, which they leave as it is
 
-    def run_long(self, release: str, how: str, path: Path) -> Report:
+    def run_long(self, release: str, era: str, over: str, path: Path) -> Report:
         """Take all steps."""
         journal = Journal(path)
-        if how != "websocket":
-            lines = self.run("client.mjs", release, how, path, sys.executable, SERVER)
-            return Report(release, how, journal, steps_in(lines))
-        with listening(our_server(), journal) as server:
-            lines = self.run("client.mjs", release, "legacy", path, server.url)
-        return Report(release, "legacy", journal, steps_in(lines))
+        if over == "stdio":
+            lines = self.run("client.mjs", release, era, path, sys.executable, SERVER)
+        else:
+            with listening(our_server(over), journal, "ws" if over == "websocket" else over) as server:
+                lines = self.run("client.mjs", release, era, path, server.url)
+        return Report(release, era, journal, steps_in(lines), over)
 
     def run_short(self, how: str, path: Path) -> tuple[list[Any], Journal]:
         """Call one tool; return what the client made of it."""
@@ -105,7 +113,8 @@ def test_client_finds_the_era_and_the_identity_of_the_server(report: Report) -> 
 
 def test_server_leaves_its_lifespan_and_ends_when_the_client_closes(report: Report) -> None:
     assert report.saw("closed")
-    assert report.journal.lines == (LIFE if report.is_legacy else [*LIFE_OF_PROBED, *LIFE])
+    is_probed = not report.is_legacy and report.over == "stdio"
+    assert report.journal.lines == ([*LIFE_OF_PROBED, *LIFE] if is_probed else LIFE)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -300,11 +309,11 @@ def test_abort_signal_ends_the_handler_which_learns_why(report: Report, tool: st
     (code, message), ending = report.saw(tool)
     assert code == (-32001 if report.name == "1" else "REQUEST_TIMEOUT")
     assert message.endswith("enough")
-    assert ending == "peer: enough"
+    assert ending == report.ending("enough")
 
 
 def test_handler_that_swallows_the_cancel_sends_nothing_more(report: Report) -> None:
-    assert report.saw("stubborn")[1] == "peer: enough"
+    assert report.saw("stubborn")[1] == report.ending("enough")
     about_it, logs = report.saw("after stubborn")
     assert about_it == ["notifications/progress"]  # the first sign of life, at which the client left
     assert logs == []
@@ -312,8 +321,9 @@ def test_handler_that_swallows_the_cancel_sends_nothing_more(report: Report) -> 
 
 def test_time_limit_of_the_client_ends_the_handler_which_learns_why(report: Report) -> None:
     assert error(report, "timeout")[0] == "Request timed out"
-    assert report.saw("timeout ending").startswith("peer: ")
-    assert report.saw("timeout ending").endswith("Request timed out")
+    cause, _, reason = report.ending("Request timed out").partition(" ")
+    assert report.saw("timeout ending").startswith(cause)
+    assert report.saw("timeout ending").endswith(reason)
 
 
 def test_no_answer_ever_came_late(report: Report) -> None:
