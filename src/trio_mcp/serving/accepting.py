@@ -45,7 +45,7 @@ class Front(Protocol):
         ...
 
     async def ended(self) -> None:
-        """Wait, after `shut_down`, until everything has ended but the connections."""
+        """Wait, after `shut_down`, until nothing is left but connections that end by themselves."""
         ...
 
 
@@ -90,7 +90,7 @@ class _Accepting:
                 await trio.serve_listeners(
                     self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
                 )
-        await self._front.ended()
+            await self._front.ended()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Accept no more streams, and have the front shut down. A second call cancels the remaining requests."""

@@ -80,7 +80,7 @@ class Connections:
             connection.duplex.shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:
-        """Return after a checkpoint: there is nothing but the connections."""
+        """Return after a checkpoint: there is nothing but the connections, which end by themselves."""
         await trio.lowlevel.checkpoint()
 
     def make_room(self) -> bool:

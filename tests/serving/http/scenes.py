@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import attrs
 import trio
-from tests.serving.http.raw import Answer, Connection, Endpoint, events_in, message
+from tests.serving.http.raw import Answer, Connection, Endpoint, events_in, message, served
 from trio.testing import memory_stream_pair
 
 from trio_mcp import Cancellation, Limits, RequestContext, Server, WorkerContext
@@ -206,3 +206,31 @@ async def in_memory(server: Server, *, stateless: bool = False, **limits: Any) -
     async with server.running(bounds, stateless=stateless) as running, trio.open_nursery() as nursery:
         yield MemoryEndpoint(HttpFront(running, nursery, settings, websocket=False), nursery)
         nursery.cancel_scope.cancel(reason="the test is over")
+
+
+class SocketEndpoint(Endpoint):
+    """An endpoint that is reached over sockets, which `connections_to` closes."""
+
+    def __init__(self, port: int, nursery: trio.Nursery, opened: ExitStack) -> None:
+        super().__init__(port, nursery)
+        self._opened = opened
+
+    async def connect(self) -> Connection:
+        connection = await super().connect()
+        assert isinstance(connection.stream, trio.SocketStream)
+        self._opened.callback(connection.stream.socket.close)
+        return connection
+
+
+@asynccontextmanager
+async def connections_to(port: int) -> AsyncGenerator[SocketEndpoint]:
+    with ExitStack() as opened:
+        async with trio.open_nursery() as nursery:
+            yield SocketEndpoint(port, nursery, opened)
+            nursery.cancel_scope.cancel(reason="the test is over")
+
+
+@asynccontextmanager
+async def over_sockets(server: Server, **options: Any) -> AsyncGenerator[SocketEndpoint]:
+    async with served(server, **options) as one, connections_to(one.port) as endpoint:
+        yield endpoint

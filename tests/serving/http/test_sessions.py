@@ -33,7 +33,7 @@ def scene() -> Scene:
 
 
 @pytest.fixture
-async def endpoint(scene: Scene, autojump_clock: MockClock) -> AsyncGenerator[MemoryEndpoint]:
+async def endpoint(scene: Scene) -> AsyncGenerator[MemoryEndpoint]:
     async with in_memory(scene.server) as one:
         yield one
 

@@ -259,6 +259,8 @@ class Endpoint:
                 HTTPStatus.BAD_REQUEST, "the Mcp-Session-Id header is missing, or send initialize first", extra
             )
         session = self._sessions.find(session_id, None)
+        if session is None and self._is_ending:
+            return unavailable("the server is shutting down", extra)
         if session is None:
             # 2025-11-25 transports, Session Management: MUST be 404, and the client opens a new session.
             reason = "there is no such session in this process: it has ended, or another one has it; send initialize"

@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from ...runtime.last_flush import LastFlush
 from ...runtime.limits import Limits
 from ...server.served import Running
 from ...transports.http.bounds import HttpBounds
@@ -33,6 +34,9 @@ class HttpFront:
         """Connections, oldest first, each with the scope that shields its end."""
         self._websockets = Connections(running) if websocket else None
         self._is_ending = False
+        self._left = trio.lowlevel.ParkingLot()
+        """The task that waits until no connection is left."""
+        self._last_flush = LastFlush()
         nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
         nursery.start_soon(self._until_cancelled)
 
@@ -63,6 +67,7 @@ class HttpFront:
                 received = await connection.serve()
             finally:
                 del self._connections[connection]
+                self._left.unpark_all()
         if received is None:
             return
         if self._websockets is None:
@@ -90,6 +95,8 @@ class HttpFront:
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each connection behind its present response: see `Front.shut_down`."""
         self._is_ending = True
+        if hurry:
+            self._last_flush.hurry()
         self._endpoint.shut_down(reason, hurry=hurry)
         for connection in tuple(self._connections):
             connection.end()
@@ -97,8 +104,16 @@ class HttpFront:
             self._websockets.shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:
-        """Wait until the last request is over: see `Front.ended`."""
+        """Wait until the last request is over, and its answer is written to a client that reads: see `Front.ended`."""
         await self._endpoint.ended()
+        self._last_flush.end_at(trio.current_time())
+        await self._last_flush.run(self._emptied)
+        for connection in tuple(self._connections):
+            connection.end(now=True)
+
+    async def _emptied(self) -> None:
+        while self._connections:
+            await self._left.park()
 
 
 async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **headers: str) -> None:

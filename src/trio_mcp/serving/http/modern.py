@@ -17,6 +17,7 @@ from ...state.stateless import StatelessState
 from ...transports.event_stream.writing import KEEP_ALIVE, STREAM_HEADERS, events
 from ...transports.http.application import Response
 from ...transports.http.heads import RequestHead
+from .answers import unavailable
 from .post_exchange import PostExchange
 from .posted_connection import PostedConnection
 
@@ -124,6 +125,7 @@ class ModernSide:
         self._state = StatelessState()
         self._open_ones: dict[ModernExchange, None] = {}
         self._connection = self._connect()
+        self._is_ending = False
 
     def _connect(self) -> PostedConnection:
         connection = PostedConnection(self._running, _Nowhere(), EVERYBODY, self._state)
@@ -138,6 +140,11 @@ class ModernSide:
     def take(self, event: Event, body: bytes, head: RequestHead, response: Response, extra: bytes) -> None:
         """Carry out ``event``, a request that ``body`` held or the refusal of one, and answer with ``response``."""
         connection = self._connection
+        if self._is_ending:
+            if type(event) is RequestReceived:
+                self._state.finish(event.request)
+            response.answer(unavailable("the server is shutting down", extra), close=True)
+            return
         if connection.is_over:
             connection = self._connection = self._connect()
         peer = Peer(None, Headers.of_lower_case(head.headers))
@@ -153,6 +160,7 @@ class ModernSide:
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Take no more requests: see `DuplexChannel.shut_down`."""
+        self._is_ending = True
         self._connection.duplex.shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:

@@ -175,6 +175,7 @@ class Session:
         self._outbox = outbox
         self._listening: SessionStream | None = None
         """The stream that the client asks for with GET; `None` until the client does, or there is something to send."""
+        self._is_draining = False
         self.is_confirmed = False
         """True once the client has used its session."""
         self._used = trio.current_time()
@@ -195,6 +196,7 @@ class Session:
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End when the requests are done: see `DuplexChannel.shut_down`."""
+        self._is_draining = True
         self._connection.duplex.shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:
@@ -203,8 +205,9 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """True when the session takes no more requests."""
-        return self._connection.is_over
+        """True when the session takes no more messages. While our side shuts down, the answers to questions come."""
+        connection = self._connection
+        return connection.is_over and not (self._is_draining and connection.duplex.lost is None)
 
     def look_at_clock(self, now: float) -> None:
         """Forget streams whose time is over, and end when the client has let the session idle for too long."""

@@ -192,10 +192,11 @@ class HttpConnection:
             return bounds.body_timeout
         return bounds.linger_timeout if phase is _CLOSING else math.inf  # the application takes its time
 
-    def end(self) -> None:
-        """End the connection after the present request, or now when it is idle."""
+    def end(self, *, now: bool = False) -> None:
+        """End the connection after the present request, or now: when it is idle, or, with ``now``, whatever is under
+        way."""
         self._ending = True
-        if self.is_idle:
+        if now or self.is_idle:
             self._cancel("the server ends")
 
     def _cancel(self, reason: str) -> None:
