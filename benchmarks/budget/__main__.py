@@ -16,7 +16,7 @@ import trio
 from trio.testing import MockClock
 
 from .counting import counting, kept_bytes
-from .paths import CLIENT_PATHS, SERVER_PATHS, served, start_waiting, used
+from .paths import CLIENT_PATHS, HTTP_PATHS, SERVER_PATHS, served, served_over_http, start_waiting, used
 from .places import placing, shares
 
 __all__ = ["faults", "main"]
@@ -52,6 +52,10 @@ async def _walk(each: Callable[[str, Callable[[int], Awaitable[None]]], Awaitabl
     for name, path in SERVER_PATHS.items():
         async with served() as stream:
             await each(name, partial(path, stream))
+    async with served_over_http() as (modern, legacy):
+        for name, path in HTTP_PATHS.items():
+            await each(f"http: {name}", partial(path, modern))
+            await each(f"http session: {name}", partial(path, legacy))
     for name, path in CLIENT_PATHS.items():
         rows: list[str] = []
         async with used(rows) as (stream, client):

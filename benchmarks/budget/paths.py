@@ -1,15 +1,17 @@
-"""The hot paths. Each goes through one of them ``count`` times, over lines as on stdio, and checks that all came."""
+"""The hot paths. Each goes through one of them ``count`` times, over lines as on stdio or over HTTP, and checks what came.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count as numbers
 
 import trio
 import trio.testing
 
-from trio_mcp import Limits, RequestContext, Server
+from trio_mcp import Limits, RequestContext, Server, serve_http
 from trio_mcp.client.client import Client
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
@@ -17,9 +19,23 @@ from trio_mcp.transports.lines import LineChannel
 
 from ..driver import messages
 from ..driver.checks import check
+from ..driver.http import Response, size_of
+from ..driver.http_session import Requests
 from .scripted import ScriptedStream
 
-__all__ = ["CLIENT_PATHS", "SERVER_PATHS", "ClientPath", "ServerPath", "served", "start_waiting", "used"]
+__all__ = [
+    "CLIENT_PATHS",
+    "HTTP_PATHS",
+    "SERVER_PATHS",
+    "ClientPath",
+    "HttpClient",
+    "HttpPath",
+    "ServerPath",
+    "served",
+    "served_over_http",
+    "start_waiting",
+    "used",
+]
 
 _ids = numbers(1)
 _LIMITS = Limits(max_in_flight=10_000)
@@ -83,6 +99,41 @@ async def used(rows: list[str]) -> AsyncIterator[tuple[ScriptedStream, Client]]:
             yield stream, client
 
 
+class HttpClient:
+    """One connection to a server over HTTP, and the requests of one era for that."""
+
+    def __init__(self, stream: trio.SocketStream, requests: Requests) -> None:
+        self.requests = requests
+        self._stream = stream
+
+    async def ask(self, request: bytes) -> Response:
+        """Send a request, and wait for all of the response."""
+        await self._stream.send_all(request)
+        buffer = bytearray()
+        while not size_of(buffer):
+            buffer += await self._stream.receive_some(1 << 16)
+        return Response.of(bytes(buffer))
+
+
+@asynccontextmanager
+async def served_over_http() -> AsyncIterator[tuple[HttpClient, HttpClient]]:
+    """A server over HTTP, and a client in each era, the legacy one with a session."""
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(serve_http, _server(), port=0, handle_signals=False))
+        port = listener.socket.getsockname()[1]
+        async with (
+            await trio.open_tcp_stream("127.0.0.1", port) as one,
+            await trio.open_tcp_stream("127.0.0.1", port) as other,
+        ):
+            legacy = HttpClient(other, Requests(port=port, era="legacy"))
+            opened = await legacy.ask(legacy.requests.post(messages.initialize()))
+            legacy.requests.session_id = opened.headers["mcp-session-id"]
+            await legacy.ask(legacy.requests.post(messages.initialized()))
+            yield HttpClient(one, Requests(port=port, era="modern")), legacy
+        nursery.cancel_scope.cancel()
+
+
+HttpPath = Callable[[HttpClient, int], Awaitable[None]]
 ServerPath = Callable[[ScriptedStream, int], Awaitable[None]]
 ClientPath = Callable[[ScriptedStream, Client, list[str], int], Awaitable[None]]
 
@@ -135,6 +186,19 @@ async def _cancel(stream: ScriptedStream, count: int) -> None:
     await _echo(stream, 1)  # which would find a reply to a cancelled request before its own
 
 
+async def _http_echo(client: HttpClient, count: int) -> None:
+    for number in range(count):
+        request_id = next(_ids)
+        call = client.requests.call(request_id, "echo", {"text": messages.echo(number)})
+        (reply,) = (await client.ask(call)).messages()
+        check(messages.text(reply, request_id), messages.echo(number), "an echo")
+
+
+async def _http_notify(client: HttpClient, count: int) -> None:
+    response = await client.ask(client.requests.call(next(_ids), "notify", {"count": count}))
+    check(len(response.messages()), count + 1, "notifications and the reply")
+
+
 async def _client_call(stream: ScriptedStream, client: Client, rows: list[str], count: int) -> None:
     async def answer() -> None:
         for _ in range(count):
@@ -169,6 +233,8 @@ SERVER_PATHS: dict[str, ServerPath] = {
     "sampling round trip": _ask,
     "request and its cancel": _cancel,
 }
+HTTP_PATHS: dict[str, HttpPath] = {"echo": _http_echo, "log notification": _http_notify}
+"""Over HTTP, in each era."""
 CLIENT_PATHS: dict[str, ClientPath] = {
     "client: call": _client_call,
     "client: notification handled": _client_notification,

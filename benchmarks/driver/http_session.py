@@ -1,4 +1,4 @@
-"""HttpSession: a measured server over Streamable HTTP, in one era."""
+"""HttpSession: a measured server over Streamable HTTP, in one era, and the requests for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .child import Child
 from .http import Connection, Response, request
 from .marks import PORT
 
-__all__ = ["HttpSession", "open_legacy", "open_modern"]
+__all__ = ["HttpSession", "Requests", "open_legacy", "open_modern"]
 
 _PATIENCE = 120
 _META = "io.modelcontextprotocol/"
@@ -27,28 +27,13 @@ _FIRST_ID = 1_000_000
 """Ids have the same number of digits, and so have answers the same length."""
 
 
-@dataclass
-class HttpSession:
-    """A server, and in the legacy era a session there. ``scale``: see `Session`."""
+@dataclass(kw_only=True)
+class Requests:
+    """The requests of one client of a server: of the modern era, or of the legacy one, there of one session."""
 
-    child: Child
     port: int
-    scale: float
     era: Literal["modern", "legacy"]
     session_id: str | None = None
-    opened: float = 0.0
-    """When the first answer was here, as `time.perf_counter` says."""
-    ids: Iterator[int] = field(default_factory=lambda: count(_FIRST_ID))
-
-    def sized(self, amount: int, *, least: int = 20) -> int:
-        """How many to measure with, where the fastest get ``amount``."""
-        return max(least, int(amount * self.scale))
-
-    def connect(self) -> Connection:
-        """One more connection."""
-        return Connection(self.port)
-
-    # Requests
 
     def _headers(self) -> dict[str, str]:
         if self.session_id is not None:
@@ -88,7 +73,24 @@ class HttpSession:
         }
         return self.post(messages.request(request_id, method, {**params, "_meta": meta}), Mcp_Method=method, **headers)
 
-    # Conversations
+
+@dataclass(kw_only=True)
+class HttpSession(Requests):
+    """A server, and in the legacy era a session there. ``scale``: see `Session`."""
+
+    child: Child
+    scale: float
+    opened: float = 0.0
+    """When the first answer was here, as `time.perf_counter` says."""
+    ids: Iterator[int] = field(default_factory=lambda: count(_FIRST_ID))
+
+    def sized(self, amount: int, *, least: int = 20) -> int:
+        """How many to measure with, where the fastest get ``amount``."""
+        return max(least, int(amount * self.scale))
+
+    def connect(self) -> Connection:
+        """One more connection."""
+        return Connection(self.port)
 
     def echo(self, connection: Connection) -> None:
         """Call once, and check the answer."""
@@ -98,7 +100,7 @@ class HttpSession:
 
     def new_session(self, connection: Connection) -> HttpSession:
         """One more session, initialized."""
-        session = HttpSession(self.child, self.port, self.scale, "legacy", ids=self.ids)
+        session = HttpSession(port=self.port, era="legacy", child=self.child, scale=self.scale, ids=self.ids)
         response: Response = connection.ask(session.post(messages.initialize()))
         check("serverInfo" in response.messages()[-1].get("result", {}), True, "a reply to initialize")
         session.session_id = response.headers["mcp-session-id"]
@@ -124,7 +126,7 @@ def _served(command: list[str]) -> Iterator[tuple[Child, int]]:
 def open_modern(command: list[str], scale: float) -> Iterator[HttpSession]:
     """Start a server and talk to it in the modern era."""
     with _served(command) as (child, port):
-        session = HttpSession(child, port, scale, "modern")
+        session = HttpSession(port=port, era="modern", child=child, scale=scale)
         with session.connect() as connection, within(_PATIENCE, "the first answer"):
             session.echo(connection)
         session.opened = time.perf_counter()
@@ -135,7 +137,7 @@ def open_modern(command: list[str], scale: float) -> Iterator[HttpSession]:
 def open_legacy(command: list[str], scale: float) -> Iterator[HttpSession]:
     """Start a server and talk to it in one legacy session."""
     with _served(command) as (child, port):
-        outside = HttpSession(child, port, scale, "legacy")
+        outside = HttpSession(port=port, era="legacy", child=child, scale=scale)
         with outside.connect() as connection, within(_PATIENCE, "the handshake"):
             session = outside.new_session(connection)
         session.opened = time.perf_counter()
