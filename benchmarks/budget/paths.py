@@ -1,5 +1,4 @@
-"""The hot paths. Each goes through one of them ``count`` times, over lines as on stdio or over HTTP, and checks what came.
-"""
+"""The hot paths. Each goes through one of them ``count`` times, over lines or over HTTP, and checks that all came."""
 
 from __future__ import annotations
 

@@ -64,6 +64,8 @@ class Endpoint:
         self._sessions = Sessions(running, nursery)
         self._methods = b"POST, OPTIONS" if self._stateless else b"POST, GET, DELETE, OPTIONS"
         self._accepted: dict[str, frozenset[str]] = {}
+        self._host: str | None = None
+        """The Host that was allowed last, which most requests repeat."""
         self._is_ending = False
 
     # The end
@@ -97,8 +99,11 @@ class Endpoint:
         headers, checks = head.headers, self._settings.checks
         # 2026-07-28 streamable HTTP, Security & Endpoint: an Origin that is not allowed MUST be 403; a Host that is not
         # ours is a name that somebody has made point here.
-        if not checks.allows_host(headers.get("host", "")):
-            return text(HTTPStatus.FORBIDDEN, "this Host is not allowed here")
+        host = headers.get("host", "")
+        if host != self._host:
+            if not checks.allows_host(host):
+                return text(HTTPStatus.FORBIDDEN, "this Host is not allowed here")
+            self._host = host
         origin = headers.get("origin")
         if origin is not None and not checks.allows_origin(origin):
             return text(HTTPStatus.FORBIDDEN, "this Origin is not allowed here")

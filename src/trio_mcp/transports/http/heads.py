@@ -22,6 +22,10 @@ _ABSOLUTE: Final = re.compile(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32
 _NONE_REPEATED: Final = frozenset[str]()
+_MOST_KEYS: Final = 200
+_LONGEST_KEY: Final = 64
+_keys: dict[bytes, str] = {}
+"""Names of headers as they came, and in lower case: clients repeat the same ones."""
 
 
 class BadRequest(Exception):
@@ -61,7 +65,12 @@ class _Fields:
         self.complete = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        key, text = name.lower().decode("ascii"), value.strip(b" \t").decode("latin-1")
+        key = _keys.get(name)
+        if key is None:
+            key = name.lower().decode("ascii")
+            if len(_keys) < _MOST_KEYS and len(key) <= _LONGEST_KEY:
+                _keys[name] = key
+        text = value.strip(b" \t").decode("latin-1")
         if key in self.headers:
             self.repeated |= {key}
             text = f"{self.headers[key]}, {text}"  # RFC 9110 section 5.3
