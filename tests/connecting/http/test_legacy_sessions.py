@@ -22,6 +22,7 @@ from tests.connecting.http.scripted import (
 from tests.patience import PATIENCE
 
 from trio_mcp import HTTPError, ProtocolViolation, open_http
+from trio_mcp.connecting.http import posted_request
 from trio_mcp.jsonrpc.extent import MOST_FAR
 
 FORGOTTEN = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}
@@ -130,7 +131,10 @@ async def test_a_refused_notification_is_a_line_of_the_log(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["silent", "streaming"])
-async def test_leaving_a_call_sends_one_cancel_and_closes_the_answer(streams: bool) -> None:
+async def test_leaving_a_call_sends_one_cancel_and_soon_closes_the_answer(
+    streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posted_request, "_FAREWELL", 0.05)
     gone = trio.Event()
 
     async def then(got: Got, answer: Answer) -> None:
@@ -149,6 +153,41 @@ async def test_leaving_a_call_sends_one_cancel_and_closes_the_answer(streams: bo
         await gone.wait()
     assert cancel.message["params"]["requestId"] == server.named("tools/call")[0].message["id"]
     assert server.names.count("notifications/cancelled") == 1
+
+
+async def test_what_a_call_has_asked_can_be_taken_back_after_the_call_was_left() -> None:
+    asked, left = trio.Event(), trio.Event()
+    stream: Answer | None = None
+
+    async def roots() -> list[Any]:
+        asked.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            left.set()
+
+    async def handler(got: Got, answer: Answer) -> None:
+        nonlocal stream
+        if got.name == "tools/call":
+            stream = answer
+            await answer.open()
+            await answer.event(question("q"))
+            await answer.gone()
+            return
+        await legacy(call)(got, answer)
+        if got.name == "notifications/cancelled":
+            assert stream is not None
+            taken_back = {"jsonrpc": "2.0", "method": got.name, "params": {"requestId": "q"}}
+            await stream.event(taken_back)
+            await stream.end()
+
+    async with serving(handler) as server, open_http(server.url, era="legacy", roots=roots) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "any")
+            await asked.wait()
+            nursery.cancel_scope.cancel()
+        await left.wait()
+    assert "reply" not in server.names
 
 
 async def test_a_cancel_is_sent_even_if_the_client_is_closed_at_once() -> None:

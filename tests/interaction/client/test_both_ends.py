@@ -18,6 +18,7 @@ from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import (
+    Address,
     Client,
     CodedError,
     CreateMessageParams,
@@ -28,13 +29,19 @@ from trio_mcp import (
     Root,
     TextContent,
     open_stdio,
-    open_websocket,
 )
 from trio_mcp.protocol.revisions import REVISIONS
 
 FIXTURE = [sys.executable, str(Path(__file__).parents[1] / "fixture_server.py")]
 
+_NO_WORD = "modern HTTP has no cancel between two rounds: the handler waits for its client until retry_timeout"
+
 Connect: TypeAlias = Callable[..., AbstractAsyncContextManager[Client]]
+
+
+@pytest.fixture(params=("stdio", "websocket", "http"))
+def transport(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture
@@ -49,12 +56,12 @@ def connect(transport: str, journal: Journal) -> Connect:
     variables = {"TRIO_MCP_TEST_JOURNAL": str(journal.path)}
     if transport == "stdio":
         return partial(open_stdio, FIXTURE, env=variables)
-    return partial(_over_websocket, {**os.environ, **variables})
+    return partial(_over_socket, transport, {**os.environ, **variables})
 
 
 @asynccontextmanager
-async def _over_websocket(env: dict[str, str], **options: Any) -> AsyncIterator[Client]:
-    process = await trio.lowlevel.open_process([*FIXTURE, "websocket"], env=env, stdout=subprocess.PIPE)
+async def _over_socket(transport: str, env: dict[str, str], **options: Any) -> AsyncIterator[Client]:
+    process = await trio.lowlevel.open_process([*FIXTURE, transport], env=env, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         async with process.stdout:
@@ -64,19 +71,28 @@ async def _over_websocket(env: dict[str, str], **options: Any) -> AsyncIterator[
                 if line.endswith(b"\n"):
                     break
             port = int(line)
-        async with open_websocket(f"ws://127.0.0.1:{port}/mcp", **options) as client:
+        scheme = "http" if transport == "http" else "ws"
+        async with Address(f"{scheme}://127.0.0.1:{port}/mcp").open(**options) as client:
             yield client
         process.terminate()
         with trio.fail_after(PATIENCE):
             assert await process.wait() == 0
     finally:
-        process.kill()
         with trio.CancelScope(shield=True):
+            process.terminate()
+            with trio.move_on_after(PATIENCE):
+                await process.wait()
+            process.kill()
             await process.wait()
 
 
+def cause_of_leaving(transport: str, era: str) -> str:
+    """What a server takes the end of a call for: over HTTP, the end of the answer is the cancel of a modern call."""
+    return "disconnect" if (transport, era) == ("http", "modern") else "peer"
+
+
 async def test_can_11_fifty_calls_left_by_their_limits_end_fifty_handlers_and_the_server_serves_on(
-    connect: Connect, journal: Journal, era: str, jump_clock: MockClock
+    connect: Connect, journal: Journal, transport: str, era: str, jump_clock: MockClock
 ) -> None:
     with trio.fail_after(LONG + PATIENCE):
         async with connect(era=era) as client:
@@ -94,7 +110,7 @@ async def test_can_11_fifty_calls_left_by_their_limits_end_fifty_handlers_and_th
             assert text_of(await client.call_tool("echo", {"text": "still here"})) == "still here"
             await journal.has("finally", 50)
     assert len({entry["call"] for entry in journal.of("cancelled")}) == 50
-    assert {entry["cause"] for entry in journal.of("cancelled")} == {"peer"}
+    assert {entry["cause"] for entry in journal.of("cancelled")} == {cause_of_leaving(transport, era)}
 
 
 async def test_leaving_a_scope_around_the_whole_connection_lets_the_handler_clean_up(
@@ -110,7 +126,9 @@ async def test_leaving_a_scope_around_the_whole_connection_lets_the_handler_clea
     assert events[0] == "start"
     assert "finally" in events
     [cancelled] = [entry for entry in journal.of("cancelled") if entry["tool"] == "cleanup"]
-    assert (cancelled["cause"], cancelled["reason"]) == ("peer", "the host was closed")
+    assert cancelled["cause"] == cause_of_leaving(transport, era)
+    if cancelled["cause"] == "peer":
+        assert cancelled["reason"] == "the host was closed"
 
 
 async def sample(params: CreateMessageParams) -> CreateMessageResult:
@@ -150,9 +168,11 @@ async def test_a_handler_that_asks_three_times_at_once_is_answered_and_runs_once
 
 
 async def test_a_cancel_while_the_user_is_asked_stops_both_ends_with_the_same_reason(
-    connect: Connect, journal: Journal, era: str
+    connect: Connect, journal: Journal, transport: str, era: str
 ) -> None:
     """In the modern era the handler is parked then, and no request is in flight."""
+    if (transport, era) == ("http", "modern"):
+        pytest.skip(_NO_WORD)
     asked, answered = trio.Event(), trio.Event()
     reasons: list[str | None] = []
 
@@ -180,8 +200,11 @@ async def test_a_cancel_while_the_user_is_asked_stops_both_ends_with_the_same_re
 
 
 async def test_a_user_who_says_no_stops_the_parked_handler_in_the_users_words(
-    connect: Connect, journal: Journal
+    connect: Connect, journal: Journal, transport: str
 ) -> None:
+    if transport == "http":
+        pytest.skip(_NO_WORD)
+
     async def refuse(_: CreateMessageParams) -> CreateMessageResult:
         raise CodedError(-1, "the user said no")
 

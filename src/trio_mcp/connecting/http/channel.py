@@ -98,9 +98,12 @@ class HttpChannel(MessageChannel):
         posted = self._requests.get(cancel.params["requestId"])
         if posted is None:
             return self._endpoint.sessions.present is not None and self._send_cancels
-        posted.leave(str(cancel.params.get("reason", "the request was left")))
-        # 2026-07-28 Streamable HTTP, Cancellation: the end of the stream is the cancel. 2025-11-25: it is none.
-        return not posted.is_modern and posted.is_begun and self._send_cancels
+        if posted.is_modern or not posted.is_begun or not self._send_cancels:
+            # 2026-07-28 Streamable HTTP, Cancellation: the end of the stream is the cancel.
+            posted.leave(str(cancel.params.get("reason", "the request was left")))
+            return False
+        posted.forgo()
+        return True
 
     async def _request(self, request_id: RequestId, posted: PostedRequest) -> None:
         try:

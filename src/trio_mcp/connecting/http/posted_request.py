@@ -34,6 +34,8 @@ _MOST_IN_VAIN: Final = 10
 """Times in a row that a client comes back to a server that does not answer."""
 _LINGER: Final = 1.0
 """Seconds that the rest of a stream may take after the reply, so that the connection can be used again."""
+_FAREWELL: Final = 5.0
+"""Seconds for which the answer to a request that was left is read."""
 _MOST_WORDS: Final = 16 * 1024
 
 
@@ -51,6 +53,7 @@ class PostedRequest:
         self._status: int | None = None
         """Status of the last answer; `None` before an answer has come."""
         self._lost: MCPError | None = None
+        self._is_forgone = False
         self.session: Session | None = None
         """The session that the request was sent in."""
         self.is_begun = False
@@ -64,6 +67,12 @@ class PostedRequest:
     def leave(self, reason: str) -> None:
         """Close the answer at once, because nobody waits for the reply."""
         self._scope.cancel(reason=reason)
+
+    def forgo(self) -> None:
+        """Read on for no more than a moment, since the server is told that nobody waits for the reply: until then the
+        server may take back what it has asked."""
+        self._is_forgone = True
+        self._scope.deadline = trio.current_time() + _FAREWELL
 
     def lose(self, error: MCPError) -> None:
         """Close the answer, and end the call with ``error``."""
@@ -127,7 +136,7 @@ class PostedRequest:
             broken = "the stream of the answer ended without the reply"
         except ConnectionLost as error:
             broken = error.reason
-        if self.is_modern or not cursor_of(events):
+        if self.is_modern or self._is_forgone or not cursor_of(events):
             raise HTTPError(self._status, broken)
         await self._come_back(events, broken)
 
