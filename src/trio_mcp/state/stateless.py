@@ -72,6 +72,10 @@ class StatelessState(ConnectionState):
         self._open.add(request)
         return RequestReceived(request)
 
+    def set_log_level(self, level: str) -> None:
+        """Keep no level: requests that belong to no connection would share it. All get the messages that clients get
+        before they ask for a level."""
+
     def finish(self, request: InboundRequest) -> bool:
         """Take ``request`` out of the open ones: see `RequestTables.finish`."""
         if request in self._open:

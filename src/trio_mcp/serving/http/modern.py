@@ -33,7 +33,7 @@ class ModernExchange(PostExchange):
     """The exchange of a request that belongs to no connection. The client's going away is the cancel of the request
     (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_ones`` has all exchanges that are not over."""
 
-    __slots__ = ("_has_sent", "_open_ones")
+    __slots__ = ("_has_sent", "_open_ones", "_requests")
 
     def __init__(
         self,
@@ -47,18 +47,22 @@ class ModernExchange(PostExchange):
         super().__init__(connection, peer, response, extra, high_water)
         self._open_ones = open_ones
         self._has_sent = True
+        self._requests: tuple[InboundRequest, ...] = ()
+        """The requests that were taken up: more than one in a batch."""
         open_ones[self] = None
         response.on_gone = self._gone
 
     def _gone(self) -> None:
-        held = self.held()
         self.end()
         self.outbox.let_go()
-        if held is not None:
-            held.end(CancelCause.DISCONNECT, _GONE)
+        for request in self._requests:
+            held = self.find(request)
+            if held is not None:
+                held.end(CancelCause.DISCONNECT, _GONE)
 
     def hold(self, request: InboundRequest, held: Held) -> None:
         super().hold(request, held)
+        self._requests = (*self._requests, request)
         if self.response.is_gone:  # before the request was accepted
             held.end(CancelCause.DISCONNECT, _GONE)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...jsonrpc.errors import TOO_BUSY
 from ...runtime.cancellation import CancelCause
-from ...runtime.exchange import Exchange, Held, PartExchange
+from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner
 from ...runtime.peer import Peer
 from ...transports.http.application import Answer, Response
@@ -121,7 +121,3 @@ class PostExchange(PartExchange):
             self.response.answer(unavailable("the server is shutting down", self.extra), close=True)
         else:
             self.reply(None)
-
-    def held(self) -> Held | None:
-        """Return the running request of this POST; `None` when there is none any more."""
-        return None if self.request is None else self.find(self.request)
