@@ -105,7 +105,10 @@ def requests(draw: Any) -> bytes:
         | BODIES.map(lambda body: (b"Transfer-Encoding: chunked\r\n", body))
         | st.tuples(fields(), BODIES)
     )
-    lines = [b"Host: here\r\n", framing, *draw(st.lists(fields(), max_size=2))]
+    harmless = st.sampled_from([b"X: a\r\n", b"Accept:\t*/*, a \r\n", b"ACCEPT: b\r\n", b"X!:caf\xe9\r\n", b"y:\r\n"])
+    lines = [b"Host: here\r\n", framing, *draw(st.lists(harmless, max_size=3))]
+    if draw(st.integers(0, 3)) == 0:
+        lines.append(draw(fields()))
     data = b" ".join((draw(METHODS), draw(TARGETS), draw(VERSIONS))) + b"\r\n"
     data = bytearray(data + b"".join(draw(st.permutations(lines))) + b"\r\n" + body + draw(NEXT))
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2]))):
