@@ -4,6 +4,7 @@ import re
 import signal
 import sys
 
+import pytest
 from tests.cli.commands import TRIO_MCP, run
 from tests.cli.terminals import in_terminal
 
@@ -29,11 +30,12 @@ async def test_demo_tells_its_story_in_plain_lines_when_it_is_piped():
         assert 0 <= float(milliseconds) < 5000
 
 
-async def test_demo_over_websocket_has_two_clients_of_which_one_gives_up():
-    ended = await run([*DEMO, "--websocket"])
+@pytest.mark.parametrize(("option", "url"), [("--http", "http://"), ("--websocket", "ws://")])
+async def test_demo_over_the_network_has_two_clients_of_which_one_gives_up(option: str, url: str):
+    ended = await run([*DEMO, option])
     assert (ended.status, ended.stderr) == (0, "")
     for words in (
-        "ws://127.0.0.1:",
+        f"{url}127.0.0.1:",
         "client one: revision 2025-11-25; client two: revision 2026-07-28",
         "progress 10 of 10: photo-10.jpg",
         "what the handler was told: the caller's deadline passed",

@@ -31,6 +31,17 @@ SERVER = """
 """
 
 
+SESSION = """
+    from trio_mcp import RequestContext, Server
+
+    server = Server("remembers")
+
+    @server.tool
+    async def session(ctx: RequestContext) -> str:
+        return str(ctx.session_id)
+"""
+
+
 async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--websocket", "0") as server:
@@ -70,6 +81,15 @@ async def test_http_is_served_until_a_signal(tmp_path: Path, era: Any) -> None:
                     await client.call_tool("sleep", {"milliseconds": 1})
 
 
+async def test_without_state_a_client_has_no_session_and_the_path_is_the_one_given(tmp_path: Path) -> None:
+    file = written(tmp_path / "server.py", SESSION)
+    async with running("run", file, "--http", "0", "--path", "/{a}", "--stateless") as server:
+        url = await server.line(r"at (http://127\.0\.0\.1:\d+/\{a\});")
+        with trio.fail_after(PATIENCE):
+            async with open_http(url, era="legacy") as client:
+                assert (await client.call_tool("session")).text == "None"
+
+
 async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     path = socket_folder / "mcp.sock"
@@ -98,6 +118,9 @@ async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> N
         (["--tcp", "192.0.2.1:0"], "cannot listen"),
         (["--tcp", "1", "--unix", "x"], "give one of them"),
         (["--tcp", "1", "--origin", "none"], "go with --http and --websocket"),
+        (["--tcp", "1", "--path", "/x"], "go with --http and --websocket"),
+        (["--http", "1", "--path", "x"], "begins with a slash"),
+        (["--websocket", "1", "--stateless"], "goes with --http"),
     ],
 )
 async def test_an_address_that_cannot_be_meant_is_a_usage_error(

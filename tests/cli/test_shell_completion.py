@@ -59,6 +59,9 @@ async def completed(home: Path, words: str) -> list[str]:
         ("trio-mcp inspect --config mine.json de", ["devil"]),
         ("trio-mcp call desk pa", [""]),
         ("trio-mcp call -- ", [""]),
+        ("trio-mcp run server.py --h", ["--http", "--help"]),
+        ("trio-mcp bridge desk --s", ["--stateless"]),
+        ("trio-mcp demo --h", ["--http", "--help"]),
     ],
 )
 async def test_bash_completes(home: Path, words: str, offered: list[str]):

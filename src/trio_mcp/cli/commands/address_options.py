@@ -16,9 +16,15 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
 def address_options(command: F) -> F:
-    """Add the options for the address, --http, --websocket, --tcp and --unix, and for whom HTTP and WebSocket admit,
-    --origin and --name."""
+    """Add the options for the address, --http, --websocket, --tcp and --unix; for HTTP and WebSocket also --path, and
+    for the clients that may come, --origin and --name; for HTTP --stateless."""
     for option in (
+        click.option(
+            "--stateless",
+            is_flag=True,
+            help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there "
+            "are no sessions, and no handler waits for an answer of its client.",
+        ),
         click.option(
             "--name",
             "names",
@@ -34,16 +40,13 @@ def address_options(command: F) -> F:
             help="A web page that may connect over HTTP or WebSocket, like https://app.example.com. Repeatable; 'none' "
             "for none. Required, with --name, when other machines can reach HOST.",
         ),
+        click.option("--path", metavar="PATH", help="Path of the URL, for HTTP and WebSocket. Default: /mcp."),
         click.option("--unix", metavar="PATH", help="Serve many clients at once on a Unix socket, a message per line."),
         click.option(
             "--tcp", metavar="[HOST:]PORT", help="Serve many clients at once over plain TCP, a message per line."
         ),
-        click.option(
-            "--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket, path /mcp."
-        ),
-        click.option(
-            "--http", metavar="[HOST:]PORT", help="Serve many clients at once over Streamable HTTP, path /mcp."
-        ),
+        click.option("--websocket", metavar="[HOST:]PORT", help="Serve many clients at once over WebSocket."),
+        click.option("--http", metavar="[HOST:]PORT", help="Serve many clients at once over Streamable HTTP."),
     ):
         command = option(command)
     return command

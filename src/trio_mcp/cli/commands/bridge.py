@@ -39,8 +39,10 @@ def bridge(
     websocket: str | None,
     tcp: str | None,
     unix: str | None,
+    path: str | None,
     origins: tuple[str, ...],
     names: tuple[str, ...],
+    stateless: bool,
     era: Any,
     log_level: str,
 ) -> int:
@@ -74,4 +76,4 @@ def bridge(
         where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()))
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
-    return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, origins, names))
+    return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, path, origins, names, stateless))

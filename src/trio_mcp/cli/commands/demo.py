@@ -8,8 +8,11 @@ __all__ = ["demo"]
 
 
 @click.command()
-@click.option("--websocket", is_flag=True, help="Over WebSocket, with two clients at once, one of which gives up.")
-def demo(websocket: bool) -> int:
+@click.option(
+    "--http", "transport", flag_value="http", help="Over HTTP, with two clients at once, one of which gives up."
+)
+@click.option("--websocket", "transport", flag_value="websocket", help="The same over WebSocket.")
+def demo(transport: str | None) -> int:
     """Call a bundled server and see what happens in it.
 
     Starts the server in a child process, lists its tools, runs a long call with progress and log lines, lets the server
@@ -18,8 +21,8 @@ def demo(websocket: bool) -> int:
     """
     from ..demo.over_stdio import run_demo
 
-    if not websocket:
+    if transport is None:
         return run_demo()
-    from ..demo.over_websocket import tell_story
+    from ..demo.over_network import tell_story_over_http, tell_story_over_websocket
 
-    return run_demo(tell_story)
+    return run_demo(tell_story_over_http if transport == "http" else tell_story_over_websocket)

@@ -24,8 +24,10 @@ def run(
     websocket: str | None,
     tcp: str | None,
     unix: str | None,
+    path: str | None,
     origins: tuple[str, ...],
     names: tuple[str, ...],
+    stateless: bool,
 ) -> int:
     """Serve a server of yours over standard input and output, or on an address of your choice.
 
@@ -53,4 +55,4 @@ def run(
     from ..servers.addresses import Addresses
     from ..servers.running import run_server
 
-    return run_server(target, log_level, Addresses(http, websocket, tcp, unix, origins, names))
+    return run_server(target, log_level, Addresses(http, websocket, tcp, unix, path, origins, names, stateless))

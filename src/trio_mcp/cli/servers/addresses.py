@@ -33,8 +33,10 @@ class Addresses:
     websocket: str | None = None
     tcp: str | None = None
     unix: str | None = None
+    path: str | None = None
     origins: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    stateless: bool = False
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
@@ -48,8 +50,13 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
     ]
     if len(given) > 1:
         raise BadAddress("--http, --websocket, --tcp and --unix: give one of them")
-    if addresses.http is None and addresses.websocket is None and (addresses.origins or addresses.names):
-        raise BadAddress("--origin and --name go with --http and --websocket")
+    if addresses.http is None and addresses.websocket is None:
+        if addresses.origins or addresses.names or addresses.path is not None:
+            raise BadAddress("--path, --origin and --name go with --http and --websocket")
+    elif addresses.path is not None and not addresses.path.startswith("/"):
+        raise BadAddress(f"a path begins with a slash, as in --path /mcp, not {addresses.path!r}")
+    if addresses.http is None and addresses.stateless:
+        raise BadAddress("--stateless goes with --http")
     if not given:
         return None
 
@@ -58,15 +65,20 @@ def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | 
     from ...serving.lines import serve_tcp, serve_unix
     from ...serving.websocket import serve_websocket
 
+    path = "/mcp" if addresses.path is None else addresses.path
     if addresses.http is not None:
-        return partial(_serve, partial(serve_http, **_checked(addresses.http, addresses)), "http://{}/mcp")
+        options = _checked(addresses.http, addresses)
+        return partial(
+            _serve, partial(serve_http, path=path, stateless=addresses.stateless, **options), "http://", path
+        )
     if addresses.websocket is not None:
-        return partial(_serve, partial(serve_websocket, **_checked(addresses.websocket, addresses)), "ws://{}/mcp")
+        options = _checked(addresses.websocket, addresses)
+        return partial(_serve, partial(serve_websocket, path=path, **options), "ws://", path)
     if addresses.tcp is not None:
         host, port = _host_and_port(addresses.tcp)
-        return partial(_serve, partial(serve_tcp, host=host, port=port), "{}, a message per line")
+        return partial(_serve, partial(serve_tcp, host=host, port=port), "", ", a message per line")
     assert addresses.unix is not None, "one was given"
-    return partial(_serve, partial(serve_unix, path=addresses.unix), "{}, a message per line")
+    return partial(_serve, partial(serve_unix, path=addresses.unix), "", ", a message per line")
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
@@ -96,8 +108,8 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-async def _serve(serve: Any, where: str, server: Servable) -> None:
-    announcement = _Announcement(server.info.name, where)
+async def _serve(serve: Any, before: str, behind: str, server: Servable) -> None:
+    announcement = _Announcement(server.info.name, before, behind)
     quieten_collector()
     process_is_the_server()
     try:
@@ -109,17 +121,18 @@ async def _serve(serve: Any, where: str, server: Servable) -> None:
 
 
 class _Announcement:
-    """Report the server's address, once the server listens."""
+    """Report the server's address, with words ``before`` and ``behind``, once the server listens."""
 
-    def __init__(self, name: str, where: str) -> None:
+    def __init__(self, name: str, before: str, behind: str) -> None:
         self._name = name
-        self._where = where
+        self._before = before
+        self._behind = behind
         self.made = False
 
     def started(self, value: Any = None) -> None:
         self.made = True
         for listener in value:
-            where = self._where.format(_address(listener.socket.getsockname()))
+            where = f"{self._before}{_address(listener.socket.getsockname())}{self._behind}"
             print(f"trio-mcp: serving {self._name!r} at {where}; press Ctrl-C to stop", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""tell_story: the demo over WebSocket, with two clients at once on one server, one cancelled and one not."""
+"""The demo over HTTP or WebSocket, with two clients at once on one server, one cancelled and one not."""
 
 from __future__ import annotations
 
@@ -16,26 +16,36 @@ import trio
 from ...client.client import Client
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import open_service_nursery
-from ...connecting.websocket import open_websocket
+from ...connecting.targets import Address
 from .over_stdio import PATIENCE, Disappointed, label, pack, pack_again, watch
 from .screen import Screen
 
-__all__ = ["tell_story"]
+__all__ = ["tell_story_over_http", "tell_story_over_websocket"]
 
 _START: Final = 20.0
 _END: Final = 10.0
 
 
-async def tell_story(screen: Screen) -> None:
+async def tell_story_over_http(screen: Screen) -> None:
+    """Run the demo over HTTP, and show it on ``screen``."""
+    screen.headline("1. A server in a child process that listens for HTTP requests, and two clients")
+    await _tell_story(screen, "--http")
+
+
+async def tell_story_over_websocket(screen: Screen) -> None:
     """Run the demo over WebSocket, and show it on ``screen``."""
     screen.headline("1. A server in a child process that listens for WebSockets, and two clients")
+    await _tell_story(screen, "--websocket")
+
+
+async def _tell_story(screen: Screen, option: str) -> None:
     started = time.monotonic()
-    async with _server() as (process, url):
+    async with _server(option) as (process, url):
         screen.say(f"  {url}")
         # One server serves both eras, and asks in both.
         async with (
-            open_websocket(url, era="legacy", elicitation=screen.answer, on_log=screen.log) as one,
-            open_websocket(url, era="modern") as two,
+            Address(url).open(era="legacy", elicitation=screen.answer, on_log=screen.log) as one,
+            Address(url).open(era="modern") as two,
         ):
             assert one.server_info is not None
             screen.say(f"  {one.server_info.name} {one.server_info.version}")
@@ -72,14 +82,14 @@ async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
 
 
 @asynccontextmanager
-async def _server() -> AsyncGenerator[tuple[trio.Process, str]]:
-    """Run the server in a process of its own, and yield the process and the server's URL. The process is killed at the
-    end."""
+async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
+    """Run the server in a process of its own, where ``option`` of `trio-mcp run` says, and yield the process and the
+    server's URL. The process is killed at the end."""
     spec = find_spec("trio_mcp.cli.demo.server")
     assert spec is not None
     assert spec.origin is not None
     # -P: what lies in the current directory is none of the demo's business.
-    command = [sys.executable, "-P", "-m", "trio_mcp.cli", "run", spec.origin, "--websocket", "0"]
+    command = [sys.executable, "-P", "-m", "trio_mcp.cli", "run", spec.origin, option, "0"]
     process = await trio.lowlevel.open_process(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -87,7 +97,7 @@ async def _server() -> AsyncGenerator[tuple[trio.Process, str]]:
         assert process.stderr is not None
         told = ""
         with trio.fail_after(_START):
-            while not (found := re.search(r"at (ws://\S+);.*\n", told)):  # the whole line, to its end
+            while not (found := re.search(r"at (\w+://\S+);.*\n", told)):  # the whole line, to its end
                 data = await process.stderr.receive_some()
                 if not data:
                     raise Disappointed(f"the server did not start: {told}")
