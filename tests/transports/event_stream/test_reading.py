@@ -51,6 +51,7 @@ def test_a_byte_order_mark_in_front_of_the_stream_is_skipped(cut: int) -> None:
 
 def test_a_byte_order_mark_elsewhere_is_part_of_a_name() -> None:
     assert data(b"\n\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n") == []
+    assert data(b"\n", b"\xef\xbb\xbfdata: a\n\n") == []
 
 
 def test_data_lines_are_joined_with_newlines() -> None:
@@ -147,6 +148,17 @@ def test_an_event_of_the_limit_is_read_and_one_byte_more_is_too_long() -> None:
     assert read(b"data: 5678\nid: 56\n\n", limit=15) == ["too long"]
 
 
+def test_each_event_has_the_limit_for_itself() -> None:
+    assert len(read(b"data: 5678\nid: 5\n\n" * 3, limit=15)) == 3
+
+
+def test_nothing_is_read_behind_an_event_that_is_too_long() -> None:
+    reader = EventReader(10)
+    for chunk in (b"data: 0123456789", b"\n\ndata: a\n\n", b""):
+        with pytest.raises(EventTooLong):
+            reader.feed(chunk)
+
+
 def test_a_line_that_never_ends_is_too_long_before_all_of_it_is_kept() -> None:
     reader = EventReader(100)
     reader.feed(b"data: ")
@@ -167,13 +179,35 @@ def test_events_before_the_long_one_are_given_first() -> None:
     assert read(b"data: a\n\ndata: 0123456789\n\ndata: b\n\n", limit=10) == [Event("message", b"a", ""), "too long"]
 
 
-PIECES = st.sampled_from(
+LINES = st.sampled_from(
     [
-        *(b"\n", b"\r", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b" ", b"x", b":", b": c"),
-        *(b"data", b"data: a", b"data:\xc3\xa4", b"id: 1", b"id", b"id: \0", b"event: e", b"retry: 5"),
+        *(b"data", b"data: a", b"data:\xc3\xa4", b"data: \xe2\x80\xa8", b"id: 1", b"id", b"id: \0", b"event: e"),
+        *(b"retry: 5", b":", b": c", b"\xef\xbb\xbfdata", b" ", b"x"),
     ]
 )
-STREAMS = st.lists(PIECES, max_size=25).map(b"".join)
+ENDS = st.sampled_from([b"\n\n", b"\n", b"\r", b"\r\n", b"\r\n\r\n", b"\r\r", b""])
+STREAMS = st.lists(st.tuples(LINES, ENDS).map(b"".join), min_size=1, max_size=12).map(b"".join)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_a_stream_may_come_byte_by_byte(end: bytes) -> None:
+    lines = [
+        b"\xef\xbb\xbfid: 1",
+        b"event: e",
+        b"data: \xc3\xa4",
+        b"data: b",
+        b"",
+        b": c",
+        b"data: d",
+        b"",
+        b"id: 2",
+        b"",
+    ]
+    stream = end.join([*lines, b""])
+    assert read(*[bytes((byte,)) for byte in stream]) == [
+        Event("e", "ä\nb".encode(), "1"),
+        Event("message", b"d", "1"),
+    ]
 
 
 @given(STREAMS, st.data())

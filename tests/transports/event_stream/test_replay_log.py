@@ -198,6 +198,32 @@ def test_many_finished_streams_take_no_more_than_the_bound() -> None:
     assert taken < 4 * 64 * KIB
 
 
+@pytest.mark.parametrize("events", [0, 1])
+def test_finished_streams_that_have_nothing_to_tell_push_no_events_out(events: int) -> None:
+    kept = log(session=16 * KIB)
+    for _ in range(1000):
+        stream = kept.open()
+        for _ in range(events):
+            kept.extend(stream, [b"x\n"])
+        kept.finish(stream, 60.0)
+    stream = kept.open()
+    primed = kept.cursor(stream)
+    for _ in range(10):
+        kept.extend(stream, [b"x" * 500 + b"\n"])
+    kept.finish(stream, 60.0)
+    assert len(lines(kept, primed)) == 10
+    assert kept.size > 15 * KIB, "no more is given up than has to be"
+
+
+def test_events_that_fill_the_bounds_exactly_are_kept() -> None:
+    kept = ReplayLog(2 * 300, 256 + 2 * 300)
+    stream = kept.open()
+    primed = kept.cursor(stream)
+    kept.extend(stream, [b"x" * 43 + b"\n"])
+    kept.extend(stream, [b"y" * 43 + b"\n"])
+    assert len(lines(kept, primed)) == 2
+
+
 def test_a_stream_that_goes_on_is_never_forgotten() -> None:
     kept = log(session=KIB)
     streams = [kept.open() for _ in range(10)]

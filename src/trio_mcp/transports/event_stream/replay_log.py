@@ -140,15 +140,13 @@ class ReplayLog:
         return Replay(name, [(stream.event_id(each), line) for each, line in behind], name in self._finished)
 
     def _shrink(self) -> None:
-        """Drop the oldest events until all that is kept fits. Finished streams that have none go, too."""
+        """Drop the oldest until all that is kept fits: finished streams that have no events, and else events."""
         while self.size > self._max:
-            if self._oldest_first:
-                stream = next(iter(self._oldest_first)).stream
-                self._drop_oldest(stream)
-                if not stream.count and stream.name in self._finished:
-                    self._forget(stream.name)
-            elif self._finished:
-                self._forget(next(iter(self._finished)))
+            finished = next(iter(self._finished), None)
+            if finished is not None and not self._streams[finished].count:
+                self._forget(finished)
+            elif self._oldest_first:
+                self._drop_oldest(next(iter(self._oldest_first)).stream)
             else:
                 return
 
