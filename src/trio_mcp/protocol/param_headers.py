@@ -16,6 +16,7 @@ from ..jsonrpc.scalars import plain_scalar
 from ..jsonrpc.values import value
 
 __all__ = [
+    "NAMED_BY",
     "ParamHeader",
     "check",
     "decoded",
@@ -24,6 +25,16 @@ __all__ = [
     "headers_for",
     "param_headers",
 ]
+
+NAMED_BY: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""Parameter that the header ``Mcp-Name`` mirrors, by method (2026-07-28 Streamable HTTP, Standard Request Headers)."""
 
 _ANNOTATION: Final = "x-mcp-header"
 _PREFIX: Final = "Mcp-Param-"

@@ -14,7 +14,7 @@ from ...protocol.errors import HEADER_MISMATCH
 from ...runtime.channel import ConnectionLost, ReplyLost
 from ...runtime.http_error import HTTPError
 from ...transports.event_stream.reading import EventReader, EventTooLong
-from ...transports.http_client.errors import BadResponse
+from ...transports.http_client.errors import BodyTooLong
 from ...transports.http_client.reply import Reply
 from .answers import EVENT_STREAM, JSON, StatusPeerError, content_type, is_good, is_passing, refusal, words_of
 from .arrivals import arrived
@@ -149,7 +149,7 @@ class PostedRequest:
             raise HTTPError(reply.status, _not_a_reply(reply.status, kind), words_of(await _beginning(reply)))
         try:
             body = await reply.read(limit)
-        except BadResponse:
+        except BodyTooLong:
             raise UnreadableAnswer(f"{self._message.method}: the answer has more than {limit} bytes") from None
         if not body.strip():
             raise HTTPError(reply.status, _not_a_reply(reply.status, ""))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from ...protocol.fields import JSONObject
-from ...protocol.param_headers import encoded_name
+from ...protocol.param_headers import NAMED_BY, encoded_name
 from .answers import EVENT_STREAM, JSON
 from .outgoing import Outgoing
 from .sessions import Session
@@ -15,16 +15,6 @@ from .sessions import Session
 __all__ = ["Headers", "RequestHeaders", "encoded"]
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
-
-_NAMED_BY: Final = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
-"""Parameter that the header ``Mcp-Name`` mirrors, by method (2026-07-28 Streamable HTTP, Standard Request Headers)."""
 
 _RESERVED: Final = frozenset(
     (
@@ -88,7 +78,7 @@ def encoded(text: str) -> bytes:
 
 
 def _name_in(method: str | None, params: JSONObject) -> str | None:
-    name: Any = params.get(_NAMED_BY.get(method or "", ""))
+    name: Any = params.get(NAMED_BY.get(method or "", ""))
     return name if isinstance(name, str) else None
 
 

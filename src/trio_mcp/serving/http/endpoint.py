@@ -24,7 +24,8 @@ from .answers import empty, error, invalid, status_of_legacy_refusal, text, unav
 from .cors import Cors
 from .modern import ModernSide
 from .request_headers import check_param_headers, check_routing_headers, required_fields
-from .sessions import Session, Sessions
+from .session import Session
+from .session_table import SessionTable
 
 __all__ = ["Endpoint", "EndpointSettings"]
 
@@ -61,7 +62,7 @@ class Endpoint:
         self._stateless = running.stateless
         self._cors = Cors(settings.checks)
         self._modern = ModernSide(running, nursery)
-        self._sessions = Sessions(running, nursery)
+        self._sessions = SessionTable(running, nursery)
         self._methods = b"POST, OPTIONS" if self._stateless else b"POST, GET, DELETE, OPTIONS"
         self._accepted: dict[str, frozenset[str]] = {}
         self._host: str | None = None

@@ -3,28 +3,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...jsonrpc.messages import Request
 from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from ...protocol.param_headers import check, decoded
+from ...protocol.param_headers import NAMED_BY, check, decoded
 from ...server.served import Running, param_headers_of
 from ...state.requests import InboundRequest
 from ...transports.http.heads import RequestHead
 
 __all__ = ["check_param_headers", "check_routing_headers", "required_fields"]
-
-_NAMES: Final = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
-"""The parameter that ``Mcp-Name`` repeats, by method."""
 
 
 def required_fields(request: Request) -> CodedError | None:
@@ -45,7 +35,7 @@ def check_routing_headers(request: Request, head: RequestHead) -> CodedError | N
     wrong = _differs(head, "mcp-protocol-version", params["_meta"][PROTOCOL_VERSION]) or _differs(
         head, "mcp-method", request.method
     )
-    if wrong is None and (parameter := _NAMES.get(request.method)) is not None:
+    if wrong is None and (parameter := NAMED_BY.get(request.method)) is not None:
         name = params.get(parameter)
         if isinstance(name, str):
             wrong = _differs(head, "mcp-name", name, encoded=True)

@@ -1,19 +1,15 @@
-"""Sessions: the legacy clients of an endpoint, each known by the id in its headers (2025-11-25 transports, Session
-Management)."""
+"""Session is one legacy client of an endpoint."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
 from ...jsonrpc.messages import Batch, Message, Request, Unreadable
 from ...runtime.channel import ConnectionLost, MessageChannel
-from ...runtime.exchange import Exchange
-from ...runtime.limits import Limits
 from ...runtime.outbox import Outbox
 from ...runtime.peer import Headers, Peer
 from ...server.served import Running
@@ -22,115 +18,15 @@ from ...transports.event_stream.replay_log import BadCursor, ReplayLog
 from ...transports.event_stream.writing import STREAM_HEADERS, identified_events
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
-from .answers import busy, empty, invalid, status_of_legacy_refusal
-from .post_exchange import PostExchange
+from .answers import empty, invalid
 from .posted_connection import PostedConnection
+from .session_exchange import RETRY, OpeningExchange, SessionExchange
 from .session_stream import SessionStream
 
 if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm
-    from ...state.requests import InboundRequest
 
-__all__ = ["Session", "Sessions"]
-
-_ID_BYTES: Final = 16
-"""128 bits, which nobody guesses; as visible ASCII."""
-_RETRY: Final = 1.0
-"""Seconds after which clients come back when a response breaks."""
-
-
-class SessionExchange(PostExchange):
-    """The exchange of a POST of ``session``. The client's going away is no cancel (2025-11-25 transports, Sending
-    Messages to the Server): the lines are kept, and the client may come back for them."""
-
-    __slots__ = ("_alarm", "_session", "_stream")
-
-    def __init__(
-        self, session: Session, connection: Exchange, peer: Peer, response: Response, extra: bytes, high_water: int
-    ) -> None:
-        super().__init__(connection, peer, response, extra, high_water)
-        self._session = session
-        self._stream: SessionStream | None = None
-        self._alarm: Alarm | None = None
-
-    def take_up(self, request: InboundRequest) -> None:
-        super().take_up(request)
-        if request.revision.polling:
-            self._alarm = self._session.alarm(self.commit)
-
-    def open_stream(self) -> None:
-        self.is_stream = True
-        self._stop_alarm()
-        polls = self.request is not None and self.request.revision.polling
-        self._stream = self._session.open_stream(self.outbox, primes=polls)
-        if self.response.is_gone:
-            self._stream.keep()
-        else:
-            self._stream.attach(self.response, self.extra, retry=_RETRY if polls else None)
-
-    def end_stream(self) -> None:
-        assert self._stream is not None, "it was opened before"
-        self._session.finish(self._stream)
-
-    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        super().answer(status, line, more)
-        self._session.send_late_lines(self.outbox)
-
-    def leave(self) -> None:
-        self._stop_alarm()
-        self._session.left(self)
-
-    def _stop_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.stop()
-            self._alarm = None
-
-    def comment(self) -> None:
-        if self._stream is not None:
-            self._stream.break_silence()
-
-    def refuse(self, code: int, line: bytes) -> None:
-        self.answer(status_of_legacy_refusal(code), line)
-
-    def close_stream(self, retry: float) -> bool:
-        if self.request is None or not self.request.revision.polling:
-            return False
-        self.commit()
-        return self._stream is not None and self._stream.close_response(retry)
-
-
-class _OpeningExchange(SessionExchange):
-    """The exchange of the POST that opens the session. A session whose opening fails, or whose client does not learn
-    the id of, ends at once."""
-
-    __slots__ = ()
-
-    def take_up(self, request: InboundRequest) -> None:
-        PostExchange.take_up(self, request)  # to a stream of a session whose id it does not know, no client comes back
-
-    def open_stream(self) -> None:
-        self._tell_id()
-        super().open_stream()
-
-    def _tell_id(self) -> None:
-        self.extra += b"Mcp-Session-Id: %b\r\n" % self._session.id.encode()
-
-    def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        opens = status == HTTPStatus.OK and not self.response.is_gone and not self._failed
-        if opens:
-            self._tell_id()
-        super().answer(status, line, more)
-        if not opens:
-            self._session.end("the session was not opened")
-
-    def end_stream(self) -> None:
-        super().end_stream()
-        if self._failed or self.response.is_gone:
-            self._session.end("the session was not opened")
-
-    @property
-    def _failed(self) -> bool:
-        return self.request is None or self.request.error is not None
+__all__ = ["Session"]
 
 
 class _SessionChannel(MessageChannel):
@@ -247,7 +143,7 @@ class Session:
             response.answer(empty(HTTPStatus.ACCEPTED, extra))
             return
         peer = Peer(self.id, Headers.of_lower_case(head.headers), self.principal)
-        kind = _OpeningExchange if opens else SessionExchange
+        kind = OpeningExchange if opens else SessionExchange
         exchange = kind(self, connection.exchange, peer, response, extra, self._limits.high_water)
         self._posts[exchange] = None
         if type(event) is RequestReceived:
@@ -310,7 +206,7 @@ class Session:
         polls = self._polls
         if cursor is None:
             listening = self._listening or self._listen()
-            listening.attach(response, extra, retry=_RETRY if polls else None)
+            listening.attach(response, extra, retry=RETRY if polls else None)
             return
         try:
             replay = self._log.after(cursor)
@@ -323,72 +219,10 @@ class Session:
             text = identified_events(replay.events)
             response.answer(Answer(HTTPStatus.OK, STREAM_HEADERS + extra, text))
         else:
-            stream.attach(response, extra, replay, retry=_RETRY if polls else None)
+            stream.attach(response, extra, replay, retry=RETRY if polls else None)
 
 
 def _asks(message: Message | Batch | Unreadable) -> bool:
     if isinstance(message, Batch):
         return any(isinstance(member, Request | Unreadable) for member in message.members)
     return isinstance(message, Request)
-
-
-class Sessions:
-    """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``."""
-
-    def __init__(self, running: Running, nursery: trio.Nursery) -> None:
-        self._running = running
-        self._nursery = nursery
-        self._limits: Limits = running.limits
-        self._sessions: dict[str, Session] = {}
-
-    def find(self, session_id: str, principal: str | None) -> Session | None:
-        """Return the session with this id. `None`: there is none, for this principal (2025-11-25 security best
-        practices, Session Hijacking)."""
-        session = self._sessions.get(session_id)
-        return session if session is not None and session.principal == principal and not session.is_over else None
-
-    def open(self, message: Request, body: bytes, head: RequestHead, response: Response, extra: bytes) -> None:
-        """Answer ``initialize``, and open a session."""
-        if len(self._sessions) >= self._limits.max_sessions and not self._make_room():
-            response.answer(busy("Too busy: too many sessions; try again later", extra, message.id))
-            return
-        session_id = secrets.token_urlsafe(_ID_BYTES)
-        session = Session(self._running, session_id, Peer(session_id, Headers.of_lower_case(head.headers)))
-        self._sessions[session_id] = session
-        self._nursery.start_soon(self._run, session)
-        session.post(message, body, head, response, extra, opens=True)
-
-    def _make_room(self) -> bool:
-        """End the oldest session that its client has not used, and return whether there was one. Otherwise who opens
-        sessions again and again would shut out everybody else."""
-        for session in self._sessions.values():
-            if not (session.is_confirmed or session.is_over):
-                session.end("the session was not used, and another client wants its place")
-                return True
-        return False
-
-    async def _run(self, session: Session) -> None:
-        try:
-            await session.run()
-        finally:
-            del self._sessions[session.id]
-
-    def look_at_clock(self, now: float) -> None:
-        """End idle sessions: see `Session.look_at_clock`."""
-        for session in tuple(self._sessions.values()):
-            session.look_at_clock(now)
-
-    def break_silence(self) -> None:
-        """Have streams that were silent send comments."""
-        for session in tuple(self._sessions.values()):
-            session.break_silence()
-
-    def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each session when its requests are done."""
-        for session in tuple(self._sessions.values()):
-            session.shut_down(reason, hurry=hurry)
-
-    async def ended(self) -> None:
-        """Wait until all sessions have ended."""
-        for session in tuple(self._sessions.values()):
-            await session.ended()
