@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import trio
 from tests.serving.http.raw import Answer, Connection, Endpoint, events_in, message, served
-from trio.testing import memory_stream_pair
+from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from trio_mcp import Cancellation, Limits, RequestContext, Server, WorkerContext
 from trio_mcp.serving.http.endpoint import EndpointSettings
@@ -177,8 +177,9 @@ class MemoryEndpoint(Endpoint):
         super().__init__(0, nursery)
         self.front = front
 
-    async def connect(self) -> Connection:
-        ours, theirs = memory_stream_pair()
+    async def connect(self, *, lockstep: bool = False) -> Connection:
+        """Return a new connection. ``lockstep``: nothing is sent that the other end does not read."""
+        ours, theirs = lockstep_stream_pair() if lockstep else memory_stream_pair()
         self.nursery.start_soon(self._serve, ours)
         return Connection(theirs)
 
