@@ -62,20 +62,20 @@ def posts(session: HttpSession, count: int, width: int) -> tuple[list[float], fl
 
 def post_1(session: HttpSession) -> dict[str, float]:
     """From one connection."""
-    count = session.sized(3000, least=200)
+    count = session.sized(2000, least=200)
     took, wall, _ = posts(session, count, 1)
     return {"post_1": count / wall, "post_1_p50": median(took) * 1e6}
 
 
 def post_16(session: HttpSession) -> dict[str, float]:
     """From 16 connections."""
-    count = session.sized(10_000, least=320)
+    count = session.sized(5000, least=320)
     _, wall, cpu = posts(session, count, 16)
     return {"post_16": count / wall, "post_16_cpu": cpu / count * 1e6}
 
 
 def post_64(session: HttpSession) -> dict[str, float]:
     """From 64 connections."""
-    count = session.sized(10_000, least=640)
+    count = session.sized(5000, least=640)
     took, wall, _ = posts(session, count, 64)
     return {"post_64": count / wall, "post_64_p99": quantiles(took, n=100)[98] * 1e3}

@@ -15,7 +15,7 @@ __all__ = ["streamed"]
 
 def streamed(session: HttpSession) -> dict[str, float]:
     """``await ctx.log.info(...)`` in a loop."""
-    count = session.sized(200_000)
+    count = session.sized(100_000)
     request_id = next(session.ids)
     call = session.call(request_id, "notify", {"count": count})
     with session.connect() as connection:

@@ -2,7 +2,11 @@
 
 import sys
 
+import anyio
+import uvicorn
 from official_tools import server
-from uvicorn_socket import serve
+from uvicorn_socket import OPTIONS, listening_socket
 
-serve(server.streamable_http_app(json_response=sys.argv[1] == "json"))
+app = server.streamable_http_app(json_response=sys.argv[1] == "json")
+with listening_socket() as sock:
+    anyio.run(uvicorn.Server(uvicorn.Config(app, **OPTIONS)).serve, [sock])
