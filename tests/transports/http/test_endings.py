@@ -240,12 +240,21 @@ async def test_a_slow_body_is_answered_with_408() -> None:
 async def test_an_idle_connection_is_closed_without_words() -> None:
     async with serving(App()) as client:
         await client.settle()
-        client.tick(0, 74)
+        client.tick(0, 9)
         await client.send(POST)
         await client.until(b"hello")
-        client.tick(76, 150)
+        client.tick(11, 85)
         assert client.connection.is_idle
-        client.tick(151)
+        client.tick(86)
+        assert await client.rest() == b""
+
+
+async def test_a_client_that_says_nothing_at_all_has_the_time_for_one_head() -> None:
+    async with serving(App()) as client:
+        await client.settle()
+        client.tick(0, 9)
+        assert client.connection.is_idle
+        client.tick(10)
         assert await client.rest() == b""
 
 

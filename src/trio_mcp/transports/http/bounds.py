@@ -19,7 +19,7 @@ class HttpBounds:
     max_unserved_bytes: int = 64 * 1024
     """Bytes behind a request in service from which reading pauses."""
     head_timeout: float = 10.0
-    """Time from the first byte of a head to its last."""
+    """Time from the first byte of a head to its last, and, for the first head, from the begin of the connection."""
     body_timeout: float = 60.0
     """Time from the last byte of a head to the last byte of the body."""
     idle_timeout: float = 75.0

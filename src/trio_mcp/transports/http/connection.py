@@ -184,10 +184,10 @@ class HttpConnection:
     def _limit(self) -> float:
         """Return the seconds that the present phase may take."""
         phase, bounds = self._phase, self._bounds
+        if phase is _HEAD or self._first:
+            return bounds.head_timeout
         if phase is _IDLE:
             return bounds.idle_timeout
-        if phase is _HEAD:
-            return bounds.head_timeout
         if phase is _BODY:
             return bounds.body_timeout
         return bounds.linger_timeout if phase is _CLOSING else math.inf  # the application takes its time
