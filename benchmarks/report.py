@@ -10,6 +10,8 @@ from .subjects import FLOOR, OURS_NAME
 
 __all__ = ["comparison", "goals", "number", "report", "table"]
 
+_HEADINGS = {"http": "Streamable HTTP, modern era", "http-legacy": "Streamable HTTP, legacy era"}
+
 
 def number(value: float) -> str:
     """Three digits that count, and thousands in short."""
@@ -117,6 +119,6 @@ def report(results: Results) -> str:
         parts.append(f"- {name}: " + ", ".join(f"{package} {version}" for package, version in versions.items()))
     text = "\n".join(parts)
     for suite in samples.figures:
-        text += f"\n\n### {suite.capitalize()}\n\n{table(samples, suite)}"
+        text += f"\n\n### {_HEADINGS.get(suite, suite.capitalize())}\n\n{table(samples, suite)}"
     reached = goals(samples)
     return f"{text}\n\n### What was to be reached\n\n{reached}\n" if reached else f"{text}\n"

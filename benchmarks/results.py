@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -70,6 +71,13 @@ class Results:
     machine: dict[str, str]
     versions: dict[str, dict[str, str]]
     samples: Samples = field(default_factory=Samples)
+
+    def of(self, wanted: Callable[[str], bool]) -> Results:
+        """The part of it that belongs to some suites."""
+        figures = {suite: measures for suite, measures in self.samples.figures.items() if wanted(suite)}
+        subjects = {name for measures in figures.values() for by_subject in measures.values() for name in by_subject}
+        versions = {name: packages for name, packages in self.versions.items() if name in subjects}
+        return Results(self.taken, self.machine, versions, Samples(figures))
 
     def save(self, path: Path) -> None:
         """Keep it as JSON."""

@@ -89,6 +89,13 @@ def test_results_are_written_between_their_marks_and_nowhere_else() -> None:
     assert with_results(written, "new") == written
 
 
+def test_results_over_http_have_marks_of_their_own() -> None:
+    page = "<!-- results -->\n<!-- end of results -->\n<!-- results over HTTP -->\n<!-- end of results over HTTP -->\n"
+    written = with_results(page, "new", "results over HTTP")
+    assert written.startswith("<!-- results -->\n<!-- end of results -->\n")
+    assert "<!-- results over HTTP -->\n\nnew\n<!-- end" in written
+
+
 def test_page_without_marks_is_left_alone() -> None:
     with pytest.raises(ValueError, match="needs the lines"):
         with_results("nothing here", "new")

@@ -64,3 +64,14 @@ def test_results_are_read_back_as_they_were_kept(tmp_path: Path) -> None:
     kept = Results("today", {"python": "3.11"}, {"floor": {"trio": "0.35"}}, samples(floor=[1.5], ours=[2.5]))
     kept.save(tmp_path / "results.json")
     assert Results.load(tmp_path / "results.json") == kept
+
+
+def test_part_of_a_run_has_the_suites_and_the_versions_of_their_subjects_alone() -> None:
+    figures = {"stdio": {"echo": {"floor": [1.0]}}, "http": {"post_1": {"floor": [2.0], "mcp": [3.0]}}}
+    versions = {"floor": {"trio": "0.35"}, "mcp": {"mcp": "2.3"}, "fastmcp": {"fastmcp": "4.1"}}
+    taken = Results("today", {}, versions, Samples(figures))
+    part = taken.of(lambda suite: suite == "http")
+    assert part == Results(
+        "today", {}, {name: versions[name] for name in ("floor", "mcp")}, Samples({"http": figures["http"]})
+    )
+    assert list(taken.of(lambda suite: suite == "stdio").versions) == ["floor"]
