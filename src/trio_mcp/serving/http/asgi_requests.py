@@ -84,13 +84,13 @@ class AsgiBody:
             raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
         if int(length) > self._bounds.max_body_bytes:
             raise self._too_long()
-        body = b""
+        body = bytearray()
         with trio.move_on_after(self._bounds.body_timeout):
             while not self.is_over:
                 body += await self._piece()
                 if len(body) > self._bounds.max_body_bytes:
                     raise self._too_long()
-            return body
+            return bytes(body)
         reason = f"the body did not come within {self._bounds.body_timeout:g} s"
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
