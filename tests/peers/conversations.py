@@ -50,6 +50,7 @@ class Conversation:
     name: str
     era: str
     journal: Journal
+    over: str = "stdio"
     ignored: Ignored = attrs.Factory(Ignored)
     portal: BlockingPortal = attrs.field(init=False)
     client: Client = attrs.field(init=False)
@@ -109,10 +110,14 @@ class Conversation:
 
 @contextmanager
 def conversation(
-    name: str, era: str, journal: Journal, connect: Callable[..., AbstractAsyncContextManager[Client]]
+    name: str,
+    era: str,
+    journal: Journal,
+    connect: Callable[..., AbstractAsyncContextManager[Client]],
+    over: str = "stdio",
 ) -> Iterator[Conversation]:
     """``connect`` is what opens the client, given its options."""
-    talk = Conversation(name, era, journal)
+    talk = Conversation(name, era, journal, over)
     ours = logging.getLogger("trio_mcp")
     level = ours.level
     ours.addHandler(talk.ignored)

@@ -1,7 +1,8 @@
 """trio-mcp's client is asked by servers of people's real software, in child processes.
 
 The official server declares what it needs to know, and the package asks: in requests of its own in the legacy era,
-and by ``InputRequiredResult`` in the modern one. One child per peer and era serves all tests of this file.
+and by ``InputRequiredResult`` in the modern one. Over stdio one child per peer and era serves all tests of this file,
+over HTTP one per peer.
 """
 
 from __future__ import annotations
@@ -13,24 +14,33 @@ from pathlib import Path
 
 import pytest
 from tests.peers.conversations import Conversation, conversation
+from tests.peers.http_servers import HttpServers
 from tests.peers.journals import Journal
 
-from trio_mcp import CodedError, ProtocolViolation, open_stdio
+from trio_mcp import CodedError, ProtocolViolation, open_http, open_stdio
 
 SERVERS = Path(__file__).parent / "servers"
 PEERS = [
-    pytest.param((name, era), id=f"{name}-{era}")
+    pytest.param((name, era, over), id=f"{name}-{era}-{over}")
     for name, era in (("official", "legacy"), ("official", "modern"), ("fastmcp", "modern"))
+    for over in ("stdio", "http")
 ]
-only_official = pytest.mark.parametrize("peer", PEERS[:2], indirect=True)
-only_official_modern = pytest.mark.parametrize("peer", PEERS[1:2], indirect=True)
+only_official = pytest.mark.parametrize("peer", PEERS[:4], indirect=True)
+only_official_modern = pytest.mark.parametrize("peer", PEERS[2:4], indirect=True)
 
 
 @pytest.fixture(scope="module", params=PEERS)
-def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
-    name, era = request.param
-    journal = Journal(tmp_path_factory.mktemp(name) / era)
+def peer(
+    request: pytest.FixtureRequest, over_http: HttpServers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Conversation]:
+    name, era, over = request.param
     command = [sys.executable, str(SERVERS / f"{name}_asking_server.py")]
+    if over == "http":
+        running = over_http.get(name, command)
+        with conversation(name, era, running.journal, partial(open_http, running.url), over) as talk:
+            yield talk
+        return
+    journal = Journal(tmp_path_factory.mktemp(name) / era)
     with conversation(name, era, journal, partial(open_stdio, command, env=journal.env)) as talk:
         yield talk
     assert journal.lines[-1] == "server ended"

@@ -1,5 +1,7 @@
 """A server written with ``fastmcp`` that asks a modern client."""
 
+from functools import partial
+
 from fastmcp import Context, FastMCP
 from journal import note
 from mcp_types import (
@@ -13,6 +15,7 @@ from mcp_types import (
     TextContent,
 )
 from pydantic import BaseModel
+from serving import serve
 
 server = FastMCP("asking")
 
@@ -40,5 +43,4 @@ async def all_at_once(ctx: Context) -> str | InputRequiredResult:
     return f"{shirt.colour} {shirt.size}, {answers['slogan'].content.text}, {answers['places'].roots[0].uri}"
 
 
-server.run(show_banner=False)
-note("server ended")
+serve(partial(server.run, show_banner=False), server.http_app)

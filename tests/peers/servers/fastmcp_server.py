@@ -1,12 +1,14 @@
 """A server written with ``fastmcp``."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from journal import note, wait_for
 from mcp_types import Completion, ResourceTemplateReference, SamplingMessage, TextContent
+from serving import serve
 
 server = FastMCP("peer", version="7.0", instructions="Ask nicely.")
 
@@ -69,12 +71,21 @@ async def hang(ctx: Context) -> str:
 
 
 @server.tool
-def block() -> str:
+def block(until: str) -> str:
     """Runs in a thread, which nobody can interrupt."""
     note("block began")
-    wait_for("let go")
+    wait_for(until)
     note("block ended")
     return "too late"
+
+
+@server.tool
+async def come_back(ctx: Context) -> str:
+    """Over HTTP, in the legacy era, the client has to come back for the answer."""
+    await ctx.report_progress(1)
+    await ctx.close_sse_stream()
+    await ctx.report_progress(2)
+    return "welcome back"
 
 
 @server.tool
@@ -138,5 +149,4 @@ async def complete(ref, argument, context):
     return Completion(values=[name for name in names if name.startswith(argument.value)], total=2, has_more=False)
 
 
-server.run(show_banner=False)
-note("server ended")
+serve(partial(server.run, show_banner=False), server.http_app)

@@ -19,6 +19,7 @@ from mcp_types import (
     TextContent,
 )
 from pydantic import BaseModel
+from serving import serve
 
 server = MCPServer("asking")
 
@@ -101,5 +102,4 @@ async def listed(which: str, ctx: Context) -> str | InputRequiredResult:
     return str(ctx.input_responses["roots"].roots[int(which)].uri)
 
 
-server.run()
-note("server ended")
+serve(server.run, server.streamable_http_app)

@@ -8,6 +8,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import Completion, ResourceTemplateReference, SamplingMessage, TextContent
 from pydantic import BaseModel
+from serving import serve
 
 server = MCPServer("peer", version="7.0", instructions="Ask nicely.")
 
@@ -69,12 +70,21 @@ async def hang(ctx: Context) -> str:
 
 
 @server.tool()
-def block() -> str:
+def block(until: str) -> str:
     """Runs in a thread, which nobody can interrupt."""
     note("block began")
-    wait_for("let go")
+    wait_for(until)
     note("block ended")
     return "too late"
+
+
+@server.tool()
+async def come_back(ctx: Context) -> str:
+    """Over HTTP, in the legacy era, the client has to come back for the answer."""
+    await ctx.report_progress(1)
+    await ctx.close_sse_stream()
+    await ctx.report_progress(2)
+    return "welcome back"
 
 
 @server.tool()
@@ -145,5 +155,4 @@ async def complete(ref, argument, context):
     return Completion(values=[name for name in names if name.startswith(argument.value)], total=2, has_more=False)
 
 
-server.run()
-note("server ended")
+serve(server.run, server.streamable_http_app)
