@@ -124,6 +124,10 @@ class Exchange:
         if not self._is_left:  # ASGI 3, Disconnect: later events go nowhere
             await self._sent.send(event)
 
+    def stop_sending(self) -> None:
+        self._is_left = True
+        self._taken.close()
+
     async def leave(self) -> None:
         self._is_left = True
         await self.bring.send({"type": "http.disconnect"})
@@ -525,6 +529,22 @@ async def test_the_end_ends_streams_properly_and_waits_for_no_client(
         await read.over.wait()
         await unread.over.wait()
     assert events_in(b"".join(rest))[-1].data["result"]["resultType"] == "complete"
+
+
+async def test_a_lifespan_that_is_cancelled_cancels_all_requests_and_leaves_none_open(served: Served) -> None:
+    app = http_app(served.server, **OPEN)
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            async with app.lifespan():
+                headers, body = modern(*call("wait"))
+                exchange = Exchange(app, nursery, "POST", fields(headers))
+                await exchange.send(json.dumps(body).encode())
+                await served.journal.started.wait()
+                scope.cancel(reason="the application is cancelled")
+        assert served.journal.cancellation is not None
+        assert served.journal.cancellation.cause is CancelCause.PARENT
+        exchange.stop_sending()
+        await exchange.over.wait()
 
 
 async def test_the_end_lets_accepted_requests_finish(served: Served) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import ExitStack
 from typing import Final
 
 import trio
@@ -100,8 +101,11 @@ class HTTPApp:
                 self._front = None
 
     async def _run(self, running: Running, *, task_status: trio.TaskStatus[_AsgiFront]) -> None:
-        async with trio.open_nursery() as nursery:
-            task_status.started(_AsgiFront(running, nursery, self._settings))
+        with ExitStack() as afterwards:
+            async with trio.open_nursery() as nursery:
+                front = _AsgiFront(running, nursery, self._settings)
+                afterwards.callback(front.cut)
+                task_status.started(front)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve what the ASGI server brings: its lifespan, or one request."""
@@ -214,5 +218,8 @@ class _AsgiFront:
         if self._responses:
             with trio.move_on_after(_LAST_WRITES):
                 await self._are_over.wait()
+
+    def cut(self) -> None:
+        """End the responses that are left where they stand."""
         for response in tuple(self._responses):
             response.cut("the application has ended")
