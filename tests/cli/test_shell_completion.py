@@ -60,7 +60,7 @@ async def completed(home: Path, words: str) -> list[str]:
         ("trio-mcp call desk pa", [""]),
         ("trio-mcp call -- ", [""]),
         ("trio-mcp run server.py --h", ["--http", "--help"]),
-        ("trio-mcp bridge desk --s", ["--stateless"]),
+        ("trio-mcp run server.py --s", ["--stateless"]),
         ("trio-mcp demo --h", ["--http", "--help"]),
     ],
 )

@@ -17,14 +17,8 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 def address_options(command: F) -> F:
     """Add the options for the address, --http, --websocket, --tcp and --unix; for HTTP and WebSocket also --path, and
-    for the clients that may come, --origin and --name; for HTTP --stateless."""
+    for the clients that may come, --origin and --name."""
     for option in (
-        click.option(
-            "--stateless",
-            is_flag=True,
-            help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there "
-            "are no sessions, and no handler waits for an answer of its client.",
-        ),
         click.option(
             "--name",
             "names",

@@ -42,7 +42,6 @@ def bridge(
     path: str | None,
     origins: tuple[str, ...],
     names: tuple[str, ...],
-    stateless: bool,
     era: Any,
     log_level: str,
 ) -> int:
@@ -76,4 +75,4 @@ def bridge(
         where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()))
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
-    return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, path, origins, names, stateless))
+    return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, path, origins, names))

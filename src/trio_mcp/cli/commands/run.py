@@ -17,6 +17,12 @@ __all__ = ["run"]
     help="Lowest level of Python's log records on standard error. Default: warning, or FILE's own configuration.",
 )
 @address_options
+@click.option(
+    "--stateless",
+    is_flag=True,
+    help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there are no "
+    "sessions, and no handler waits for an answer of its client.",
+)
 def run(
     target: str,
     log_level: str | None,
