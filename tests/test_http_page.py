@@ -1,0 +1,120 @@
+"""The examples of `docs/http.md` run as they stand, but for ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trustme
+from tests.patience import PATIENCE
+
+from trio_mcp import Limits, ServingOptions, open_http, serve_http
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "http.md").read_text()
+EXAMPLES = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", flags=re.DOTALL)
+BLOCKS = dict(EXAMPLES.findall(PAGE))
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL) for line in block.splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, code in [*EXAMPLES.findall((ROOT / "README.md").read_text()), *BLOCKS.items()]:
+        (tmp_path / name).write_text(code)
+    return tmp_path
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@asynccontextmanager
+async def running(folder: Path, words: list[str], port: int) -> AsyncGenerator[trio.Process]:
+    """Run a command in ``folder`` that listens on ``port``."""
+    started = {"python": [], "trio-mcp": ["-m", "trio_mcp.cli"], "hypercorn": ["-m", "hypercorn"]}[words[0]]
+    command = [sys.executable, *started, *words[1:]]
+    process = await trio.lowlevel.open_process(command, cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        with trio.fail_after(PATIENCE):
+            while True:
+                try:
+                    stream = await trio.open_tcp_stream("127.0.0.1", port)
+                    break
+                except OSError:
+                    assert process.poll() is None, "it listens, and does not end"
+            await stream.aclose()
+        yield process
+    finally:
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def processed(url: str, **options: ssl.SSLContext) -> str:
+    with trio.fail_after(PATIENCE):
+        async with open_http(url, proxy=None, **options) as client:
+            return (await client.call_tool("process_batch", {"items": ["a", "b"]})).text
+
+
+@pytest.mark.parametrize("typed", ["python listen.py", COMMANDS[0]])
+async def test_a_server_listens_and_ends_at_a_signal(folder: Path, port: int, typed: str) -> None:
+    file = folder / "listen.py"
+    file.write_text(file.read_text().replace("8000", str(port)))
+    words = [word.replace("8000", str(port)) for word in shlex.split(typed)]
+    async with running(folder, words, port) as process:
+        assert await processed(f"http://127.0.0.1:{port}/mcp") == "processed 2 items"
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE):
+            assert await process.wait() == 0
+
+
+async def test_a_server_speaks_tls(folder: Path, port: int) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    certificate.private_key_pem.write_to_path(folder / "key.pem")
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    file = folder / "secure.py"
+    file.write_text(file.read_text().replace("8443", str(port)).replace("mcp.example.com", "127.0.0.1"))
+    async with running(folder, ["python", "secure.py"], port):
+        url = f"https://127.0.0.1:{port}/mcp"
+        assert await processed(url, ssl_context=trusting) == "processed 2 items"
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "framework"),
+    [("app", "/tools/mcp", "starlette"), ("app", "/tools/mcp/", "starlette"), ("several", "/batch/mcp", "fastapi")],
+)
+async def test_a_server_is_mounted_in_a_web_framework(
+    folder: Path, port: int, module: str, path: str, framework: str
+) -> None:
+    pytest.importorskip(framework)
+    words = [word.replace("8000", str(port)) for word in shlex.split(COMMANDS[-1])]
+    async with running(folder, [*words[:-1], f"{module}:app"], port):
+        assert await processed(f"http://127.0.0.1:{port}{path}") == "processed 2 items"
+
+
+def test_the_page_names_each_argument_and_each_limit_as_it_is() -> None:
+    table = PAGE.split("| argument of `serve_http` |")[1].split("\n\n")[0]
+    named = re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:]))
+    taken = [*serve_http.__annotations__, *ServingOptions.__annotations__]
+    assert set(named) == {*taken} - {"server", "task_status", "options", "return"}
+    limits = {attribute.name for attribute in attrs.fields(Limits)}
+    section = PAGE.split("\n## Limits\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", section)) <= limits
