@@ -70,9 +70,8 @@ def host_checks_for(host: str | None, origins: Allowed, hosts: Allowed) -> HostC
     if not is_loopback(host) and (origins is None or hosts is None):
         raise ValueError(
             f"other machines can reach {host or 'every address'!r}: say which web pages may connect and under which "
-            f"names the server is reached, for example serve_websocket(server, {host!r}, "
-            'origins=["https://app.example.com"], hosts=["mcp.example.com"]); origins=[] lets no web page in, '
-            '"*" lets any'
+            'names the server is reached, for example origins=["https://app.example.com"], hosts=["mcp.example.com"]; '
+            'origins=[] lets no web page in, "*" lets any'
         )
     return HostChecks(
         _lower(_LOOPBACK_ORIGINS if origins is None else origins),

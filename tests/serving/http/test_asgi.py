@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from tests.patience import PATIENCE
 from tests.serving.http.raw import BASE, INITIALIZE, Answer, Connection, Endpoint, events_in, message, modern
 
-from trio_mcp import CancelCause, Cancellation, HTTPApp, Limits, RequestContext, Server, http_app
+from trio_mcp import CancelCause, Cancellation, HTTPApp, Limits, RequestContext, Server, http_app, open_http
 
 OPEN: dict[str, Any] = {"origins": ["https://app.example.com"], "hosts": ["127.0.0.1"]}
 user: ContextVar[str] = ContextVar("user", default="nobody")
@@ -763,3 +763,28 @@ async def test_an_application_alone_behind_hypercorn(served: Served) -> None:
         answer = await endpoint.modern(*call("echo", text="alone"))
         assert answer.json["result"]["content"][0]["text"] == "alone"
     assert served.journal.steps == ["up", "down"]
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_client_of_ours_hears_answers_and_cancels_through_hypercorn(
+    hypercorned: Hypercorn, served: Served, era: Any
+) -> None:
+    @served.server.tool
+    async def greet(ctx: RequestContext) -> str:
+        """Ask for a name."""
+        ctx.progress(1, 2)
+        answer = await ctx.elicit("Who?", {"type": "object", "properties": {"name": {"type": "string"}}})
+        return f"hello {answer.content}"
+
+    heard: list[float] = []
+    url = f"http://127.0.0.1:{hypercorned.port}/api/mcp"
+    async with open_http(url, era=era, proxy=None, elicitation=lambda _: {"name": "Ann"}) as client:
+        greeted = await client.call_tool("greet", on_progress=lambda told: heard.append(told.progress))
+        assert (greeted.text, heard) == ("hello {'name': 'Ann'}", [1])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "wait")
+            await served.journal.started.wait()
+            nursery.cancel_scope.cancel(reason="enough")
+        await served.journal.ended.wait()
+    assert served.journal.cancellation is not None
+    assert served.journal.cancellation.cause is (CancelCause.DISCONNECT if era == "modern" else CancelCause.PEER)
