@@ -16,12 +16,12 @@ from ...server.served import Running
 from ...state.events import Refused, RequestReceived
 from ...transports.event_stream.replay_log import BadCursor, ReplayLog
 from ...transports.event_stream.writing import STREAM_HEADERS, identified_events
-from ...transports.http.application import Answer, Response
+from ...transports.http.application import Response
 from ...transports.http.heads import RequestHead
 from .answers import empty, invalid
 from .posted_connection import PostedConnection
 from .session_exchange import RETRY, OpeningExchange, SessionExchange
-from .session_stream import SessionStream
+from .session_stream import FinishedStream, SessionStream
 
 if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm
@@ -216,8 +216,7 @@ class Session:
             return
         stream = self._streams.get(replay.stream)
         if stream is None:
-            text = identified_events(replay.events)
-            response.answer(Answer(HTTPStatus.OK, STREAM_HEADERS + extra, text))
+            response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))
         else:
             stream.attach(response, extra, replay, retry=RETRY if polls else None)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+import trio
+
 from ...runtime.outbox import Outbox
 from ...transports.event_stream.replay_log import BadCursor, Replay, ReplayLog
 from ...transports.event_stream.writing import (
@@ -17,7 +19,7 @@ from ...transports.event_stream.writing import (
 )
 from ...transports.http.application import Response
 
-__all__ = ["SessionStream"]
+__all__ = ["FinishedStream", "SessionStream"]
 
 _MILLISECONDS: Final = 1000
 
@@ -183,3 +185,16 @@ class _Source:
             self._first = bytearray(text) + self._first if text != KEEP_ALIVE else self._first
         first, self._first = self._first, bytearray()
         return first
+
+
+class FinishedStream:
+    """The source of a response that repeats ``events`` of a stream that is finished: see `Source`."""
+
+    def __init__(self, events: bytes) -> None:
+        self._events = events
+
+    async def take(self) -> bytes:
+        """Return all events, then nothing."""
+        await trio.lowlevel.checkpoint()
+        events, self._events = self._events, b""
+        return events
