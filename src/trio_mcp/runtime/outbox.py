@@ -85,6 +85,8 @@ class Outbox:
         self._emptied: trio.Event | None = None
         """Event set when all lines are written; `None` while no task waits for the event."""
         self._call_writer: Callable[[], object] | None = None
+        self.has_writer = True
+        """False while no task takes lines. Lines that are taken as they are put keep no producer waiting."""
         self._nudged = False
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
@@ -147,6 +149,7 @@ class Outbox:
     def call_writer(self, call: Callable[[], object] | None) -> None:
         """Have ``call`` called from now on for lines that are put, because no task takes lines; `None`: a task does."""
         self._call_writer = call
+        self.has_writer = call is None
 
     def replace(self, segment: Segment, line: bytes) -> bool:
         """Put ``line`` in the place of a sealed segment. Return false, with nothing changed, when the writer has the

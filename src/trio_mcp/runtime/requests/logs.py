@@ -92,7 +92,7 @@ class RequestLog:
             return
         line = _line(_HEADS.get(level) or _head(level), data, logger)
         outbox = scope.outbox
-        if outbox.size >= self._much:
+        if outbox.size >= self._much or not outbox.has_writer:
             await self._let_others_run()
             await outbox.room()
             if not scope.life.sends or rank < scope.minimum_log_rank:  # the level may have been set meanwhile

@@ -109,7 +109,7 @@ class LiveContext(AskingContext):
 
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
         line = frame_notification(method, params) + b"\n"
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await trio.lowlevel.checkpoint()
         scope = self._scope
         await scope.outbox.room()
         scope.put(line)
