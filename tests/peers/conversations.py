@@ -86,6 +86,11 @@ class Conversation:
         while not set(changes) <= set(self.changes):  # noqa: ASYNC110 - callbacks are plain functions here
             await trio.sleep(0.01)
 
+    async def has_logged(self, data: object) -> None:
+        """Wait until the server has logged ``data``."""
+        while all(log.data != data for log in self.logs):  # noqa: ASYNC110 - callbacks are plain functions here
+            await trio.sleep(0.01)
+
     async def sample(self, params: CreateMessageParams) -> CreateMessageResult:
         self.samplings.append(params)
         (question,) = params.messages

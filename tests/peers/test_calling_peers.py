@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -484,7 +484,7 @@ async def test_older_revisions_are_spoken_too(over: str, over_http: HttpServers,
             assert client.revision.name == revision
             answers[revision] = (await client.call_tool("echo", {"text": revision})).content[0].text
 
-    revisions = ("2024-11-05", "2025-03-26", "2025-06-18")[over == "http" :]
+    revisions = ("2024-11-05", "2025-03-26", "2025-06-18")[over == "http" :]  # the first has another HTTP
     answers: dict[str, str] = {}
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -507,7 +507,7 @@ async def test_calls_under_way_end_with_the_connection_when_the_block_is_left(tm
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", ["official", "fastmcp"])
 async def test_calls_under_way_over_http_end_when_the_block_is_left(
-    name: str, era: str, over_http: HttpServers
+    name: str, era: Literal["legacy", "modern"], over_http: HttpServers
 ) -> None:
     running = over_http.get(name, server(name))
     before = len(running.journal.lines)

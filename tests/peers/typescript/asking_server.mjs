@@ -1,7 +1,7 @@
-// A server written with 2.x that asks its client by its answers, from one text for both eras.
+// A server written with 2.x that asks its client by its answers, from one text for both eras, over stdio or HTTP.
 import { McpServer, acceptedContent, inputRequired } from '@modelcontextprotocol/server';
-import { serveStdio } from '@modelcontextprotocol/server/stdio';
 import { z } from 'zod';
+import { serveBothEras } from './both_eras.mjs';
 import { note } from './journal.mjs';
 
 const SHIRT = z.object({ colour: z.string(), size: z.number().default(40) });
@@ -10,7 +10,7 @@ const question = text => ({ messages: [{ role: 'user', content: { type: 'text', 
 const shirt = inputRequired.elicit({ message: 'Which shirt?', requestedSchema: SHIRT });
 const slogan = text => inputRequired.createMessage(question(text));
 
-serveStdio(() => {
+serveBothEras(() => {
   const server = new McpServer({ name: 'asking', version: '7.0' });
   const tool = (name, run) => server.registerTool(name, { inputSchema: z.object({}) }, (_, { mcpReq }) => run(mcpReq));
 

@@ -1,6 +1,6 @@
-// A server written with the TypeScript SDK, over stdio.
+// A server written with the TypeScript SDK, over stdio or HTTP.
 //
-// node server.mjs 1|2
+// node server.mjs 1|2 [http]
 import { z } from 'zod';
 import { note } from './journal.mjs';
 
@@ -13,7 +13,7 @@ const FORM = { type: 'object', properties: { colour: { type: 'string' } }, requi
 // Return when the request was cancelled, which this SDK leaves to its handlers to notice.
 const aborted = signal => new Promise(resolve => signal.addEventListener('abort', () => resolve(signal.reason)));
 
-function build() {
+function build(context) {
   const server = new sdk.McpServer(
     { name: 'peer', version: '7.0', title: 'The peer' },
     { capabilities: { logging: {}, resources: { subscribe: true } }, instructions: 'Ask nicely.' },
@@ -81,9 +81,12 @@ function build() {
     const ended = aborted(request.signal);
     await progress(request, 1);
     await ended;
-    await progress(request, 2);
-    await request.log('error', 'too late');
-    note('stubborn ended');
+    try {
+      await progress(request, 2);
+      await request.log('error', 'too late');
+    } finally {
+      note('stubborn ended'); // in the modern era over HTTP the SDK refuses to notify whoever has gone
+    }
     return say('too late');
   });
 
@@ -115,7 +118,19 @@ function build() {
   tool('show_roots', {}, async (_, request) => say((await request.roots()).roots.map(root => root.uri)));
   tool('ping_back', {}, async () => say(JSON.stringify(await server.server.ping())));
 
+  tool('come_back', {}, async (_, request) => {
+    await progress(request, 1);
+    request.comeBack();
+    await progress(request, 2);
+    return say('welcome back');
+  });
+
   tool('change', {}, async () => {
+    if (context?.era === 'modern' && serving.notify) {
+      serving.notify.toolsChanged();
+      serving.notify.resourceUpdated(MOTTO);
+      return say('changed');
+    }
     await server.server.sendToolListChanged();
     await server.server.sendResourceUpdated({ uri: MOTTO });
     return say('changed');

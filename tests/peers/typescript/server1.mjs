@@ -2,11 +2,16 @@
 import { completable } from '@modelcontextprotocol/sdk/server/completable.js';
 import { McpServer, ResourceTemplate } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
+import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import * as types from '@modelcontextprotocol/sdk/types.js';
+import { isHttp, listen, sessions } from './http.mjs';
 
 export { McpServer, ResourceTemplate, completable };
 
-export const serve = build => build().connect(new StdioServerTransport());
+export function serve(build) {
+  if (isHttp) return listen(sessions(StreamableHTTPServerTransport, build));
+  return build().connect(new StdioServerTransport());
+}
 
 const SCHEMAS = {
   'resources/subscribe': types.SubscribeRequestSchema,
@@ -20,8 +25,9 @@ export const hear = (server, method, handler) => server.server.setNotificationHa
 export const request = (server, extra) => ({
   signal: extra.signal,
   token: extra._meta?.progressToken,
+  comeBack: () => extra.closeSSEStream?.(),
   notify: (method, params) => extra.sendNotification({ method, params }),
-  log: (level, data, logger) => server.sendLoggingMessage({ level, data, logger }),
+  log: (level, data, logger) => server.sendLoggingMessage({ level, data, logger }, extra.sessionId),
   sample: (params, limits) =>
     extra.sendRequest({ method: 'sampling/createMessage', params }, types.CreateMessageResultSchema, limits),
   elicit: (params, limits) =>

@@ -12,23 +12,30 @@ from pathlib import Path
 
 import pytest
 from tests.peers.conversations import Conversation, conversation
+from tests.peers.http_servers import HttpServers
 from tests.peers.journals import Journal
 
-from trio_mcp import CodedError, ProtocolViolation, open_stdio
+from trio_mcp import CodedError, ProtocolViolation, open_http, open_stdio
 
-ERAS = ["legacy", "modern"]
-only_legacy = pytest.mark.parametrize("peer", ERAS[:1], indirect=True)
-only_modern = pytest.mark.parametrize("peer", ERAS[1:], indirect=True)
+PEERS = [("legacy", "stdio"), ("legacy", "http"), ("modern", "stdio"), ("modern", "http")]
+only_legacy = pytest.mark.parametrize("peer", PEERS[:2], indirect=True, ids="-".join)
+only_modern = pytest.mark.parametrize("peer", PEERS[2:], indirect=True, ids="-".join)
 
 
-@pytest.fixture(scope="module", params=ERAS)
+@pytest.fixture(scope="module", params=PEERS, ids="-".join)
 def peer(
-    request: pytest.FixtureRequest, scripts: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, scripts: Path, over_http: HttpServers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Conversation]:
-    journal = Journal(tmp_path_factory.mktemp("typescript") / "journal")
+    era, over = request.param
     command = ["node", str(scripts / "asking_server.mjs")]
+    if over == "http":
+        running = over_http.get("2", command)
+        with conversation("2", era, running.journal, partial(open_http, running.url), over) as talk:
+            yield talk
+        return
+    journal = Journal(tmp_path_factory.mktemp("typescript") / "journal")
     opens = partial(open_stdio, command, env=journal.env)
-    with conversation("2", request.param, journal, opens) as talk:
+    with conversation("2", era, journal, opens) as talk:
         yield talk
     assert journal.lines[-1] == "server ended"
 
