@@ -27,13 +27,13 @@ _END: Final = 10.0
 
 
 async def tell_story_over_http(screen: Screen) -> None:
-    """Run the demo over HTTP, and show it on ``screen``."""
+    """Show the demo over HTTP on ``screen``."""
     screen.headline("1. A server in a child process that listens for HTTP requests, and two clients")
     await _tell_story(screen, "--http")
 
 
 async def tell_story_over_websocket(screen: Screen) -> None:
-    """Run the demo over WebSocket, and show it on ``screen``."""
+    """Show the demo over WebSocket on ``screen``."""
     screen.headline("1. A server in a child process that listens for WebSockets, and two clients")
     await _tell_story(screen, "--websocket")
 

@@ -46,10 +46,10 @@ def http_app(
     limits: Limits | None = None,
     stateless: bool = False,
 ) -> HTTPApp:
-    """Return ``server`` as an ASGI application, which serves what `serve_http` serves, at ``path``.
+    """Return ``server`` as an ASGI application, which serves the same as `serve_http`, at ``path``.
 
     The application runs where trio runs: ``hypercorn --worker-class trio module:app``. Mounted in Starlette or FastAPI,
-    it needs their lifespan, which they keep to themselves::
+    it needs the lifespan of the framework, which hides the events of the ASGI server::
 
         mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
@@ -82,7 +82,7 @@ class HTTPApp:
         """Run the server while inside; ``app``, which frameworks give to a lifespan, is ignored.
 
         When the block is left, no new request is taken; accepted ones go on for up to `Limits.drain_timeout` seconds,
-        and streams are ended. Cancelled, it cancels all requests at once.
+        and streams are ended. A cancel cancels all requests at once.
         """
         check_mounted_under_trio()
         if self._front is not None:
@@ -108,7 +108,7 @@ class HTTPApp:
                 task_status.started(front)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve what the ASGI server brings: its lifespan, or one request."""
+        """Serve the ASGI server: its lifespan, or one request."""
         kind = scope["type"]
         if kind == "lifespan":
             await self._live(receive, send)
@@ -147,7 +147,7 @@ class HTTPApp:
         await front.serve(scope, receive, send)
 
     def _present_front(self) -> _AsgiFront:
-        """Return what serves requests. Raises `RuntimeError` with words for whoever mounted the application."""
+        """Return the present front. Raises `RuntimeError` with words for the author of the mount."""
         check_mounted_under_trio()
         if self._front is None:
             raise RuntimeError(_NOT_RUNNING)
@@ -220,6 +220,6 @@ class _AsgiFront:
                 await self._are_over.wait()
 
     def cut(self) -> None:
-        """End the responses that are left where they stand."""
+        """End the remaining responses, however little of a response is sent."""
         for response in tuple(self._responses):
             response.cut("the application has ended")

@@ -1,4 +1,4 @@
-"""One request as an ASGI server gives it: its head, its body, and the response to it (ASGI 3, HTTP & WebSocket)."""
+"""One request of an ASGI server: the head, the body, and the response (ASGI 3, HTTP & WebSocket)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ClientLeft(Exception):
 
 def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
     """Return the head of a request, with the path below the place where the application is mounted. Raises
-    `BadRequest`: what one server lets through another refuses, and the application may run behind any."""
+    `BadRequest`: some servers let through faults that others refuse, and the application may run behind any."""
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     size = count = 0
@@ -78,7 +78,7 @@ class AsgiBody:
         """True once the last piece was received."""
 
     async def read(self, head: RequestHead) -> bytes:
-        """Receive all of the body, and return it. Raises `BadRequest` and `ClientLeft`."""
+        """Receive and return all of the body. Raises `BadRequest` and `ClientLeft`."""
         length = head.headers.get("content-length", "0")
         if len(length) > _LONGEST_LENGTH or not (length.isascii() and length.isdecimal()):
             raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
@@ -95,7 +95,7 @@ class AsgiBody:
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
     async def drop(self) -> None:
-        """Receive the rest and drop it, within bounds: an ASGI server closes a connection whose request was not read,
+        """Receive and drop the rest, within bounds: an ASGI server closes a connection with an unread request,
         and the client might never see its answer. Raises `ClientLeft`."""
         dropped = 0
         with trio.move_on_after(self._bounds.linger_timeout):
@@ -171,7 +171,7 @@ class AsgiResponse(Response):
             self._context.run(self.on_gone)
 
     def cut(self, reason: str) -> None:
-        """End the response where it stands."""
+        """End the response, however little of the response is sent."""
         self.leave()
         self._scope.cancel(reason=reason)
 
@@ -187,8 +187,8 @@ class AsgiResponse(Response):
     # Writing
 
     async def write(self, body: AsgiBody) -> None:
-        """Wait for what the application answers, and send it. Returns early when the response is cut. ``body`` is the
-        request's, of which the rest is dropped."""
+        """Wait for the application's answer, and send the answer. Returns early when the response is cut. The rest of
+        the request's ``body`` is dropped."""
         with self._scope:
             try:
                 await self._decided.wait()
@@ -200,7 +200,7 @@ class AsgiResponse(Response):
 
     async def give_up(self) -> None:
         """Tell the application that the client is gone, and answer all the same, unless the response is over:
-        middleware takes it for a failure of the application when a client that went away gets no answer."""
+        middleware blames the application when a client that went away gets no answer."""
         self.leave()
         if not self._has_begun:
             with suppress(OSError):
@@ -239,6 +239,6 @@ def _piece(data: bytes | bytearray, *, more: bool) -> dict[str, Any]:
 
 
 def _fields(lines: bytes) -> list[tuple[bytes, bytes]]:
-    """Return lines of headers as ASGI wants them."""
+    """Return lines of headers in the form of ASGI."""
     pairs = (line.partition(b": ") for line in lines.splitlines())
     return [(name.lower(), value) for name, _, value in pairs]
