@@ -27,7 +27,12 @@ import trio
 __all__ = ["Forked"]
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
-MODULES = ["trio_mcp.cli.commands.all", "trio_mcp.serving.websocket", "trio_mcp.serving.lines"]
+MODULES = [
+    "trio_mcp.cli.commands.all",
+    "trio_mcp.serving.http.serve",
+    "trio_mcp.serving.websocket",
+    "trio_mcp.serving.lines",
+]
 
 
 class Forked:

@@ -21,7 +21,7 @@ from tests.forked import Forked
 
 from .conversation import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Conversation, is_same
 from .harness import BOUND, JOURNAL_VARIABLE, Journal
-from .wires import WebSocketWire, Wire
+from .wires import HttpWire, WebSocketWire, Wire
 
 __all__ = [
     "ERAS",
@@ -336,11 +336,17 @@ def _connected(child: RawClient, transport: str) -> RawClient:
     assert printed is not None, f"no port; stderr: {child.stderr()[-2000:]}"
     child.wire.close()
 
-    def connect() -> Wire:
-        address = ("127.0.0.1", int(printed))
+    address = ("127.0.0.1", int(printed))
+
+    def dial() -> socket.socket:
         connected = socket.create_connection(address, BOUND)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a short message must not wait for another
-        ours = connected.detach()
+        return connected
+
+    def connect() -> Wire:
+        if transport == "http":
+            return HttpWire(dial, f"{address[0]}:{address[1]}")
+        ours = dial().detach()
         if transport == "websocket":
             return WebSocketWire(ours, os.dup(ours), f"{address[0]}:{address[1]}")
         return Wire(ours, os.dup(ours))

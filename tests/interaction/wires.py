@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import socket
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
+import h11
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
 from wsproto.events import AcceptConnection, CloseConnection, Ping, Request, TextMessage
 
 from .harness import BOUND
 
-__all__ = ["WebSocketWire", "Wire"]
+__all__ = ["HttpWire", "WebSocketWire", "Wire"]
 
 
 class Wire:
@@ -172,3 +176,154 @@ class WebSocketWire(Wire):
             with suppress(OSError):  # no room, or nobody there: the server does not wait for it for ever either
                 os.write(self.to_server, self._answers)
             self._answers = b""
+
+
+class HttpWire(Wire):
+    """Streamable HTTP: each line is a POST on a connection of its own, and each message of an answer is a line.
+
+    A modern cancel closes the answer to its request. In legacy revisions the session is kept, and its stream is opened
+    after the handshake. What is posted without an answer to wait for has arrived when it is written.
+    """
+
+    def __init__(self, connect: Callable[[], socket.socket], host: str) -> None:
+        super().__init__(None, None)
+        self._dial = connect
+        self._host = host
+        self._answers: list[_Answer] = []
+        self._session: dict[str, str] = {}
+
+    def write(self, data: bytes, *, bound: float = BOUND, reading: bool = True) -> None:
+        """One POST for each line of ``data``."""
+        *lines, rest = data.split(b"\n")
+        assert not rest, "the last line is not whole"
+        for line in lines:
+            self._post(line, bound)
+
+    def _post(self, line: bytes, bound: float) -> None:
+        message = json.loads(line)
+        method, params = message.get("method"), message.get("params") or {}
+        version = params.get("_meta", {}).get("io.modelcontextprotocol/protocolVersion")
+        if method == "notifications/cancelled" and not self._session:
+            for answer in self._answers:
+                if answer.request_id == params["requestId"]:
+                    answer.close()
+            return
+        headers = dict(self._session)
+        if version is not None:
+            name = params.get("name", params.get("uri"))
+            headers = {"MCP-Protocol-Version": version, "Mcp-Method": method, **({"Mcp-Name": name} if name else {})}
+        answer = self._ask("POST", headers, line, message.get("id") if method else None)
+        if method is None or "id" not in message or method == "initialize":
+            self._until(lambda: answer.is_over, bound)
+            assert answer.status < 300, (answer.status, line)
+        if method == "initialize":
+            self._session = {
+                "Mcp-Session-Id": answer.headers["mcp-session-id"],
+                "MCP-Protocol-Version": params["protocolVersion"],
+            }
+        if method == "notifications/initialized":
+            listening = self._ask("GET", self._session, b"", None)
+            self._until(lambda: listening.status != 0, bound)
+
+    def _ask(self, method: str, headers: dict[str, str], body: bytes, request_id: Any) -> _Answer:
+        answer = _Answer(self._dial(), self._host, method, headers, body, request_id, self.buffer)
+        self._answers.append(answer)
+        return answer
+
+    def _until(self, holds: Callable[[], bool], bound: float) -> None:
+        give_up = time.monotonic() + bound
+        while not holds():
+            assert self._read_answers(give_up), f"no answer within {bound} s"
+
+    def _read_answers(self, give_up: float) -> bool:
+        """Read what comes next. Return false when nothing came in time, or nothing can come."""
+        self._answers = [answer for answer in self._answers if not answer.is_over]
+        ready, _, _ = select.select(self._answers, [], [], max(0, give_up - time.monotonic()))
+        for answer in ready:
+            answer.read()
+        return bool(ready)
+
+    def line(self, *, bound: float = BOUND, chunk: int = 1 << 16) -> bytes | None:
+        """The next message of any answer, `None` when no answer is open any more."""
+        give_up = time.monotonic() + bound
+        while (end := self.buffer.find(b"\n")) < 0:
+            if not self._read_answers(give_up):
+                assert not self._answers, f"the server wrote no message within {bound} s"
+                self.at_end = True
+                return None
+        found = bytes(self.buffer[:end])
+        del self.buffer[: end + 1]
+        return found
+
+    def close(self) -> None:
+        """Close all answers, without a word."""
+        for answer in self._answers:
+            answer.close()
+
+
+class _Answer:
+    """The answer to one request, whose messages go to ``lines``."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        host: str,
+        method: str,
+        headers: dict[str, str],
+        body: bytes,
+        request_id: Any,
+        lines: bytearray,
+    ) -> None:
+        self.request_id = request_id
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.is_over = False
+        self._connection = connection
+        self._lines = lines
+        self._text = bytearray()
+        self._parser = h11.Connection(h11.CLIENT)
+        accept = "text/event-stream" if method == "GET" else "application/json, text/event-stream"
+        given = {"Host": host, "Accept": accept, "Content-Type": "application/json", **headers}
+        request = h11.Request(
+            method=method, target="/mcp", headers=[*given.items(), ("Content-Length", str(len(body)))]
+        )
+        for event in (request, h11.Data(data=body), h11.EndOfMessage()):
+            connection.sendall(self._parser.send(event) or b"")
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def read(self) -> None:
+        """Read once, and put whole messages among the lines."""
+        try:
+            self._parser.receive_data(self._connection.recv(1 << 16))
+        except OSError:
+            self.close()
+            return
+        while (event := self._parser.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.Response):
+                self.status = event.status_code
+                self.headers = {name.decode(): text.decode() for name, text in event.headers}
+            elif isinstance(event, h11.Data):
+                self._text += event.data
+                self._take_events()
+            else:
+                if isinstance(event, h11.EndOfMessage) and self._text.strip():
+                    self._lines += self._text.replace(b"\n", b" ") + b"\n"
+                self.close()
+                return
+
+    def _take_events(self) -> None:
+        if self.headers.get("content-type") != "text/event-stream":
+            return
+        *events, rest = self._text.split(b"\n\n")
+        for event in events:
+            data = [line[6:] for line in event.split(b"\n") if line.startswith(b"data: ")]
+            if any(data):
+                self._lines += b"".join(data) + b"\n"
+        self._text[:] = rest
+
+    def close(self) -> None:
+        """Vanish."""
+        self.is_over = True
+        self._connection.close()
