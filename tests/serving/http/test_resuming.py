@@ -1,0 +1,204 @@
+"""Streams of legacy sessions that their clients leave, lose, and come back to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import trio
+from tests.serving.http.raw import LEGACY, Connection
+from tests.serving.http.scenes import (
+    MemoryEndpoint,
+    Scene,
+    call,
+    in_memory,
+    messages_in,
+    next_message,
+    rest_of,
+    text_of,
+)
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+MIDDLE = "2025-06-18"
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.fixture
+async def endpoint(scene: Scene) -> AsyncGenerator[MemoryEndpoint]:
+    async with in_memory(scene.server) as one:
+        yield one
+
+
+async def broken_off(scene: Scene, endpoint: MemoryEndpoint, session: dict[str, str | None], name: str) -> str:
+    """Begin `steps`, break off behind its first message, and return the id of that."""
+    post = await endpoint.post(session, call("steps", name, name=name))
+    await post.head()
+    while (event := await post.event()).data is None:
+        pass
+    await post.aclose()
+    await wait_all_tasks_blocked()
+    assert event.id is not None
+    return event.id
+
+
+def told_in(messages: list[dict[str, object]]) -> list[object]:
+    """Return what messages say: the data of logs, the text of the reply."""
+    return [each["params"]["data"] if "method" in each else text_of(each) for each in messages]  # type: ignore[index]
+
+
+async def test_htt_01_the_result_of_a_call_whose_connection_broke_is_got_once(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
+    session = await endpoint.initialize()
+    cursor = await broken_off(scene, endpoint, session, "mine")
+    scene["mine"].may_go_on.set()
+    await wait_all_tasks_blocked()
+    answer = await (await endpoint.get(session, cursor)).answer()
+    assert told_in(messages_in(answer)) == ["two", "three"]
+    last = answer.events[-1].id
+    assert messages_in(await (await endpoint.get(session, last)).answer()) == []
+
+
+async def test_htt_08_a_client_gets_the_stream_that_it_names_and_no_other(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
+    session = await endpoint.initialize()
+    cursors = {name: await broken_off(scene, endpoint, session, name) for name in ("a", "b")}
+    for name, cursor in cursors.items():
+        back = await endpoint.get(session, cursor)
+        await back.head()
+        scene[name].may_go_on.set()
+        told = await rest_of(back)
+        assert (told_in(told), told[-1]["id"]) == (["two", "three"], name)
+
+
+async def test_htt_08_two_breaks_without_an_event_between_keep_the_cursor(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
+    session = await endpoint.initialize()
+    cursor = await broken_off(scene, endpoint, session, "mine")
+    for _ in range(2):
+        back = await endpoint.get(session, cursor)
+        await back.head()
+        await back.aclose()
+    scene["mine"].may_go_on.set()
+    assert told_in(messages_in(await (await endpoint.get(session, cursor)).answer())) == ["two", "three"]
+
+
+@pytest.mark.parametrize("cursor", ["unknown", "", "0", "x-1", "%s-99", "%s-01", "%s-+1", "%s-"])
+async def test_htt_08_a_cursor_that_names_nothing_is_400(scene: Scene, endpoint: MemoryEndpoint, cursor: str) -> None:
+    session = await endpoint.initialize()
+    good = await broken_off(scene, endpoint, session, "mine")
+    bad = cursor.replace("%s", good.rpartition("-")[0])
+    assert (await endpoint.ask("GET", {**session, "Last-Event-ID": bad})).status == 400
+
+
+async def test_htt_08_a_cursor_of_another_session_is_400_and_takes_nothing(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
+    session, other = await endpoint.initialize(), await endpoint.initialize()
+    cursor = await broken_off(scene, endpoint, session, "mine")
+    assert (await endpoint.ask("GET", {**other, "Last-Event-ID": cursor})).status == 400
+    scene["mine"].may_go_on.set()
+    assert told_in(messages_in(await (await endpoint.get(session, cursor)).answer())) == ["two", "three"]
+
+
+async def test_a_finished_stream_is_kept_for_its_time(scene: Scene, autojump_clock: MockClock) -> None:
+    async with in_memory(scene.server, replay_timeout=30) as endpoint:
+        session = await endpoint.initialize()
+        cursor = await broken_off(scene, endpoint, session, "mine")
+        await trio.sleep(100)  # as long as it is not finished, it is kept
+        scene["mine"].may_go_on.set()
+        await wait_all_tasks_blocked()
+        await trio.sleep(28)
+        assert (await endpoint.ask("GET", {**session, "Last-Event-ID": cursor})).status == 200
+        await trio.sleep(4)
+        assert (await endpoint.ask("GET", {**session, "Last-Event-ID": cursor})).status == 400
+
+
+@pytest.mark.parametrize("version", [MIDDLE, LEGACY])
+async def test_htt_07_a_second_get_takes_over_at_once_however_often(
+    scene: Scene, endpoint: MemoryEndpoint, version: str
+) -> None:
+    session = await endpoint.initialize(version)
+    running = await endpoint.post(session, call("wait", name="running"))
+    await scene["running"].started.wait()
+    before: Connection | None = None
+    for number in range(25):  # trio runs tasks in any order
+        stream = await endpoint.get(session)
+        assert (await stream.head()).status == 200
+        if before is not None:
+            assert await rest_of(before) == []
+            await before.aclose()
+        uri = f"scene:thing{number}"
+        scene.server.resource(uri, name=uri)(trio.lowlevel.checkpoint)
+        assert (await next_message(stream))["method"] == "notifications/resources/list_changed"
+        before = stream
+    scene["running"].may_go_on.set()
+    assert text_of(messages_in(await running.answer())[-1]) == "running is done"
+
+
+async def test_htt_07_a_stream_that_died_silently_is_taken_over(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    session = await endpoint.initialize()
+    dead = await endpoint.connect(lockstep=True)  # nobody reads there
+    await dead.send("GET", session)
+    scene.server.remove_tool("echo")
+    await wait_all_tasks_blocked()
+    alive = await endpoint.get(session)
+    assert (await alive.head()).status == 200
+    scene.server.remove_tool("levels")
+    assert (await next_message(alive))["method"] == "notifications/tools/list_changed"
+    await dead.aclose()
+
+
+async def test_a_resumed_stream_is_taken_over_by_the_next_who_comes_for_it(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
+    session = await endpoint.initialize(MIDDLE)
+    cursor = await broken_off(scene, endpoint, session, "mine")
+    before = await endpoint.get(session, cursor)
+    await before.head()
+    for _ in range(20):
+        back = await endpoint.get(session, cursor)
+        await back.head()
+        assert await rest_of(before) == []
+        before = back
+    scene["mine"].may_go_on.set()
+    assert told_in(await rest_of(before)) == ["two", "three"]
+
+
+@pytest.mark.parametrize("tool", ["poll", "poll_in_a_thread"])
+async def test_a_handler_lets_its_client_poll(scene: Scene, endpoint: MemoryEndpoint, tool: str) -> None:
+    session = await endpoint.initialize()
+    scene["mine"].may_go_on.set()
+    first = await (await endpoint.post(session, call(tool, name="mine"))).answer()
+    assert messages_in(first) == []
+    assert b"retry: 2500\n" in first.body
+    second = await (await endpoint.get(session, first.events[-1].id)).answer()
+    assert [text_of(each) for each in messages_in(second)] == ["closed True"]
+
+
+async def test_a_client_of_an_older_revision_is_not_made_to_poll(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    session = await endpoint.initialize(MIDDLE)
+    scene["mine"].may_go_on.set()
+    answer = await (await endpoint.post(session, call("poll", name="mine"))).answer()
+    assert [text_of(each) for each in messages_in(answer)] == ["closed False"]
+
+
+async def test_a_log_that_outgrows_its_bound_refuses_the_cursor_and_still_ends_the_call(scene: Scene) -> None:
+    async with in_memory(scene.server, max_replay_bytes=40_000) as endpoint:
+        session = await endpoint.initialize()
+        post = await endpoint.connect(lockstep=True)
+        await post.send("POST", session, call("flood", name="much", count=200))
+        await post.head()
+        while (event := await post.event()).data is None:
+            pass
+        await post.aclose()
+        await scene["much"].ended.wait()
+        await wait_all_tasks_blocked()
+        assert (await endpoint.ask("GET", {**session, "Last-Event-ID": event.id})).status == 400
+        assert (await endpoint.ask("POST", session, call("who"))).status == 200
