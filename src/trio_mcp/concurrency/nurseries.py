@@ -89,7 +89,7 @@ async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
 
     Leaving a call by a scope *around* the whole connection must still send the cancel for it, so the writer
     has to outlive the caller: a cancel from outside reaches the body first, and the tasks once the body is
-    done. Their shield needs no deadline, because it ends with the body, which is not shielded. A task that
+    done. Their shield needs no deadline, because the shield ends with the body, which is not shielded. A task that
     fails still cancels the body.
 
     An exception of the body leaves as it is, a cancel from outside as one `trio.Cancelled`, never inside an

@@ -40,7 +40,7 @@ async def serve_websocket(
 ) -> None:
     """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until it is ended.
 
-    Started in a nursery, it reports its listeners, for the port that ``port=0`` was given::
+    Started in a nursery, the function reports its listeners, for the port that ``port=0`` was given::
 
         listeners = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
 
@@ -49,14 +49,14 @@ async def serve_websocket(
 
     ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
     `HostChecks` for their form. On loopback addresses, the default is those of this machine. On other addresses both
-    must be given, else this raises `ValueError`. Clients that send no Origin, as all but browsers, are not checked for
-    it.
+    must be given, else `ValueError` is raised. Clients without an Origin header, all but browsers, are not checked for
+    one.
 
     At SIGTERM and SIGINT no further connection is accepted and no new request taken; accepted requests go on for up to
     `Limits.drain_timeout` seconds, each connection is closed (1001) when its own requests are done, and this returns. A
     second signal cuts that short: if this has not returned within a second, SIGALRM ends the process. Signals are
-    handled in the main thread only, and not with ``handle_signals=False``. Cancelled, it cancels all requests at once
-    and closes the same way.
+    handled in the main thread only, and not with ``handle_signals=False``. Cancelled, the function cancels all requests
+    at once and closes the same way.
 
     Meanwhile Python's garbage collector runs less often, unless the application has set a threshold of its own.
     """

@@ -48,14 +48,14 @@ class RecordingContext(AskingContext):
 
     The handlers of a client given as ``user`` answer the requests, in the asking task, and decide what the client is
     said to support; `in_turn` makes such a handler of prepared answers. Requests are checked as those of a real
-    context. No rate is limited. For plain ``def`` handlers put it into a `WorkerContext`, in a thread.
+    context. No rate is limited. For plain ``def`` handlers put the context into a `WorkerContext`, in a thread.
 
         async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
             assert await greet(ctx) == "Hello, Ann"
         assert ctx.progress_reports == [Progress(1), Progress(2)]
 
-    As ``async with`` it has a nursery, which is the request's own: left, it waits for its tasks, and `cancel` stops
-    what runs inside. Exceptions of the block leave it unchanged.
+    As ``async with`` the context has a nursery, the request's own: left, the block waits for its tasks, and `cancel`
+    stops all that runs inside. Exceptions of the block leave unchanged.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ async def open_http(
 ) -> AsyncGenerator[Client]:
     """Connect to the server at ``http://host:port/path``, or ``https://`` over TLS; closed with the block.
 
-    ``headers`` are sent with each request: credentials, for example. They cannot replace headers of HTTP or MCP itself
+    ``headers`` are sent with each request: credentials, for example. Headers of HTTP or MCP itself cannot be replaced
     (`ValueError`). ``ssl_context`` replaces the system's usual one. ``proxy`` is the URL of an HTTP proxy, `None`
     for none, `True` for the one that the environment names. ``options`` are those of `ClientSettings`.
 
@@ -59,7 +59,7 @@ async def open_http(
 
     The era of the server is found out by a modern request (``era="auto"``), and remembered for the URL in this process.
     Status 401, 403, 408, 429 or 5xx, a network error and silence say nothing of the era. From a legacy server the
-    client hears outside of calls, too, on a stream that is opened again, after growing delays, when it breaks; a server
+    client hears outside of calls, too, on a stream that is opened again, after growing delays, when broken; a server
     without such a stream is no failure. The rest of an answer that broke is asked for where the server has given event
     ids, after the time that the server has asked for. When the server has forgotten the session (404), the calls in
     flight in the session fail, one new session is opened, and the server is told the log level and the subscriptions

@@ -105,9 +105,10 @@ class Surroundings(Protocol):
 class RequestScope:
     """An inbound request from its acceptance to its end, all its rounds included.
 
-    The cancel scope of its nursery is the abort signal: `cancel` stops the handler, the tasks it started in the nursery
-    and the requests it has sent and waits for. `RequestLife` says in which phase it is. It belongs to ``exchange`` and
-    is run by ``runner``; the client may come back for it on another exchange (`bind`).
+    The cancel scope of its nursery is the abort signal: `cancel` stops the handler, the tasks that the handler started
+    in the nursery and the requests that the handler has sent and waits for. `RequestLife` says in which phase the
+    request is. The request belongs to ``exchange`` and is run by ``runner``; the client may come back on another
+    exchange (`bind`).
     """
 
     __slots__ = (

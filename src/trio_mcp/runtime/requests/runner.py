@@ -90,8 +90,8 @@ class RequestRunner:
         self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, exchange: Exchange) -> None:
-        """Answer ``request`` at once, start it, let it wait for its turn, let a parked handler go on with it, or refuse
-        it. Synchronous."""
+        """Answer, start or refuse ``request``, let the request wait for its turn, or let a parked handler go on with
+        the request. Synchronous."""
         try:
             decision = self._handler.answer_now(request, exchange)
         except Exception as error:  # whatever it is, the reader reads on
