@@ -62,8 +62,9 @@ class Client:
     Methods may be called from any task, any number at a time. Leaving a call by cancellation, by a deadline for
     example, stops the handler in the server and the handler's tasks; the connection stays usable. Every call raises
     `PeerError` when the server answers with an error, `ConnectionLost` when the connection is lost before or during the
-    call, `ProtocolViolation` when the answer is malformed, and, with nothing sent, `MethodUnavailable` for anything
-    that the revision lacks, and `ValueError` for a bad key of ``meta``. Cancellation and time limits stay trio's.
+    call, over HTTP `HTTPError` when the exchange of the call brings no reply, `ProtocolViolation` when the answer is
+    malformed, and, with nothing sent, `MethodUnavailable` for anything that the revision lacks, and `ValueError` for a
+    bad key of ``meta``. Cancellation and time limits stay trio's.
 
     A modern server asks by answering a call: the handlers then run in tasks of that call, their exceptions leave the
     call unchanged, and the server is called again with their answers.

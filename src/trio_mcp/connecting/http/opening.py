@@ -52,10 +52,13 @@ async def open_http(
     for none, `True` for the one that the environment names. ``options`` are those of `ClientSettings`.
 
     Each call is an exchange of its own, and each exchange in flight has a connection of its own; idle connections are
-    used again. Leaving a call closes the answer of a modern server at once, which is the cancel, and sends a legacy
-    server a cancel. A call fails with `HTTPError`, which has the HTTP status and the words of the answer, when its
-    exchange brings no reply; no call is sent again by itself, the connection of others is not concerned, and
-    `Client.lost` stays `None`.
+    used again. Leaving a call closes the answer of a modern server at once, which is the cancel, also with
+    ``send_cancels=False``; a legacy server is sent a cancel. Between two rounds of a modern call there is no answer to
+    close: a handler that waits for its client then waits until its server's own limit.
+
+    A call fails with `HTTPError`, which has the HTTP status and the words of the answer, when its exchange brings no
+    reply. Other calls go on, and `Client.lost` stays `None`. No call is sent again by itself, except for one that a
+    modern server refused because of its headers: the tools are then listed anew, and the call is sent once more.
 
     The era of the server is found out by a modern request (``era="auto"``), and remembered for the URL in this process.
     Status 401, 403, 408, 429 or 5xx, a network error and silence say nothing of the era. From a legacy server the

@@ -1,0 +1,50 @@
+"""The words of answers that bring no reply."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from trio_mcp import HTTPError
+from trio_mcp.connecting.http.answers import is_passing, words_of
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", ""),
+        (b"  not\r\n found\t", "not found"),
+        (b"<!doctype html><title>Oops</title><style>p {}</style><p>a &lt; b</p><script>x</script>", "Oops a < b"),
+        (b"<h1>Same</h1><p>Same</p>", "Same"),
+        (b"a < b and c > d", "a < b and c > d"),
+        (b"\xff\x00\x1b[31mred", "\N{REPLACEMENT CHARACTER} [31mred"),
+        (b"x" * 600, "x" * 499 + "…"),
+    ],
+)
+def test_words_are_what_a_person_would_read(body: bytes, words: str) -> None:
+    assert words_of(body) == words
+
+
+@pytest.mark.parametrize("piece", [b"<script", b"<", b"<a", b"<script>", b"&amp;", b"<!--"])
+def test_no_page_takes_long_to_read(piece: bytes) -> None:
+    began = time.process_time()
+    words_of(piece * 100_000)
+    assert time.process_time() - began < 1
+
+
+def test_an_error_says_the_status_in_words_and_what_the_server_said() -> None:
+    assert str(HTTPError.refused(429, "slow down")) == (
+        "the server answered with HTTP status 429 (Too Many Requests): slow down"
+    )
+    assert str(HTTPError.refused(599, "")) == "the server answered with HTTP status 599"
+
+
+def test_some_refusals_say_nothing_of_later_requests() -> None:
+    assert [status for status in (400, 401, 403, 404, 405, 408, 429, 500, 501, 503) if is_passing(status)] == [
+        408,
+        429,
+        500,
+        501,
+        503,
+    ]

@@ -1,0 +1,82 @@
+"""The queue at which exchanges wait before they read on."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from tests.connecting.http.scripted import Answer, Got, modern, serving, text
+from tests.patience import PATIENCE
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import ConnectionLost, KeepAlive, MCPError, open_http
+from trio_mcp.connecting.http.inbox import Inbox
+from trio_mcp.runtime.channel import ReplyLost
+
+
+async def test_messages_and_losses_come_in_their_order() -> None:
+    inbox = Inbox(100)
+    inbox.put(b"one")
+    inbox.put(ReplyLost(7, MCPError("gone")))
+    inbox.put(b"two")
+    assert await inbox.take() == b"one"
+    with pytest.raises(ReplyLost):
+        await inbox.take()
+    assert await inbox.take() == b"two"
+
+
+async def test_an_exchange_waits_until_the_reader_has_taken_enough(nursery: trio.Nursery) -> None:
+    inbox = Inbox(10)
+    went_on = trio.Event()
+
+    async def exchange() -> None:
+        for _ in range(3):
+            inbox.put(b"12345")
+            await inbox.room()
+        went_on.set()
+
+    nursery.start_soon(exchange)
+    await wait_all_tasks_blocked()
+    assert not went_on.is_set()
+    for _ in range(3):
+        assert await inbox.take() == b"12345"
+        await wait_all_tasks_blocked()
+    assert went_on.is_set()
+
+
+async def test_a_cancelled_reader_loses_nothing() -> None:
+    inbox = Inbox(10)
+    with trio.move_on_after(0):
+        await inbox.take()
+    inbox.put(b"one")
+    assert await inbox.take() == b"one"
+
+
+async def test_a_server_that_floods_a_call_is_read_no_faster_than_the_client_takes_it() -> None:
+    """Each message waits for the callback's turn: nothing is lost, and the call ends after the last."""
+
+    async def flood(got: Got, answer: Answer) -> None:
+        log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 1000}}
+        await answer.open()
+        for _ in range(500):
+            await answer.event(log)
+        await answer.event(text(got))
+        await answer.end()
+
+    logs = list[object]()
+    async with (
+        serving(modern(flood)) as server,
+        open_http(server.url, on_log=lambda told: logs.append(told.data)) as client,
+    ):
+        assert (await client.call_tool("any")).text == "done"
+        assert len(logs) == 500
+
+
+async def test_pings_notice_a_server_that_is_gone() -> None:
+    async def never(got: Got, answer: Answer) -> None:
+        raise AssertionError
+
+    keep_alive = KeepAlive(interval=0.05, timeout=1, misses=2)
+    async with serving(modern(never)) as server, open_http(server.url, keep_alive=keep_alive) as client:
+        await server.stop()
+        with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost, match="did not answer 2 pings"):
+            await client.until_lost()
