@@ -129,9 +129,12 @@ class Downstream:
         return any(not call.is_cancelled for call in self.calls.values())
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
-        """Return the client's answer to a request outside of any call. Raises as `DuplexChannel.request`."""
+        """Return the client's answer to a request outside of any call. Raises as `DuplexChannel.request`. The way of
+        the latest legacy call is taken: a client over HTTP need not listen to anything else."""
         await self.caught_up()
-        return await self._duplex.request(method, params or None, self.revision, on_progress=on_progress)
+        ways = [call.scope.outbox for call in self.calls.values() if call.revision.server_requests and call.scope.sends]
+        outbox = ways[-1] if ways else self._outbox
+        return await self._duplex.outbound.request(method, params or None, self.revision, on_progress, outbox=outbox)
 
     @property
     def log_level(self) -> str:

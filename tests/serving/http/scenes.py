@@ -13,6 +13,7 @@ from tests.serving.http.raw import Answer, Connection, Endpoint, events_in, mess
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from trio_mcp import Cancellation, Limits, RequestContext, Server, WorkerContext
+from trio_mcp.server.served import Servable
 from trio_mcp.serving.http.endpoint import EndpointSettings
 from trio_mcp.serving.http.front import HttpFront
 from trio_mcp.transports.host_checks import host_checks_for
@@ -176,10 +177,17 @@ class MemoryEndpoint(Endpoint):
     def __init__(self, front: HttpFront, nursery: trio.Nursery) -> None:
         super().__init__(0, nursery)
         self.front = front
+        self._opened: list[trio.abc.Stream] = []
+
+    async def aclose(self) -> None:
+        """Leave all connections."""
+        for stream in self._opened:
+            await trio.aclose_forcefully(stream)
 
     async def connect(self, *, lockstep: bool = False) -> Connection:
         """Return a new connection. ``lockstep``: nothing is sent that the other end does not read."""
         ours, theirs = lockstep_stream_pair() if lockstep else memory_stream_pair()
+        self._opened.append(theirs)
         self.nursery.start_soon(self._serve, ours)
         return Connection(theirs)
 
@@ -201,11 +209,13 @@ class MemoryEndpoint(Endpoint):
 
 
 @asynccontextmanager
-async def in_memory(server: Server, *, stateless: bool = False, **limits: Any) -> AsyncGenerator[MemoryEndpoint]:
+async def in_memory(server: Servable, *, stateless: bool = False, **limits: Any) -> AsyncGenerator[MemoryEndpoint]:
     settings = EndpointSettings("/mcp", host_checks_for("127.0.0.1", None, None))
-    bounds = attrs.evolve(server.limits, **limits)
+    bounds = Limits(**limits) if limits else None
     async with server.running(bounds, stateless=stateless) as running, trio.open_nursery() as nursery:
-        yield MemoryEndpoint(HttpFront(running, nursery, settings, websocket=False), nursery)
+        endpoint = MemoryEndpoint(HttpFront(running, nursery, settings, websocket=False), nursery)
+        yield endpoint
+        await endpoint.aclose()
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
