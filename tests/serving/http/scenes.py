@@ -121,6 +121,11 @@ def add_tools(server: Server, journals: dict[str, Journal]) -> None:
         return "logged"
 
     @server.tool
+    async def notify(ctx: RequestContext) -> str:
+        await ctx.send_notification("notifications/scene", {"n": 1})
+        return "notified"
+
+    @server.tool
     async def who(ctx: RequestContext) -> dict[str, Any]:
         return {"session": ctx.session_id, "stateless": ctx.stateless, "headers": dict(ctx.headers or {})}
 

@@ -59,7 +59,7 @@ async def open_all(endpoint: Endpoint, count: int) -> list[tuple[str, Connection
     return streams
 
 
-async def test_shd_02_open_streams_end_properly_and_at_once(
+async def test_mod_02_shd_02_open_streams_end_properly_and_at_once(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     streams = await open_all(endpoint, 10)

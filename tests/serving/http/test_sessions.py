@@ -255,6 +255,20 @@ async def test_pr_07_lg_14_ch_19_what_a_call_tells_comes_on_its_own_stream_befor
     assert await rest_of(listening) == []
 
 
+async def test_cx_06_a_notification_of_a_handler_comes_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
+    session = await endpoint.initialize()
+    listening = await endpoint.get(session)
+    await listening.head()
+    for answer in (
+        await endpoint.ask("POST", session, call("notify")),
+        await endpoint.modern("tools/call", {"name": "notify", "arguments": {}}),
+    ):
+        told, reply = messages_in(answer)
+        assert (told["method"], told["params"]["n"], text_of(reply)) == ("notifications/scene", 1, "notified")
+    await endpoint.ask("DELETE", session)
+    assert await rest_of(listening) == []
+
+
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
 async def test_s2c_07_a_question_comes_on_the_stream_of_the_call_that_asks(
     endpoint: MemoryEndpoint, version: str
