@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.commands import TRIO_MCP, run, written
+from tests.connecting.http.scripted import Answer, Got
+from tests.connecting.http.scripted import serving as serving_http
 from tests.peers.installed import needs_other_sdks
 
 from trio_mcp import Server, serve_tcp
@@ -207,3 +209,17 @@ async def test_what_is_not_seen_in_names_is_shown_as_escapes(tmp_path: Path):
     assert "me\\ufeffnu" in shown
     assert "shop://menu\\u200d" in shown
     assert not {"\u200b", "\u200d", "\u2028", "\ufeff"} & set(shown)
+
+
+@pytest.mark.parametrize(("status", "ending"), [(401, 4), (503, 4), (None, 3)])
+async def test_a_server_that_refuses_by_http_is_told_from_one_that_is_not_there(status: int | None, ending: int):
+    async def refuse(_: Got, answer: Answer) -> None:
+        await answer.whole(status or 500, b"not you")
+
+    async with serving_http(refuse) as server:
+        if status is None:
+            await server.stop()
+        ended = await run([*INSPECT, server.url])
+    assert ended.status == ending
+    assert ("not you" in ended.stderr) is (status is not None)
+    assert len(ended.stderr.splitlines()) == 1

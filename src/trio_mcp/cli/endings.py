@@ -10,6 +10,7 @@ import trio
 from ..connecting.bad_target import BadTarget
 from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
+from ..runtime.http_error import HTTPError
 from .statuses import NO_CONNECTION, OUT_OF_TIME, SERVER_ERROR, USAGE
 from .terminal.printable import printable
 
@@ -33,7 +34,7 @@ def say_error(error: Exception) -> int:
         case BadTarget():
             say(str(error))
             return USAGE
-        case ConnectionLost():
+        case ConnectionLost() | HTTPError(status=None):
             say(str(error))
             return NO_CONNECTION
         case CodedError():  # the answer to a request of a modern server
