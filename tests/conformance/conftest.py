@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
-from tests.conformance.suite import HERE, LOCK, Suite, install_suite
+from tests.conformance.suite import HERE, LOCK, Suite
 from tests.patience import PATIENCE
-from tests.peers.installed import installed_once
+from tests.peers.installed import install_locked, installed_once
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +21,7 @@ def suite(request: pytest.FixtureRequest) -> Suite:
     if shutil.which("npm") is None or shutil.which("node") is None:
         pytest.skip("Node and npm are not installed")
     name = f"conformance-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]}"
-    return Suite(installed_once(request.config, name, install_suite))
+    return Suite(installed_once(request.config, name, partial(install_locked, "the conformance suite", LOCK)))
 
 
 @pytest.fixture(scope="session")

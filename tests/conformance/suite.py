@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -13,11 +12,10 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import attrs
-import pytest
 import trio
-from tests.peers.installed import install
+from tests.peers.installed import node_in
 
-__all__ = ["HERE", "LEG_LIMIT", "LOCK", "REVISIONS", "Role", "Suite", "expected_failures", "install_suite", "judge"]
+__all__ = ["HERE", "LEG_LIMIT", "LOCK", "REVISIONS", "Role", "Suite", "expected_failures", "judge"]
 
 Role: TypeAlias = Literal["server", "client"]
 
@@ -25,30 +23,10 @@ HERE = Path(__file__).parent
 LOCK = HERE / "package-lock.json"
 EXPECTED = HERE / "expected-failures.yml"
 REVISIONS = ["2025-11-25", "2026-07-28"]
-OLDEST_NODE = 22
 CLIENT_LIMIT = 60_000
 """Milliseconds that a client may take: it starts slowly where much else runs."""
 LEG_LIMIT = 170.0
 """Seconds after which a part of the suite hangs; no measure of speed."""
-
-
-def install_suite(path: Path) -> None:
-    """Install the suite, and the Node that it needs, into a new folder."""
-    path.mkdir()
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / name, path)
-    npm = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1"]
-    install("the conformance suite", npm, cwd=path)
-
-
-def node_in(packages: Path) -> str:
-    """The Node that came with the suite, else the machine's own, when it is new enough."""
-    for node in packages.glob("node_modules/node-*/bin/node"):
-        return str(node)
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    if int(version.removeprefix("v").split(".")[0]) < OLDEST_NODE:
-        pytest.skip(f"the conformance suite needs Node {OLDEST_NODE} or newer, and this is {version}")
-    return "node"
 
 
 @attrs.frozen
@@ -61,7 +39,7 @@ class Suite:
         """Run one command of the suite. The exit status, and what was printed. All its processes end with it."""
         script = self.packages / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
         done = await trio.run_process(
-            [node_in(self.packages), script, *arguments],
+            [node_in(self.packages, "the conformance suite"), script, *arguments],
             capture_stdout=True,
             stderr=subprocess.STDOUT,
             check=False,

@@ -11,12 +11,22 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["OTHER_SDKS_ARE_MISSING", "WHY_SKIPPED", "install", "installed_once", "needs_other_sdks"]
+__all__ = [
+    "OTHER_SDKS_ARE_MISSING",
+    "WHY_SKIPPED",
+    "install",
+    "install_locked",
+    "installed_once",
+    "needs_other_sdks",
+    "node_in",
+]
 
 OTHER_SDKS_ARE_MISSING = any(find_spec(name) is None for name in ("mcp", "fastmcp"))
 WHY_SKIPPED = "needs other SDKs: pip install -e '.[dev]'"
 needs_other_sdks = pytest.mark.skipif(OTHER_SDKS_ARE_MISSING, reason=WHY_SKIPPED)
 
+NODE = 22
+"""Major version that the packages need whose lock has a Node for where it is missing."""
 PATIENCE = 90.0
 """Seconds after which no package index is there; no measure of speed."""
 
@@ -43,3 +53,22 @@ def install(what: str, command: Sequence[str | Path], cwd: Path | None = None) -
         pytest.skip(f"{what} could not be installed: {command[0]} took longer than {PATIENCE:g} s")
     except subprocess.CalledProcessError as error:
         pytest.skip(f"{what} could not be installed: {error}: {(error.stderr or '')[-300:]}")
+
+
+def install_locked(what: str, lock: Path, path: Path) -> None:
+    """Install the packages of ``lock``, and of the package.json beside it, into the new folder ``path``."""
+    path.mkdir()
+    for name in ("package.json", lock.name):
+        shutil.copy(lock.parent / name, path)
+    npm = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1"]
+    install(what, npm, cwd=path)
+
+
+def node_in(packages: Path, what: str) -> str:
+    """The Node that came with ``packages``, else the machine's own, when it is new enough for ``what``."""
+    for node in packages.glob("node_modules/node-*/bin/node"):
+        return str(node)
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    if int(version.removeprefix("v").split(".")[0]) < NODE:
+        pytest.skip(f"{what} needs Node {NODE} or newer, and this is {version}")
+    return "node"

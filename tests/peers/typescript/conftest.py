@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.peers.installed import install, installed_once
+from tests.peers.installed import install_locked, installed_once
 
 HERE = Path(__file__).parent
 LOCK = HERE / "package-lock.json"
@@ -23,7 +24,7 @@ def scripts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """A folder of the scripts, which find the packages there. Those are installed once and kept in pytest's cache."""
     require_node()
     name = f"typescript-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]}"
-    packages = installed_once(request.config, name, make)
+    packages = installed_once(request.config, name, partial(install_locked, "the TypeScript SDK", LOCK))
     place = tmp_path_factory.mktemp("typescript")
     for script in HERE.glob("*.mjs"):
         shutil.copy(script, place)
@@ -37,11 +38,3 @@ def require_node() -> None:
     version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     if int(version.removeprefix("v").split(".")[0]) < OLDEST_NODE:
         pytest.skip(f"the TypeScript SDK needs Node {OLDEST_NODE} or newer, and this is {version}")
-
-
-def make(path: Path) -> None:
-    path.mkdir()
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / name, path)
-    npm = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1"]
-    install("the TypeScript SDK", npm, cwd=path)
