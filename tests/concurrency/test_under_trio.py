@@ -16,11 +16,13 @@ from trio_mcp import (
     Command,
     Server,
     open_group,
+    open_http,
     open_memory,
     open_stdio,
     open_tcp,
     open_unix,
     open_websocket,
+    serve_http,
     serve_stdio,
     serve_tcp,
     serve_unix,
@@ -29,6 +31,7 @@ from trio_mcp import (
 
 SERVING: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (serve_stdio, ()),
+    (serve_http, ()),
     (serve_websocket, ()),
     (serve_tcp, ()),
     (serve_unix, ("socket",)),
@@ -36,6 +39,7 @@ SERVING: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
 OPENING: list[tuple[str, Callable[[], AbstractAsyncContextManager[Any]]]] = [
     ("open_stdio", lambda: open_stdio(["server"])),
     ("open_stdio", lambda: Command(["server"]).open()),
+    ("open_http", lambda: open_http("http://127.0.0.1:9/mcp")),
     ("open_websocket", lambda: open_websocket("ws://127.0.0.1:9/mcp")),
     ("open_tcp", lambda: open_tcp("127.0.0.1", 9)),
     ("open_unix", lambda: open_unix("socket")),

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 import trio
-from tests.serving.http.raw import LEGACY, Connection
+from tests.serving.http.raw import LEGACY, Connection, message
 from tests.serving.http.scenes import (
     MemoryEndpoint,
     Scene,
@@ -59,8 +59,19 @@ async def test_htt_01_the_result_of_a_call_whose_connection_broke_is_got_once(
     await wait_all_tasks_blocked()
     answer = await (await endpoint.get(session, cursor)).answer()
     assert told_in(messages_in(answer)) == ["two", "three"]
-    last = answer.events[-1].id
-    assert messages_in(await (await endpoint.get(session, last)).answer()) == []
+    last = await (await endpoint.get(session, answer.events[-1].id)).answer()
+    assert (last.status, last.body) == (204, b"")  # to an empty stream some clients come back for ever
+
+
+async def test_a_client_that_comes_back_to_a_cancelled_call_learns_that_nothing_will_come(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
+    session = await endpoint.initialize()
+    cursor = await broken_off(scene, endpoint, session, "mine")
+    cancel = message("notifications/cancelled", {"requestId": "mine"})
+    assert (await (await endpoint.post(session, cancel)).answer()).status == 202
+    answer = await (await endpoint.get(session, cursor)).answer()
+    assert (answer.status, answer.body) == (204, b"")
 
 
 async def test_htt_08_a_client_gets_the_stream_that_it_names_and_no_other(

@@ -215,7 +215,11 @@ class Session:
             response.answer(invalid(HTTPStatus.BAD_REQUEST, str(error), extra))
             return
         stream = self._streams.get(replay.stream)
-        if stream is None:
+        if stream is None and not replay.events:
+            # The stream of a cancelled request, which has no reply. To an empty stream a client would come back for
+            # ever; 204 says that there is nothing to come back for (WHATWG HTML, section 9.2.3).
+            response.answer(empty(HTTPStatus.NO_CONTENT, extra))
+        elif stream is None:
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))
         else:
             stream.attach(response, extra, replay, retry=RETRY if polls else None)
