@@ -479,6 +479,19 @@ async def test_a_server_that_opens_no_new_session_fails_the_calls_that_wait_and_
         assert (await client.call_tool("any")).text == "done"
 
 
+async def test_a_server_that_forgets_every_session_at_once_is_not_asked_for_one_after_another() -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name in ("initialize", "GET"):
+            await legacy(call)(got, answer)
+        else:
+            await answer.json(FORGOTTEN, 404)
+
+    async with serving(handler) as server, open_http(server.url, era="legacy"):
+        await server.until("notifications/initialized", 2)
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        assert server.names.count("initialize") == 2
+
+
 async def test_a_404_for_a_missing_method_is_no_missing_session() -> None:
     async def then(got: Got, answer: Answer) -> None:
         await answer.json(error(got, -32601), 404)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
@@ -24,6 +25,7 @@ from ...runtime.http_error import HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
 from ..bad_target import BadTarget
 from .channel import HttpChannel
+from .comebacks import Comebacks
 from .endpoint import Endpoint
 from .era import settle_era
 from .inbox import Inbox
@@ -33,6 +35,9 @@ from .sessions import Sessions
 __all__ = ["open_http"]
 
 logger = logging.getLogger("trio_mcp")
+
+_LIVED: Final = 10.0
+"""Seconds that a session must have lasted for its end to be followed by another at once."""
 
 
 @entered("client")
@@ -94,14 +99,22 @@ async def open_http(
 
 
 async def _renew(sessions: Sessions, client: Client) -> None:
-    """Open a new session whenever the server has forgotten the last one."""
+    """Open a new session whenever the server has forgotten the last one: at once, but after growing pauses where
+    sessions are forgotten as soon as they are open, by a second replica that does not know of them for example."""
     timeout: Final = client.settings.connect_timeout
+    comebacks = Comebacks()
+    opened = -math.inf
     while True:
         await sessions.wanted()
+        if trio.current_time() - opened < _LIVED:
+            await comebacks.pause(None)
+        else:
+            comebacks.was_worth_it()
         logger.info("the server has forgotten the session, and is asked for a new one")
         try:
             with trio.fail_after(timeout):
                 await renew_session(client)
+            opened = trio.current_time()
         except MCPError as error:
             logger.warning("no new session: %s", error)
             sessions.fail(error)
