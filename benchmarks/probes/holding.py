@@ -63,12 +63,12 @@ def listening(session: HttpSession) -> dict[str, float]:
     count = _LISTENING if session.scale == 1 else _LISTENING_TO_PEERS
     child = session.child
     with ExitStack() as stack:
-        control = stack.enter_context(session.connect())
-        session.echo(control)
         streams = dict(_listen(stack, session) for _ in range(_WARMING))
         before = child.memory()
         streams |= dict(_listen(stack, session) for _ in range(count - _WARMING))
         memory = child.memory() - before
+        control = stack.enter_context(session.connect())  # only now: some servers close what idles for five seconds
+        session.echo(control)
         request_id = next(session.ids)
         change = session.call(request_id, "change", {})
         poll = stack.enter_context(select.epoll())

@@ -31,7 +31,8 @@ def leave(session: HttpSession) -> dict[str, float]:
                 missed += 1
             else:
                 took.append(seconds)
-        session.echo(control)
+    with session.connect() as connection:
+        session.echo(connection)
     figures = {"stopped": 100 * len(took) / (len(took) + missed)}
     if len(took) > 1:
         figures |= {"leave_p50": median(took) * 1e6, "leave_p99": quantiles(took, n=100)[98] * 1e6}
