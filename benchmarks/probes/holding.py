@@ -40,8 +40,8 @@ def sessions(session: HttpSession) -> dict[str, float]:
         for one in opened[:_STREAMS]:
             _open_stream(stack, one)
         streaming = child.memory()
-        session.echo(control)
     with session.connect() as control:
+        session.echo(control)
         for one in warm + opened:
             control.send(one.delete())
             check(Response.of(control.whole()).status // 100, 2, "the status of a DELETE")
