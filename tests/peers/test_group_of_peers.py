@@ -1,13 +1,17 @@
-"""Servers of people's real software and one of ours, as members of one group."""
+"""Servers of people's real software and one of ours, as members of one group: child processes, or over HTTP."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
 import trio
 from tests.patience import LONG, PATIENCE
+from tests.peers.http_servers import HttpServers
 from tests.peers.journals import Journal
 from trio.testing import MockClock
 
@@ -15,12 +19,17 @@ from trio_mcp import Command, ConnectionLost, ElicitFormParams, MemberDescriptio
 
 SERVERS = Path(__file__).parent / "servers"
 NAMES = ("official", "fastmcp", "trio_mcp")
+MembersOfEra: TypeAlias = Callable[[str], dict[str, MemberDescription]]
+
+
+def command(name: str) -> list[str]:
+    return [sys.executable, str(SERVERS / f"{name}_server.py")]
 
 
 def members(tmp_path: Path, era: str) -> dict[str, MemberDescription]:
     return {
         name: MemberDescription(
-            Command([sys.executable, str(SERVERS / f"{name}_server.py")], env=Journal(tmp_path / name).env),
+            Command(command(name), env=Journal(tmp_path / name).env),
             restart=RestartPolicy(first_delay=0.01, jitter=0),
             options={"era": "legacy" if era == "legacy" else "auto"},
         )
@@ -28,11 +37,23 @@ def members(tmp_path: Path, era: str) -> dict[str, MemberDescription]:
     }
 
 
+@pytest.fixture(params=["stdio", "http"])
+def of_era(request: pytest.FixtureRequest, tmp_path: Path, over_http: HttpServers) -> MembersOfEra:
+    """The members, by the era in which they are spoken to."""
+
+    def over_http_of(era: str) -> dict[str, MemberDescription]:
+        spoken: Literal["legacy", "auto"] = "legacy" if era == "legacy" else "auto"
+        urls = {name: over_http.get(name, command(name)).url for name in NAMES}
+        return {name: MemberDescription(url, options={"era": spoken}) for name, url in urls.items()}
+
+    return over_http_of if request.param == "http" else partial(members, tmp_path)
+
+
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_they_are_called_side_by_side_by_one_catalogue(tmp_path: Path, era: str) -> None:
+async def test_they_are_called_side_by_side_by_one_catalogue(of_era: MembersOfEra, era: str) -> None:
     texts: dict[str, str] = {}
     with trio.fail_after(PATIENCE):
-        async with open_group(members(tmp_path, era)) as group:
+        async with open_group(of_era(era)) as group:
             await group.settled()
             assert {status.state for status in group.statuses.values()} == {"ready"}
             for name in NAMES:
@@ -72,7 +93,9 @@ async def test_one_that_is_cut_off_is_replaced_and_the_others_go_on(tmp_path: Pa
             assert await group.client("official") is not client
 
 
-async def test_the_limit_of_calls_stands_still_while_they_ask_the_user(tmp_path: Path, jump_clock: MockClock) -> None:
+async def test_the_limit_of_calls_stands_still_while_they_ask_the_user(
+    of_era: MembersOfEra, jump_clock: MockClock
+) -> None:
     asked, all_are_asked = list[str](), trio.Event()
 
     async def think(question: ElicitFormParams) -> dict[str, str]:
@@ -83,7 +106,7 @@ async def test_the_limit_of_calls_stands_still_while_they_ask_the_user(tmp_path:
         await all_are_asked.wait()
         return {"colour": "green"}
 
-    async with open_group(members(tmp_path, "legacy"), call_timeout=LONG, elicitation=think) as group:
+    async with open_group(of_era("legacy"), call_timeout=LONG, elicitation=think) as group:
         await group.settled()
 
         async def ask(name: str) -> None:
