@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: a run in about two minutes; ``--full``: all of it, more often."""
+"""``python -m benchmarks``: a run in about five minutes; ``--full``: all of it, more often."""
 
 from __future__ import annotations
 
