@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from datetime import UTC, datetime
@@ -82,6 +83,7 @@ def _run(plan: list[tuple[Suite, int]]) -> Results:
 def main() -> None:
     """See `_arguments`."""
     arguments = _arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the measured processes would outlive this one
     plan = [
         (suite, arguments.rounds or rounds)
         for suite in SUITES
