@@ -388,6 +388,17 @@ def test_client_comes_back_for_what_a_server_tells_after_it_has_closed_the_answe
     assert seen == [1, 2]
 
 
+@pytest.mark.parametrize("peer", PEERS[4:5], indirect=True)
+def test_client_comes_back_for_changes_after_the_server_has_closed_the_stream_of_the_session(
+    peer: Conversation,
+) -> None:
+    """Tools of ``fastmcp`` have no such means."""
+    peer.changes.clear()
+    assert peer.text("hush") == "changed"
+    peer.run(peer.has_heard, "tools")
+    assert peer.changes == ["tools"]
+
+
 # What the server asks
 
 

@@ -88,6 +88,14 @@ async def come_back(ctx: Context) -> str:
 
 
 @server.tool()
+async def hush(ctx: Context) -> str:
+    """Over HTTP, in the legacy era, the client has to come back for the change."""
+    await ctx.close_standalone_sse_stream()
+    await ctx.session.send_tool_list_changed()
+    return "changed"
+
+
+@server.tool()
 async def ask_model(question: str, ctx: Context) -> str:
     message = SamplingMessage(role="user", content=TextContent(type="text", text=question))
     note("ask_model began")

@@ -125,6 +125,12 @@ function build(context) {
     return say('welcome back');
   });
 
+  tool('hush', {}, async (_, request) => {
+    request.hush();
+    await server.server.sendToolListChanged();
+    return say('changed');
+  });
+
   tool('change', {}, async () => {
     if (context?.era === 'modern' && serving.notify) {
       serving.notify.toolsChanged();

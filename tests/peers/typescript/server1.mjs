@@ -26,6 +26,7 @@ export const request = (server, extra) => ({
   signal: extra.signal,
   token: extra._meta?.progressToken,
   comeBack: () => extra.closeSSEStream?.(),
+  hush: () => extra.closeStandaloneSSEStream?.(),
   notify: (method, params) => extra.sendNotification({ method, params }),
   log: (level, data, logger) => server.sendLoggingMessage({ level, data, logger }, extra.sessionId),
   sample: (params, limits) =>

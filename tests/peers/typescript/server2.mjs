@@ -12,6 +12,7 @@ export const request = (_server, { mcpReq, http }) => ({
   signal: mcpReq.signal,
   token: mcpReq._meta?.progressToken,
   comeBack: () => http?.closeSSE?.(),
+  hush: () => http?.closeStandaloneSSE?.(),
   notify: (method, params) => mcpReq.notify({ method, params }),
   log: (level, data, logger) => mcpReq.log(level, data, logger),
   sample: (params, limits) => mcpReq.requestSampling(params, limits),

@@ -367,6 +367,16 @@ def test_client_comes_back_for_what_a_server_tells_after_it_has_closed_the_answe
     assert seen == [1, 2]
 
 
+@only_legacy_http
+def test_client_comes_back_for_changes_after_the_server_has_closed_the_stream_of_the_session(
+    peer: Conversation,
+) -> None:
+    peer.changes.clear()
+    assert peer.text("hush") == "changed"
+    peer.run(peer.has_heard, "tools")
+    assert peer.changes == ["tools"]
+
+
 # What the server asks
 
 
