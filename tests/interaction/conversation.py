@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 __all__ = ["ANSWERS", "LATEST_LEGACY", "LEGACY", "META_PREFIX", "MODERN", "REVISIONS", "Conversation", "is_same"]
@@ -133,9 +134,14 @@ class Conversation:
         if isinstance(received, list):
             self.batches.append(received)
 
-    def claim(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
-        """The oldest message that nobody took yet and that is ``wanted``."""
-        for place, message in enumerate(self._unclaimed):
+    @property
+    def unclaimed(self) -> int:
+        """How many messages nobody took yet."""
+        return len(self._unclaimed)
+
+    def claim(self, wanted: Callable[[dict[str, Any]], bool], start: int = 0) -> dict[str, Any] | None:
+        """The oldest message that nobody took yet and that is ``wanted``, from the place ``start`` on."""
+        for place, message in enumerate(islice(self._unclaimed, start, None), start):
             if wanted(message):
                 return self._unclaimed.pop(place)
         return None

@@ -44,11 +44,15 @@ ERAS = (LATEST_LEGACY, MODERN)
 
 
 def across(revisions: Sequence[str]) -> list[tuple[str, str]]:
-    """Transport and revision: all of ``revisions`` over stdio and through a bridge, and the latest over WebSocket,
-    too. What differs between revisions does not differ between transports, so not every pair is worth a process."""
+    """Transport and revision: all of ``revisions`` over stdio and through a bridge, the latest over WebSocket, too, and
+    the latest of each era over HTTP. What differs between revisions does not differ between transports, so not every
+    pair is worth a process."""
+    legacy = [revision for revision in revisions if revision != MODERN]
+    modern = [revision for revision in revisions if revision == MODERN]
     return [
         *((transport, revision) for transport in ("stdio", "bridged") for revision in revisions),
         ("websocket", revisions[-1]),
+        *(("http", revision) for revision in (*legacy[-1:], *modern)),
     ]
 
 
@@ -161,7 +165,9 @@ class RawClient(Conversation):
 
     def take(self, wanted: Callable[[dict[str, Any]], bool], what: str, **options: Any) -> dict[str, Any]:
         """The oldest message that nobody took yet and that is ``wanted``."""
-        while (message := self.claim(wanted)) is None:
+        looked_at = 0
+        while (message := self.claim(wanted, looked_at)) is None:
+            looked_at = self.unclaimed
             assert self.receive(**options) is not None, f"the wire ended before {what}; stderr: {self.stderr()[-2000:]}"
         return message
 
@@ -255,7 +261,7 @@ class RawClient(Conversation):
             self.wire.close_input()
         else:
             os.kill(self.pid, signal.SIGTERM)
-        if self.wire.from_server is not None:
+        if self.wire.can_be_read:
             self.drain(bound=bound)
         if isinstance(self.wire, WebSocketWire):
             assert self.wire.close_code == 1001

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import select
+import selectors
 import socket
 import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from http import HTTPStatus
+from typing import Any, cast
 
 import h11
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
 from wsproto.events import AcceptConnection, CloseConnection, Ping, Request, TextMessage
 
+from .conversation import META_PREFIX, MODERN, is_same
 from .harness import BOUND
 
 __all__ = ["HttpWire", "WebSocketWire", "Wire"]
@@ -84,6 +87,11 @@ class Wire:
 
     def _received(self, data: bytes) -> None:
         self.buffer += data
+
+    @property
+    def can_be_read(self) -> bool:
+        """Whether what the server says still comes here."""
+        return self.from_server is not None
 
     def close_input(self) -> None:
         """Let the server see the end of its input."""
@@ -182,15 +190,21 @@ class HttpWire(Wire):
     """Streamable HTTP: each line is a POST on a connection of its own, and each message of an answer is a line.
 
     A modern cancel closes the answer to its request. In legacy revisions the session is kept, and its stream is opened
-    after the handshake. What is posted without an answer to wait for has arrived when it is written.
+    after the handshake. What is posted without an answer to wait for has arrived when it is written; requests arrive in
+    no order. What is refused is answered by a message, too.
     """
 
     def __init__(self, connect: Callable[[], socket.socket], host: str) -> None:
         super().__init__(None, None)
         self._dial = connect
         self._host = host
-        self._answers: list[_Answer] = []
+        self._answers = selectors.DefaultSelector()
         self._session: dict[str, str] = {}
+        self._listens = False
+
+    @property
+    def can_be_read(self) -> bool:
+        return True
 
     def write(self, data: bytes, *, bound: float = BOUND, reading: bool = True) -> None:
         """One POST for each line of ``data``."""
@@ -200,35 +214,46 @@ class HttpWire(Wire):
             self._post(line, bound)
 
     def _post(self, line: bytes, bound: float) -> None:
-        message = json.loads(line)
-        method, params = message.get("method"), message.get("params") or {}
-        version = params.get("_meta", {}).get("io.modelcontextprotocol/protocolVersion")
+        message = _read_leniently(line)
+        method, params = message.get("method"), message.get("params")
+        params = params if isinstance(params, dict) else {}
         if method == "notifications/cancelled" and not self._session:
-            for answer in self._answers:
-                if answer.request_id == params["requestId"]:
+            for answer in self._open_answers():
+                if is_same(answer.request_id, params["requestId"]):
                     answer.close()
             return
-        headers = dict(self._session)
-        if version is not None:
-            name = params.get("name", params.get("uri"))
-            headers = {"MCP-Protocol-Version": version, "Mcp-Method": method, **({"Mcp-Name": name} if name else {})}
-        answer = self._ask("POST", headers, line, message.get("id") if method else None)
-        if method is None or "id" not in message or method == "initialize":
+        answer = self._ask("POST", self._headers(method, params), line, message.get("id") if method else None)
+        if method == "initialize" or not _has_request(message):
             self._until(lambda: answer.is_over, bound)
-            assert answer.status < 300, (answer.status, line)
-        if method == "initialize":
+        if method == "initialize" and answer.status == HTTPStatus.OK and not self._session:
             self._session = {
                 "Mcp-Session-Id": answer.headers["mcp-session-id"],
                 "MCP-Protocol-Version": params["protocolVersion"],
             }
-        if method == "notifications/initialized":
+        if method == "notifications/initialized" and self._session and not self._listens:
+            self._listens = True
             listening = self._ask("GET", self._session, b"", None)
             self._until(lambda: listening.status != 0, bound)
 
+    def _headers(self, method: object, params: dict[str, Any]) -> dict[str, str]:
+        """What the headers of a POST repeat of its body, or the session in legacy revisions."""
+        meta = params.get("_meta")
+        version = meta.get(META_PREFIX + "protocolVersion") if isinstance(meta, dict) else None
+        if version is None and method == "initialize":
+            return self._session
+        if version is None:
+            return self._session or {"MCP-Protocol-Version": MODERN}
+        name = params.get("name", params.get("uri"))
+        named = {"Mcp-Name": name} if isinstance(name, str) else {}
+        return {"MCP-Protocol-Version": str(version), "Mcp-Method": str(method), **named}
+
     def _ask(self, method: str, headers: dict[str, str], body: bytes, request_id: Any) -> _Answer:
-        answer = _Answer(self._dial(), self._host, method, headers, body, request_id, self.buffer)
-        self._answers.append(answer)
+        answer = _Answer(self._dial(), self._host, method, headers, body, request_id, self.buffer, self._answers)
+        self._answers.register(answer, selectors.EVENT_READ)
         return answer
+
+    def _open_answers(self) -> list[_Answer]:
+        return [cast("_Answer", key.fileobj) for key in self._answers.get_map().values()]
 
     def _until(self, holds: Callable[[], bool], bound: float) -> None:
         give_up = time.monotonic() + bound
@@ -237,10 +262,11 @@ class HttpWire(Wire):
 
     def _read_answers(self, give_up: float) -> bool:
         """Read what comes next. Return false when nothing came in time, or nothing can come."""
-        self._answers = [answer for answer in self._answers if not answer.is_over]
-        ready, _, _ = select.select(self._answers, [], [], max(0, give_up - time.monotonic()))
-        for answer in ready:
-            answer.read()
+        if not self._answers.get_map():
+            return False
+        ready = self._answers.select(max(0, give_up - time.monotonic()))
+        for key, _ in ready:
+            cast("_Answer", key.fileobj).read()
         return bool(ready)
 
     def line(self, *, bound: float = BOUND, chunk: int = 1 << 16) -> bytes | None:
@@ -248,7 +274,7 @@ class HttpWire(Wire):
         give_up = time.monotonic() + bound
         while (end := self.buffer.find(b"\n")) < 0:
             if not self._read_answers(give_up):
-                assert not self._answers, f"the server wrote no message within {bound} s"
+                assert not self._answers.get_map(), f"the server wrote no message within {bound} s"
                 self.at_end = True
                 return None
         found = bytes(self.buffer[:end])
@@ -257,8 +283,25 @@ class HttpWire(Wire):
 
     def close(self) -> None:
         """Close all answers, without a word."""
-        for answer in self._answers:
-            answer.close()
+        if self._answers.get_map() is not None:  # closed before
+            for answer in self._open_answers():
+                answer.close()
+            self._answers.close()
+
+
+def _read_leniently(line: bytes) -> dict[str, Any]:
+    """The message on a line; of a batch one that has a request in it, if any; of what is none, nothing."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        message = None
+    members = message if isinstance(message, list) else [message]
+    members = [member for member in members if isinstance(member, dict)]
+    return next(filter(_has_request, members), members[0] if members else {})
+
+
+def _has_request(message: dict[str, Any]) -> bool:
+    return "method" in message and "id" in message
 
 
 class _Answer:
@@ -273,6 +316,7 @@ class _Answer:
         body: bytes,
         request_id: Any,
         lines: bytearray,
+        among: selectors.BaseSelector,
     ) -> None:
         self.request_id = request_id
         self.status = 0
@@ -280,6 +324,7 @@ class _Answer:
         self.is_over = False
         self._connection = connection
         self._lines = lines
+        self._among = among
         self._text = bytearray()
         self._parser = h11.Connection(h11.CLIENT)
         accept = "text/event-stream" if method == "GET" else "application/json, text/event-stream"
@@ -324,6 +369,7 @@ class _Answer:
         self._text[:] = rest
 
     def close(self) -> None:
-        """Vanish."""
+        """Vanish, also from those that are waited for."""
         self.is_over = True
+        self._among.unregister(self)
         self._connection.close()

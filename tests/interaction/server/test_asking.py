@@ -186,7 +186,7 @@ def tasks_after_a_cancel(client: RawClient) -> str:
 
 
 @pytest.mark.parametrize("vanishes", [False, True])
-@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+@pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
 def test_s2c_05_client_that_goes_away_ends_what_waits_for_it_and_nothing_else(start: Start, vanishes: bool) -> None:
     with start(revision=LATEST_LEGACY) as other:
         tasks = tasks_after_a_cancel(other)

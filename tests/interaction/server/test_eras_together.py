@@ -19,6 +19,7 @@ CAPABILITIES: tuple[dict[str, Any], ...] = (
     {"elicitation": {"form": {}}},
     {"sampling": {}, "elicitation": {}},
 )
+ROOM = {"max_in_flight": 2 * EACH, "max_parked": EACH, "max_connections": 4 * EACH}
 LEGACY_CAPABILITIES: dict[str, Any] = {"roots": {}, "sampling": {}}
 
 
@@ -92,9 +93,9 @@ def read_all(client: RawClient, replies: int) -> None:
         replies -= "method" not in received
 
 
-@pytest.mark.parametrize("transport", ["stdio", "websocket"])
+@pytest.mark.parametrize("transport", ["stdio", "websocket", "http"])
 def test_a_thousand_requests_of_each_era_at_once_keep_what_is_theirs(start: Start) -> None:
-    with start(limits={"max_in_flight": 2 * EACH}, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
+    with start(limits=ROOM, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         client.result(client.request("logging/setLevel", {"level": "warning"}))
         asked = ask_all(client)
         read_all(client, len(asked))
@@ -105,10 +106,9 @@ def test_a_thousand_requests_of_each_era_at_once_keep_what_is_theirs(start: Star
             check(grouped[told.n], told)
 
 
-@pytest.mark.parametrize("transport", ["stdio", "websocket"])
+@pytest.mark.parametrize("transport", ["stdio", "websocket", "http"])
 def test_a_thousand_handlers_of_each_era_that_ask_at_once_get_the_answers_to_their_own_questions(start: Start) -> None:
-    limits = {"max_in_flight": 2 * EACH, "max_parked": EACH}
-    with start(limits=limits, revision=LATEST_LEGACY, capabilities=LEGACY_CAPABILITIES) as client:
+    with start(limits=ROOM, revision=LATEST_LEGACY, capabilities=LEGACY_CAPABILITIES) as client:
         client.result(client.request("logging/setLevel", {"level": "warning"}))
         client.forget()
         legacy = [Told.of(client, "confer", n, LATEST_LEGACY, LEGACY_CAPABILITIES) for n in range(EACH)]

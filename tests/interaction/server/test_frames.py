@@ -133,8 +133,8 @@ def test_rpc_05_blank_lines_yield_nothing(client: RawClient) -> None:
     assert not [m for m in client.messages if "error" in m]
 
 
-@pytest.mark.parametrize("transport", ["websocket"])
-def test_rpc_05_blank_text_message_is_no_json(client: RawClient) -> None:
+@pytest.mark.parametrize("transport", ["websocket", "http"])
+def test_rpc_05_blank_text_message_or_body_is_no_json(client: RawClient) -> None:
     for blank in BLANKS:
         client.write(blank)
         for _ in range(blank.count(b"\n")):

@@ -40,7 +40,7 @@ def test_log_01_two_sessions_do_not_share_a_level(tmp_path: Path) -> None:
         assert len(second.logged()) == 7 + 1
 
 
-@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+@pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
 def test_log_01_two_sessions_on_one_server_do_not_share_a_level(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as first, first.beside(LATEST_LEGACY) as second:
         set_level(first, "error")
@@ -81,7 +81,7 @@ def test_log_02_modern_request_gets_the_logs_it_asked_for_and_no_others(start: S
         assert len(client.logged()) == 5
 
 
-@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+@pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
 def test_log_02_logs_go_to_no_other_connection(start: Start) -> None:
     with start(revision=MODERN) as first, first.beside(MODERN) as second:
         calls = [

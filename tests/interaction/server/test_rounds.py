@@ -87,7 +87,7 @@ def test_s2c_05_shutdown_while_a_handler_is_parked_cleans_up_at_once(start: Star
         assert client.journal.events(1)[-1] == "finally"
 
 
-@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+@pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
 def test_s2c_05_a_client_that_vanishes_between_the_rounds_leaves_nothing(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as other:
         tasks = other.text(other.call("tasks"))

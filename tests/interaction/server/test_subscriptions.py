@@ -89,7 +89,8 @@ def test_mod_01_twenty_streams_while_a_thousand_changes_are_published(start: Sta
 
 
 @pytest.mark.parametrize(
-    ("transport", "way"), [("stdio", "signal"), ("stdio", "end of input"), ("websocket", "signal")]
+    ("transport", "way"),
+    [("stdio", "signal"), ("stdio", "end of input"), ("websocket", "signal"), ("http", "signal")],
 )
 def test_mod_02_last_changes_then_the_cancel_then_the_result_then_nothing(start: Start, way: str) -> None:
     """A WebSocket has no half that could be closed: who closes it hears no more."""
@@ -199,7 +200,7 @@ def test_the_id_of_an_open_stream_is_refused_and_the_stream_goes_on(start: Start
         assert stream_of(client, 1) == [ACKNOWLEDGED, TOOLS, TOOLS]
 
 
-@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+@pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
 def test_a_listener_that_does_not_read_costs_little_and_nobody_waits_for_it(start: Start) -> None:
     with start(revision=MODERN) as stuck, stuck.beside(MODERN) as other:
         listen(stuck, 1, toolsListChanged=True, resourceSubscriptions=[TEXT, NOTE])
@@ -218,7 +219,7 @@ def test_a_listener_that_does_not_read_costs_little_and_nobody_waits_for_it(star
         stuck.take(lambda m: said(m) == TOOLS, "the change that came last")
 
 
-@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+@pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
 def test_a_client_that_vanishes_leaves_no_stream_behind(start: Start) -> None:
     with start(revision=MODERN) as client:
         tasks = int(client.text(client.call("tasks")))
