@@ -18,6 +18,7 @@ __all__ = [
     "Got",
     "Handler",
     "ScriptedHttp",
+    "answer_all",
     "discovered",
     "error",
     "initialized",
@@ -106,6 +107,32 @@ def _named(headers: Mapping[str, str]) -> dict[str, str]:
 Handler: TypeAlias = Callable[[Got, Answer], Awaitable[None]]
 
 
+async def answer_all(stream: trio.SocketStream, handler: Handler) -> None:
+    """Answer the requests of one connection, until the client ends it, or ``handler`` says nothing to one."""
+    while True:
+        parser = h11.Connection(h11.SERVER)
+        head: h11.Request | None = None
+        body = b""
+        while True:
+            event = parser.next_event()
+            if event is h11.NEED_DATA:
+                parser.receive_data(await stream.receive_some())
+            elif isinstance(event, h11.Request):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                break
+            else:
+                return
+        assert head is not None
+        headers = {name.decode(): text.decode("latin-1") for name, text in head.headers}
+        answer = Answer(stream)
+        await handler(Got(head.method.decode(), head.target.decode(), headers, body), answer)
+        if not answer.begun:
+            return
+
+
 class ScriptedHttp:
     """All that came, and the URL."""
 
@@ -148,38 +175,15 @@ async def serving(handler: Handler) -> AsyncGenerator[ScriptedHttp]:
         server.connections += 1
         try:
             async with stream:
-                await _serve(stream)
+                await answer_all(stream, noted)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
 
-    async def _serve(stream: trio.SocketStream) -> None:
-        parser = h11.Connection(h11.SERVER)
-        while True:
-            head: h11.Request | None = None
-            body = b""
-            while True:
-                event = parser.next_event()
-                if event is h11.NEED_DATA:
-                    parser.receive_data(await stream.receive_some())
-                elif isinstance(event, h11.Request):
-                    head = event
-                elif isinstance(event, h11.Data):
-                    body += event.data
-                elif isinstance(event, h11.EndOfMessage):
-                    break
-                else:
-                    return
-            assert head is not None
-            headers = {name.decode(): text.decode("latin-1") for name, text in head.headers}
-            got = Got(head.method.decode(), head.target.decode(), headers, body)
-            server.got.append(got)
-            async with server.news:
-                server.news.notify_all()
-            answer = Answer(stream)
-            await handler(got, answer)
-            if not answer.begun:
-                return
-            parser = h11.Connection(h11.SERVER)
+    async def noted(got: Got, answer: Answer) -> None:
+        server.got.append(got)
+        async with server.news:
+            server.news.notify_all()
+        await handler(got, answer)
 
     async def listening() -> None:
         with server.scope:
