@@ -31,7 +31,7 @@ from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream
-from .forwarding import forward, upstream_error
+from .forwarding import check_headers, forward, upstream_error
 from .listening import listen
 from .reaching import Reach
 from .reading_order import ReadingOrder
@@ -138,7 +138,10 @@ class ProxyConnection:
             return Now(_discovered(upstream))
         self._reading_order.note(request)
         if request.method.may_ask and not request.revision.server_requests:
-            return self._round_states.read(request, exchange.peer.principal)
+            decision = self._round_states.read(request, exchange.peer.principal)
+            if decision is not LATER and upstream is not None and request.method.name == "tools/call":
+                exchange.check_headers(request, upstream.tool_headers.of(request.params.get("name")))
+            return decision
         return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
@@ -152,6 +155,7 @@ class ProxyConnection:
         request = scope.request
         upstream = await self._reach.reached(request)
         self._adopt(upstream)
+        await check_headers(scope, self._downstream, upstream)
         await self._reading_order.take(request)
         special = self._special.get(request.method.name)
         if special is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final, cast
 
 from ..jsonrpc.codec import frame_notification
@@ -26,8 +27,11 @@ from .downstream import Downstream
 from .translating import translated, translated_result
 from .upstream import Upstream
 
-__all__ = ["forward", "upstream_error"]
+__all__ = ["check_headers", "forward", "upstream_error"]
 
+logger = logging.getLogger("trio_mcp")
+
+_MOST_PAGES: Final = 1000
 _OF_ONE_CONNECTION: Final = frozenset((PROGRESS_TOKEN, PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL))
 _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 
@@ -58,6 +62,45 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
         raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
     except ValueError:
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense") from None
+
+
+async def check_headers(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
+    """Raise `CodedError` for a ``tools/call`` over HTTP whose headers differ from its arguments. 2026-07-28 streamable
+    HTTP, Server Validation: a server that processes the body MUST check. An unknown tool has the server behind list
+    its tools first."""
+    request = scope.request
+    if request.method.name != "tools/call" or request.revision.handshake or not scope.exchange.has_headers:
+        return
+    name, known = request.params.get("name"), upstream.tool_headers
+    if not isinstance(name, str):
+        return  # the server behind says what is wrong with it
+    if upstream.capabilities.tools is not None and not known.has(name):
+        meta = _per_request_fields(request, downstream, upstream)
+        with downstream.calling(scope):  # a server behind that asks meanwhile asks this client
+            async with known.to_list():
+                if not known.has(name):
+                    await upstream.follow_lists()
+                    await _list_tools(upstream, {"_meta": meta} if meta else {})
+    scope.exchange.check_headers(request, known.of(name))
+
+
+async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
+    listing = upstream.tool_headers.listing()
+    cursor: object = None
+    for _ in range(_MOST_PAGES):
+        try:
+            result = await upstream.request(
+                "tools/list", params if cursor is None else {**params, "cursor": cursor}, None
+            )
+        except PeerError as error:
+            logger.info("the tools of the server behind could not be listed: %s", error)
+            break
+        except (ConnectionLost, HTTPError, ProtocolViolation) as error:
+            raise upstream_error(error) from None
+        cursor = cast("JSONObject", result).get("nextCursor") if isinstance(result, dict) else None
+        if not isinstance(cursor, str):
+            break
+    upstream.tool_headers.listed(listing)
 
 
 def upstream_error(error: PeerError | ConnectionLost | HTTPError | ProtocolViolation) -> CodedError:

@@ -22,10 +22,12 @@ from ..runtime.on_progress import OnProgress
 from ..state.events import NotificationReceived
 from .asking import ask_downstream
 from .downstream import Downstream
+from .tool_headers import ToolHeaders
 
 __all__ = ["OnChange", "Upstream"]
 
 _UPDATED: Final = "notifications/resources/updated"
+_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _LEAVE_DEADLINE: Final = 1.0
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
@@ -45,6 +47,8 @@ class Upstream(Relay):
         self.downstreams: dict[Downstream, None] = {}
         self.on_changes: set[OnChange] = set()
         """Callbacks of the streams that tell of changes."""
+        self.tool_headers = ToolHeaders()
+        """The headers that the tools of the server ask for."""
         self._subscribed: Counter[str] = Counter()
         self._subscribing = trio.Lock()
         self._levels: dict[Downstream, str] = {}
@@ -78,6 +82,8 @@ class Upstream(Relay):
 
     def told(self, event: NotificationReceived) -> None:
         """Hand a notification to all clients: see `Relay.told`."""
+        if event.method.name == _TOOLS_CHANGED:
+            self.tool_headers.forget()
         named = event.method.name == _UPDATED and event.params.get("uri") in self._subscribed
         for downstream in self.downstreams:
             downstream.told(event, named=named)
@@ -90,7 +96,12 @@ class Upstream(Relay):
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Return the result of a client's request, plain data. Raises as `Client.request`."""
-        return await self.client.requests.send(method, params, on_progress)
+        if method != "tools/list":
+            return await self.client.requests.send(method, params, on_progress)
+        listing = self.tool_headers.listing()
+        result = await self.client.requests.send(method, params, on_progress)
+        self.tool_headers.learn(result, listing)
+        return result
 
     def listen(self, asked: SubscriptionFilter) -> AbstractAsyncContextManager[Changes]:
         """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`."""

@@ -3,13 +3,15 @@ and the end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import trio
 
 from .outbox import Outbox, Owner
 
 if TYPE_CHECKING:
+    from ..protocol.param_headers import ParamHeader
     from ..state.connection_state import ConnectionState
     from ..state.requests import InboundRequest
     from .cancellation import CancelCause
@@ -36,6 +38,9 @@ class Exchange:
     """
 
     __slots__ = ("_emptied", "_held", "_streams", "at_once", "ending", "outbox", "peer", "state")
+
+    has_headers: ClassVar[bool] = False
+    """True where each request comes with headers of its own, which may repeat arguments."""
 
     def __init__(self, state: ConnectionState, outbox: Outbox, peer: Peer) -> None:
         self.state = state
@@ -104,6 +109,9 @@ class Exchange:
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         """Note that ``request`` was cancelled: no reply comes, even while the handler still cleans up."""
+
+    def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
+        """Raise `CodedError` where the headers of ``request`` that ``table`` names differ from its arguments."""
 
     def close_stream(self, retry: float) -> bool:
         """Close the client's way to the lines of its requests for now. The client comes back after ``retry`` seconds.

@@ -76,7 +76,8 @@ Running: TypeAlias = RunningServer | StandInRunning
 
 
 def param_headers_of(running: Running, tool: object) -> tuple[ParamHeader, ...]:
-    """Return the headers that mirror arguments of ``tool``; none where the tool is unknown, or is another server's."""
+    """Return the headers that mirror arguments of ``tool``; none where the tool is unknown, or a
+    stand-in's, which has the headers of its requests checked itself (`Exchange.check_headers`)."""
     if not (isinstance(running, RunningServer) and isinstance(tool, str)):
         return ()
     entry = running.server.tools.registry.get(tool)

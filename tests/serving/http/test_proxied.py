@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 import trio
+import trio.testing
 from tests.patience import PATIENCE
 from tests.serving.http.raw import modern
 from tests.serving.http.scenes import (
@@ -24,7 +26,18 @@ from tests.serving.http.scenes import (
     text_of,
 )
 
-from trio_mcp import CancelCause, Client, ConnectionLost, open_memory, open_tcp, proxy, serve_tcp
+from trio_mcp import (
+    CancelCause,
+    Client,
+    CodedError,
+    ConnectionLost,
+    RequestContext,
+    Server,
+    open_memory,
+    open_tcp,
+    proxy,
+    serve_tcp,
+)
 
 
 @pytest.fixture
@@ -166,3 +179,149 @@ async def test_a_server_that_cannot_be_reached_is_an_error_of_each_call(scene: S
         for _ in range(3):
             answer = await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
             assert "error" in answer.json
+
+
+# Headers that repeat arguments
+
+
+class Regions:
+    """A server behind a proxy whose tool ``region`` asks for headers, and which counts the listings of its tools."""
+
+    def __init__(self) -> None:
+        self.listings = 0
+        self.server = server = Server("regions")
+
+        @server.tool
+        async def region(
+            ctx: RequestContext,
+            region: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})] = "eu",
+        ) -> str:
+            return region
+
+        @server.tool
+        async def mismatch() -> str:
+            raise CodedError(-32020, "the headers of somebody else differ")
+
+        @server.tool
+        async def grow() -> str:
+            @server.tool
+            async def grown(
+                zone: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Zone"})] = "a",
+            ) -> str:
+                return zone
+
+            return "grown"
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncGenerator[Client]:
+        async with open_memory(self.server, **options) as client:
+            self._count(client.requests)
+            yield client
+
+    def _count(self, requests: Any) -> None:
+        send = requests.send
+
+        async def counted(method: str, *more: Any) -> Any:
+            self.listings += method == "tools/list"
+            return await send(method, *more)
+
+        requests.send = counted
+
+
+@pytest.fixture
+def regions() -> Regions:
+    return Regions()
+
+
+@pytest.fixture
+async def before_regions(regions: Regions) -> AsyncGenerator[MemoryEndpoint]:
+    async with in_memory(proxy(regions.open)) as one:
+        yield one
+
+
+EU = {"name": "region", "arguments": {"region": "eu"}}
+
+
+@pytest.mark.parametrize("headers", [{}, {"Mcp_Param_Region": "us"}, {"Mcp_Param_Region": "=?base64?ZXU?="}])
+async def test_a_proxy_refuses_an_argument_that_its_header_does_not_repeat(
+    before_regions: MemoryEndpoint, headers: dict[str, str]
+) -> None:
+    answer = await before_regions.modern("tools/call", EU, **headers)
+    assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
+
+
+async def test_a_proxy_hands_on_an_argument_that_its_header_repeats(before_regions: MemoryEndpoint) -> None:
+    answer = await before_regions.modern("tools/call", EU, Mcp_Param_Region="eu")
+    assert (answer.status, text_of(answer.json)) == (200, "eu")
+
+
+async def test_a_header_mismatch_that_the_server_behind_finds_is_an_answer_like_others(
+    before_regions: MemoryEndpoint,
+) -> None:
+    answer = await before_regions.modern("tools/call", {"name": "mismatch", "arguments": {}})
+    assert (answer.status, answer.code) == (200, -32020)
+
+
+async def test_many_calls_have_a_proxy_list_the_tools_of_the_server_behind_once(
+    regions: Regions, before_regions: MemoryEndpoint
+) -> None:
+    async def ask(name: str) -> None:
+        await before_regions.modern("tools/call", {**EU, "name": name}, Mcp_Param_Region="eu")
+
+    async with trio.open_nursery() as nursery:
+        for name in ("region", "no such tool", "region", "another", "region"):
+            nursery.start_soon(ask, name)
+    await ask("no such tool")
+    assert regions.listings == 1
+
+
+async def test_a_listing_by_a_client_tells_a_proxy_of_the_headers(
+    regions: Regions, before_regions: MemoryEndpoint
+) -> None:
+    await before_regions.modern("tools/list")
+    answer = await before_regions.modern("tools/call", EU)
+    assert (answer.status, regions.listings) == (400, 1)
+
+
+async def test_a_proxy_lists_the_tools_again_once_they_have_changed(
+    regions: Regions, before_regions: MemoryEndpoint
+) -> None:
+    await before_regions.modern("tools/call", {"name": "grow", "arguments": {}})
+    await trio.testing.wait_all_tasks_blocked()
+    answer = await before_regions.modern("tools/call", {"name": "grown", "arguments": {"zone": "b"}})
+    assert (answer.status, answer.code, regions.listings) == (400, -32020, 2)
+
+
+async def test_a_retry_behind_a_proxy_is_checked_as_the_first_round_is(regions: Regions) -> None:
+    @regions.server.tool
+    async def sample(
+        ctx: RequestContext,
+        region: Annotated[str, msgspec.Meta(extra_json_schema={"x-mcp-header": "Region"})] = "eu",
+    ) -> str:
+        return str(await ctx.elicit("Which?", {"type": "object", "properties": {}}))
+
+    meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    params = {"name": "sample", "arguments": {"region": "eu"}, "_meta": meta}
+    async with in_memory(proxy(regions.open)) as endpoint:
+        first = await endpoint.modern("tools/call", params, Mcp_Param_Region="eu")
+        asked = first.json["result"]
+        retry = {
+            **params,
+            "requestState": asked["requestState"],
+            "inputResponses": {key: {"action": "decline"} for key in asked["inputRequests"]},
+        }
+        wrong = await endpoint.modern("tools/call", retry, Mcp_Param_Region="us")
+        assert (wrong.status, wrong.code) == (400, -32020)
+        right = await endpoint.modern("tools/call", retry, Mcp_Param_Region="eu")
+        assert "result" in right.json
+
+
+async def test_legacy_calls_and_other_transports_need_no_such_headers(
+    regions: Regions, before_regions: MemoryEndpoint
+) -> None:
+    session = await before_regions.initialize()
+    answer = await before_regions.ask("POST", session, call("region", region="eu"))
+    assert text_of(answer.json) == "eu"
+    async with open_memory(proxy(regions.open)) as client:
+        assert (await client.call_tool("region", {"region": "eu"})).content[0].text == "eu"
+    assert regions.listings == 0

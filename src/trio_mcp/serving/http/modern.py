@@ -3,10 +3,13 @@ stateless, those of legacy revisions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 
+from ...protocol.errors import HEADER_MISMATCH
 from ...runtime.cancellation import CancelCause
 from ...runtime.channel import MessageChannel
 from ...runtime.exchange import Exchange, Held
@@ -20,8 +23,10 @@ from ...transports.http.heads import RequestHead
 from .answers import unavailable
 from .post_exchange import PostExchange
 from .posted_connection import PostedConnection
+from .request_headers import param_mismatch
 
 if TYPE_CHECKING:
+    from ...protocol.param_headers import ParamHeader
     from ...state.requests import InboundRequest
 
 __all__ = ["ModernExchange", "ModernSide"]
@@ -33,18 +38,23 @@ class ModernExchange(PostExchange):
     """The exchange of a request that belongs to no connection. The client's going away is the cancel of the request
     (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_ones`` has all exchanges that are not over."""
 
-    __slots__ = ("_has_sent", "_open_ones", "_requests")
+    __slots__ = ("_has_sent", "_head", "_is_mismatch", "_open_ones", "_requests")
+
+    has_headers: ClassVar[bool] = True
 
     def __init__(
         self,
         connection: Exchange,
-        peer: Peer,
+        head: RequestHead,
         response: Response,
         extra: bytes,
         high_water: int,
         open_ones: dict[ModernExchange, None],
     ) -> None:
+        peer = Peer(None, Headers.of_lower_case(head.headers))
         super().__init__(connection, peer, response, extra, high_water)
+        self._head = head
+        self._is_mismatch = False
         self._open_ones = open_ones
         self._has_sent = True
         self._requests: tuple[InboundRequest, ...] = ()
@@ -65,6 +75,18 @@ class ModernExchange(PostExchange):
         self._requests = (*self._requests, request)
         if self.response.is_gone:  # before the request was accepted
             held.end(CancelCause.DISCONNECT, _GONE)
+
+    def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
+        fault = param_mismatch(table, request, self._head)
+        if fault is not None:
+            self._is_mismatch = True
+            raise fault
+
+    def status_of(self, code: int | None) -> HTTPStatus:
+        # 2026-07-28 streamable HTTP, Server Validation: MUST be 400. The same error of somebody else is an answer.
+        if self._is_mismatch and code == HEADER_MISMATCH:
+            return HTTPStatus.BAD_REQUEST
+        return super().status_of(code)
 
     def leave(self) -> None:
         del self._open_ones[self]
@@ -151,8 +173,7 @@ class ModernSide:
             return
         if connection.is_over:
             connection = self._connection = self._connect()
-        peer = Peer(None, Headers.of_lower_case(head.headers))
-        exchange = ModernExchange(connection.exchange, peer, response, extra, self._limits.high_water, self._open_ones)
+        exchange = ModernExchange(connection.exchange, head, response, extra, self._limits.high_water, self._open_ones)
         if type(event) is RequestReceived:
             exchange.take_up(event.request)
         connection.take(event, body, exchange)

@@ -85,12 +85,16 @@ class PostExchange(PartExchange):
             self.commit()
         elif not self.is_stream:
             code = None if self.request is None or self.request.error is None else self.request.error.code
-            self.answer(json_status(code), line)
+            self.answer(self.status_of(code), line)
             return
         else:
             self.outbox.put(line, owner)
         self.end()
         self.end_stream()
+
+    def status_of(self, code: int | None) -> HTTPStatus:
+        """Return the status for a reply in JSON: see `json_status`."""
+        return json_status(code)
 
     def end(self) -> None:
         """End the exchange, unless it is over: nothing more comes."""

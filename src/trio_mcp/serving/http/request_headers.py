@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...jsonrpc.messages import Request
 from ...protocol.errors import HEADER_MISMATCH
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from ...protocol.param_headers import NAMED_BY, check, decoded
+from ...protocol.param_headers import NAMED_BY, ParamHeader, check, decoded
 from ...server.served import Running, param_headers_of
 from ...state.requests import InboundRequest
 from ...transports.http.heads import RequestHead
 
-__all__ = ["check_param_headers", "check_routing_headers", "required_fields"]
+__all__ = ["check_param_headers", "check_routing_headers", "param_mismatch", "required_fields"]
 
 
 def required_fields(request: Request) -> CodedError | None:
@@ -59,10 +60,15 @@ def _differs(head: RequestHead, name: str, said: str, *, encoded: bool = False) 
 
 
 def check_param_headers(running: Running, request: InboundRequest, head: RequestHead) -> CodedError | None:
-    """Return the error when the headers that repeat arguments of a tool differ from them; `None` when they do not."""
+    """Return the error when the headers that repeat arguments of a tool differ from them; `None` when they do not, and
+    for the tools of a stand-in, which has its requests checked itself (`ModernExchange.check_headers`)."""
     if request.method.name != "tools/call":
         return None
-    table = param_headers_of(running, request.params.get("name"))
+    return param_mismatch(param_headers_of(running, request.params.get("name")), request, head)
+
+
+def param_mismatch(table: Iterable[ParamHeader], request: InboundRequest, head: RequestHead) -> CodedError | None:
+    """Return the error when headers that ``table`` names differ from the arguments; `None` when they do not."""
     if not table:
         return None
     wrong = check(head.headers, _object(request.params.get("arguments")), table, head.repeated)
