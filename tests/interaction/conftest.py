@@ -1,4 +1,5 @@
-"""The requirements of a server hold through a proxy, too: each test of them runs a second time, with one on the way."""
+"""The requirements of a server hold through a proxy, too: each test of them runs again, with one on the way, which
+reaches the server in memory or over HTTP. Tests with both ends in memory run over HTTP, too."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Final
 
 import pytest
 from tests.interaction import memory_peer
+from tests.interaction.by_http import open_by_http, uses
 
 from trio_mcp import open_memory, proxy
 
@@ -31,17 +33,47 @@ DIRECT_ONLY: Final = {
 """Tests of what a server behind a proxy cannot show, and why."""
 
 
+_HEADERS: Final = "over HTTP there are headers, and the sessions of legacy revisions"
+_NO_WORDS: Final = "over HTTP, a modern call is left by closing its answer: cause `disconnect`, no reason"
+_TOO_SMALL: Final = "no opening fits into messages of this size"
+_LISTENING: Final = "the server that listens ends after its client has"
+_LARGE: Final = "takes seconds"
+
+NOT_BY_HTTP: Final = {
+    "test_cx_02_cx_05_au_03_memory_has_no_session_no_headers_and_nobody_is_known": _HEADERS,
+    "test_cx_03_mr_01_modern_requests_are_stateless_and_legacy_ones_are_not": _HEADERS,
+    "test_ca_07_cancel_is_idempotent_and_seen_by_all_tasks_of_the_request": _NO_WORDS,
+    "test_leaving_the_call_while_the_user_is_asked_stops_all_of_it_with_the_same_reason": _NO_WORDS,
+    "test_the_cancel_of_the_caller_comes_first_where_it_gets_through": _NO_WORDS,
+    "test_ch_14_ch_15_overlong_and_broken_lines_cost_one_error_each": _TOO_SMALL,
+    "test_a_connection_that_was_left_needs_no_collector": _LISTENING,
+    "test_a_hundred_calls_at_once_get_the_answers_to_their_own_questions": _LARGE,
+}
+"""Tests that have no meaning with HTTP between a client of ours and a server of ours, and why."""
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each test of a requirement its ways."""
+    """Give each test of a requirement, and each with both ends in memory, its ways."""
+    name = metafunc.function.__name__
     if metafunc.module.__name__.rpartition(".")[2].startswith("test_requirements_"):
-        ways = ["direct"] if metafunc.function.__name__ in DIRECT_ONLY else ["direct", "proxied"]
-        metafunc.parametrize("way", ways, indirect=True)
+        ways = ["direct"] if name in DIRECT_ONLY else ["direct", "proxied", "proxied by http"]
+    elif uses(metafunc.function, open_memory):
+        ways = ["direct", "http"]
+    else:
+        return
+    if name in NOT_BY_HTTP:
+        ways = [way for way in ways if "http" not in way]
+    metafunc.parametrize("way", ways, indirect=True)
 
 
 @pytest.fixture(autouse=True)  # pytest leaves out what no test asks for
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How `memory_peer.connected` reaches a server."""
+    """How `memory_peer.connected` reaches a server, and what `open_memory` is for a test."""
     chosen = getattr(request, "param", "direct")
     if chosen == "proxied":
         monkeypatch.setattr(memory_peer, "put_before", lambda server: proxy(partial(open_memory, server)))
+    elif chosen == "proxied by http":
+        monkeypatch.setattr(memory_peer, "put_before", lambda server: proxy(partial(open_by_http, server)))
+    elif chosen == "http":
+        monkeypatch.setattr(request.module, "open_memory", open_by_http)
     return chosen

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Final
 
 import pytest
+from tests.interaction.by_http import uses
 from tests.interaction.client import asking
 from tests.interaction.client.http_front import open_client_by_http
 from tests.interaction.client.raw import RawServer, Serve
@@ -64,23 +64,9 @@ NOT_BY_HTTP: Final = {
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each test of a scripted server its ways."""
-    if _opens_channels(metafunc.function):
+    if uses(metafunc.function, open_client):
         ways = ["direct"] if metafunc.function.__name__ in NOT_BY_HTTP else ["direct", "http"]
         metafunc.parametrize("reached", ways, indirect=True)
-
-
-@cache
-def _opens_channels(function: FunctionType) -> bool:
-    """Whether ``function`` of these tests, or one of these tests' that it calls, opens a client of a channel."""
-    codes = [function.__code__]
-    for code in codes:
-        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    used = {name: function.__globals__.get(name) for code in codes for name in code.co_names}
-    return used.get("open_client") is open_client or any(
-        _opens_channels(callee)
-        for callee in used.values()
-        if isinstance(callee, FunctionType) and callee.__module__.startswith("tests.") and callee is not function
-    )
 
 
 @pytest.fixture(autouse=True)  # pytest leaves out what no test asks for

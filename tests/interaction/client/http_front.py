@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import trio
 from tests.connecting.http.scripted import Answer, Got, answer_all
-from trio.testing import MockClock
+from tests.interaction.by_http import wait_for_sockets
 
 from trio_mcp import Client, ConnectionLost, open_http
 from trio_mcp.concurrency.nurseries import open_service_nursery
@@ -179,9 +179,7 @@ def _token(request: dict[str, Any]) -> Any:
 @asynccontextmanager
 async def http_before(behind: MessageChannel) -> AsyncGenerator[str]:
     """The URL of what is behind, which stops to listen when that closes."""
-    clock = trio.lowlevel.current_clock()
-    if isinstance(clock, MockClock) and clock.autojump_threshold == 0:
-        clock.autojump_threshold = 0.01  # what is on its way through a socket is nothing that the clock knows of
+    wait_for_sockets()
     front = _Front(behind)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
 
