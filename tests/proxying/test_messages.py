@@ -332,3 +332,55 @@ async def test_the_client_introduces_itself_and_declares_for_itself(autojump_clo
 
     async with between(behind, "2025-03-26", {"sampling": {}, "experimental": {"x": {"y": 1}}}) as client:
         await client.expect_text(await client.call_tool("t"), "done")
+
+
+FORM = {"method": "elicitation/create", "params": {"mode": "form", "message": "Who?", "requestedSchema": {}}}
+ROOTS = {"method": "roots/list"}
+FILLED: dict[str, Any] = {"action": "accept", "content": {"name": "Ada"}}
+
+
+async def test_a_modern_client_sees_the_names_that_a_modern_server_gave_its_questions(
+    autojump_clock: MockClock,
+) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(MODERN, TOOLS)
+        call = await server.expect_request("tools/call")
+        asked = {"resultType": "input_required", "inputRequests": {"who": FORM, "where": ROOTS}, "requestState": "mine"}
+        await server.answer(call, asked)
+        again = await server.expect_request("tools/call")
+        assert again["params"]["inputResponses"] == {"who": FILLED, "where": {"roots": []}}
+        assert again["params"]["requestState"] == "mine"
+        await server.answer_text(again, "done")
+
+    async with between(behind, MODERN, {"elicitation": {"form": {}}, "roots": {}}) as client:
+        result = await client.expect_result(await client.call_tool("t"))
+        assert result["inputRequests"].keys() == {"who", "where"}
+        answers = {"who": FILLED, "where": {"roots": []}, "other": FILLED}
+        more = {"requestState": result["requestState"], "inputResponses": answers}
+        again = await client.request("tools/call", {"name": "t", "arguments": {}, **more})
+        await client.expect_text(again, "done")
+
+
+async def test_answers_that_come_without_a_state_are_handed_on(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(MODERN, TOOLS)
+        call = await server.expect_request("tools/call")
+        assert call["params"]["inputResponses"] == {"who": FILLED}
+        assert "requestState" not in call["params"]
+        await server.answer_text(call, "done")
+
+    async with between(behind, MODERN) as client:
+        params = {"name": "t", "arguments": {}, "inputResponses": {"who": FILLED}}
+        await client.expect_text(await client.request("tools/call", params), "done")
+
+
+async def test_a_legacy_server_gets_no_answers_that_it_has_not_asked_for(autojump_clock: MockClock) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, TOOLS)
+        call = await server.expect_request("tools/call")
+        assert "inputResponses" not in call["params"]
+        await server.answer_text(call, "done")
+
+    async with between(behind, MODERN) as client:
+        params = {"name": "t", "arguments": {}, "inputResponses": {"who": FILLED}}
+        await client.expect_text(await client.request("tools/call", params), "done")

@@ -19,10 +19,11 @@ class Relay(Protocol):
         any later reply. Must be quick, and must not raise."""
         ...
 
-    def ask(self, method: str, params: dict[str, Any]) -> Awaitable[Any]:
+    def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:
         """Return the result of a question, plain data, in the form of this client's revision.
 
         A question of a modern server, which asks in a call, runs in a task of that call; one of a legacy server, in the
-        task of the question. Raises `CodedError` for an error reply.
+        task of the question. ``key`` is the name that a modern server gave the question; `None` for a legacy server.
+        Raises `CodedError` for an error reply.
         """
         ...

@@ -36,17 +36,20 @@ class _Respondent(Protocol):
     @property
     def capabilities(self) -> ClientCapabilities: ...
 
-    def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Awaitable[Any]: ...
+    def ask(
+        self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None
+    ) -> Awaitable[Any]: ...
 
 
 async def ask_downstream(
-    downstreams: Iterable[Downstream], method: str, params: JSONObject, revision: Revision
+    downstreams: Iterable[Downstream], method: str, params: JSONObject, revision: Revision, key: str | None
 ) -> JSONObject:
     """Return the answer of the client that is asked; request and answer are in the terms of ``revision``.
 
     A request of a modern server belongs to the call in which the request is made. A legacy server does not name the
     client: its request goes to the only client there is, else to the only client with a call in flight; and with the
-    latest of that client's calls that can carry a request. Raises `CodedError` for an error reply.
+    latest of that client's calls that can carry a request. ``key`` is the name that a modern server gave the question,
+    which a modern client sees, too. Raises `CodedError` for an error reply.
     """
     scope = current_request.get(None)
     if revision.server_requests:
@@ -54,7 +57,7 @@ async def ask_downstream(
     else:
         asked, own = _calling(downstreams, scope), None
     _check_declared(asked, method, params)
-    answer = await _put(asked, method, _as_said_there(asked, method, params, revision), own)
+    answer = await _put(asked, method, _as_said_there(asked, method, params, revision), own, key)
     if not isinstance(answer, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense")
     try:
@@ -115,7 +118,7 @@ def _as_said_there(asked: _Respondent, method: str, params: JSONObject, revision
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
 
 
-async def _put(asked: _Respondent, method: str, params: JSONObject, own: RequestScope | None) -> Any:
+async def _put(asked: _Respondent, method: str, params: JSONObject, own: RequestScope | None, key: str | None) -> Any:
     on_progress: OnProgress | None = None
     if own is not None and own.request.progress_token is not None:
 
@@ -124,7 +127,7 @@ async def _put(asked: _Respondent, method: str, params: JSONObject, own: Request
 
         on_progress = report
     try:
-        return await asked.ask(method, params, on_progress)
+        return await asked.ask(method, params, on_progress, key)
     except MethodUnavailable:
         raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method}) from None
     except PeerError as error:

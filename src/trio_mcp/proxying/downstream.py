@@ -60,7 +60,7 @@ class ForwardedCall:
         """True where its client can be asked in this call."""
         return self.revision.server_requests or self.scope.request.method.may_ask
 
-    async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
+    async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Return the client's answer, as plain data. The request ends with the call. Raises `CodedError`, and as
         `DuplexChannel.request`."""
         await self._downstream.caught_up()
@@ -71,7 +71,7 @@ class ForwardedCall:
         with trio.CancelScope() as question:
             self._questions.add(question)
             try:
-                return await self.scope.require_input(method, params or None)
+                return await self.scope.require_input(method, params or None, key)
             finally:
                 self._questions.discard(question)
         raise CodedError(INTERNAL_ERROR, _OVER)
@@ -128,9 +128,10 @@ class Downstream:
         """True while the client has a call in flight that is not cancelled."""
         return any(not call.is_cancelled for call in self.calls.values())
 
-    async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
+    async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Return the client's answer to a request outside of any call. Raises as `DuplexChannel.request`. The way of
-        the latest legacy call is taken: a client over HTTP need not listen to anything else."""
+        the latest legacy call is taken: a client over HTTP need not listen to anything else. Requests have ids, so
+        ``key`` does not matter."""
         await self.caught_up()
         ways = [call.scope.outbox for call in self.calls.values() if call.revision.server_requests and call.scope.sends]
         outbox = ways[-1] if ways else self._outbox

@@ -144,6 +144,9 @@ def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream)
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
     meta = {name: value for name, value in request.meta.items() if name not in _OF_ONE_CONNECTION}
     meta |= _per_request_fields(request, downstream, upstream)
+    if request.continuation is not None and not upstream.revision.server_requests:
+        # Answers that a client gives without any state need none of the proxy's: the server behind knows them.
+        params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
 
 

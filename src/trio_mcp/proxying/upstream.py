@@ -90,9 +90,9 @@ class Upstream(Relay):
         for on_change in tuple(self.on_changes):
             on_change(event, named)
 
-    async def ask(self, method: str, params: JSONObject) -> Any:
+    async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
         """Ask the right client: see `Relay.ask`."""
-        return await ask_downstream(self.downstreams, method, params, self.revision)
+        return await ask_downstream(self.downstreams, method, params, self.revision, key)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Return the result of a client's request, plain data. Raises as `Client.request`."""

@@ -116,6 +116,18 @@ async def test_questions_of_tasks_that_were_started_together_go_out_together() -
     await asking(test)
 
 
+async def test_a_question_has_the_key_that_is_asked_for_unless_an_open_question_has_it() -> None:
+    async def test(asker: Asker) -> None:
+        for _ in range(2):
+            asker.nursery.start_soon(asker.rounds.ask, "roots/list", None, "where")
+        first, second = await asker.keys()
+        assert "where" in (first, second)
+        assert first != second
+        await asker.answer(**{first: ROOTS, second: ROOTS})
+
+    await asking(test)
+
+
 async def test_a_key_says_what_is_asked_and_tells_apart_what_is_asked_twice() -> None:
     async def keys(*params: Any) -> list[str]:
         found = list[str]()

@@ -76,13 +76,14 @@ class Answers:
         roots = Roots(list_changed=True) if settings.roots is not None else None
         return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation)
 
-    def prepare(self, method: str, params: Any, revision: Revision) -> Answer:
-        """Return the function that answers this question, before any handler runs. Raises `CodedError` for an
+    def prepare(self, method: str, params: Any, revision: Revision, key: str | None = None) -> Answer:
+        """Return the function that answers this question, before any handler runs. ``key``: the name of the question
+        among those of its call, for a relay. Raises `CodedError` for an
         undeclared method (-32601; an undeclared part of a kind -32602) and for malformed parameters (-32602)."""
         settings = self._settings
         match method:
             case name if settings.forwards is not None:
-                return self._forwarded(name, params)
+                return self._forwarded(name, params, key)
             case "sampling/createMessage" if settings.sampling is not None:
                 return self._sampling(settings.sampling, structure_params(params, CreateMessageParams, revision))
             case "elicitation/create" if settings.elicitation is not None or settings.elicitation_url is not None:
@@ -93,14 +94,14 @@ class Answers:
             case name:
                 raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
 
-    def _forwarded(self, method: str, params: Any) -> Answer:
+    def _forwarded(self, method: str, params: Any, key: str | None) -> Answer:
         if self.relay is None:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
         ask = self.relay.ask
 
         async def forward() -> Any:
             with self._time_of_user(method):
-                return await ask(method, params or {})
+                return await ask(method, params or {}, key)
 
         return forward
 

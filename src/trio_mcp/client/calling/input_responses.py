@@ -112,7 +112,9 @@ class InputRounds:
         if len(questions) > self._settings.max_input_requests:
             raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")
         try:
-            return {key: self._answers.prepare(each.method, each.params, revision) for key, each in questions.items()}
+            return {
+                key: self._answers.prepare(each.method, each.params, revision, key) for key, each in questions.items()
+            }
         except CodedError as error:
             # mrtr, Server Requirements: MUST NOT send requests that the client did not declare.
             raise ProtocolViolation(f"{method}: the server asks for input that we cannot give: {error}") from None

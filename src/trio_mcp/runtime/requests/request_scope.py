@@ -344,7 +344,7 @@ class RequestScope:
 
     # Rounds
 
-    async def require_input(self, method: str, params: JSONObject | None) -> JSONObject:
+    async def require_input(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
         """Ask a client that can be sent no requests: see `Rounds.ask`."""
         rounds = self.rounds
         if rounds is None:
@@ -353,7 +353,7 @@ class RequestScope:
                 rounds.end()
             else:
                 self.rounds = rounds
-        return await rounds.ask(method, params)
+        return await rounds.ask(method, params, key)
 
     def _park_with(self, questions: Sequence[Question]) -> None:
         self.runner.park(self, questions)  # of this round: a later round may have another runner

@@ -106,8 +106,9 @@ class Rounds:
         """Event set when the next round begins; `None` while the request is not parked."""
         self._responses: Mapping[str, JSONObject] = {}
 
-    async def ask(self, method: str, params: JSONObject | None) -> JSONObject:
-        """Ask, and wait for the answer, plain data.
+    async def ask(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
+        """Ask, and wait for the answer, plain data. ``key`` is the name of the question for the client, unless an open
+        question has that name; by default the name is made from the content.
 
         Leaving the wait for any reason gives the question up: an answer that comes later is ignored. Raises
         `CapabilityMissing` when the client did not declare, on the request that would carry the question, the
@@ -117,7 +118,7 @@ class Rounds:
         if self._over:
             raise _no_way_back()
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
-        question = Question(self._key(request), request)
+        question = Question(self._key(request) if key is None or key in self._open else key, request)
         answer = self.known.get(question.key)
         if answer is not None:
             return answer
