@@ -19,6 +19,7 @@ MODES = {"legacy": "legacy", "modern": "auto", "pinned": "2026-07-28"}
 report = Report()
 logs: list[Any] = []
 notified: list[str] = []
+news = [anyio.Event()]
 asked: dict[str, Any] = {}
 never_asked, never_cancelled = anyio.Event(), anyio.Event()
 
@@ -48,6 +49,15 @@ async def log(message):
 
 async def notice(message):
     notified.append(getattr(message, "method", repr(message)))
+    news.pop().set()
+    news.append(anyio.Event())
+
+
+async def noticed(count: int) -> None:
+    """Wait for notifications, which over HTTP come on a stream of their own."""
+    with anyio.fail_after(10):
+        while len(notified) < count:
+            await news[0].wait()
 
 
 def shown(result) -> dict[str, Any]:
@@ -152,6 +162,7 @@ async def drive(client: Client, era: str) -> None:
         notified.clear()
         await client.call_tool("touch")
         await client.call_tool("grow")
+        await noticed(2)
         return [*notified, (await client.list_tools())[-1].name]
 
     async def opening() -> dict[str, Any]:

@@ -25,6 +25,7 @@ MODES = {"legacy": "legacy", "modern": "auto", "pinned": "2026-07-28"}
 report = Report()
 logs: list[Any] = []
 notified: list[str] = []
+news = [anyio.Event()]
 asked: dict[str, Any] = {}
 never_asked, never_cancelled = anyio.Event(), anyio.Event()
 
@@ -57,6 +58,15 @@ async def log(params):
 
 async def notice(message):
     notified.append(getattr(message, "method", repr(message)))
+    news.pop().set()
+    news.append(anyio.Event())
+
+
+async def noticed(count: int) -> None:
+    """Wait for notifications, which over HTTP come on a stream of their own."""
+    with anyio.fail_after(10):
+        while len(notified) < count:
+            await news[0].wait()
 
 
 async def pages(fetch, name: str) -> list[Any]:
@@ -163,6 +173,7 @@ async def drive(client: Client, era: str) -> None:
         notified.clear()
         await client.call_tool("touch")
         await client.call_tool("grow")
+        await noticed(2)
         names = [tool.name for tool in await pages(partial(client.list_tools, cache_mode="refresh"), "tools")]
         return [*notified, names[-1]]
 
