@@ -33,10 +33,12 @@ from trio_mcp import (
     TextContent,
     fail_after_silence,
     open_group,
+    open_http,
     open_memory,
     open_stdio,
     open_tcp,
     open_websocket,
+    serve_http,
     serve_tcp,
     serve_websocket,
 )
@@ -167,7 +169,16 @@ class User:
 def opening(wire: str, port: int, **options: Any) -> AbstractAsyncContextManager[Client]:
     if wire == "tcp":
         return open_tcp("127.0.0.1", port, **options)
+    if wire == "http":
+        return open_http(f"http://127.0.0.1:{port}/mcp", **options)
     return open_websocket(f"ws://127.0.0.1:{port}/mcp", **options)
+
+
+SERVE: dict[str, Callable[..., Awaitable[None]]] = {
+    "tcp": serve_tcp,
+    "websocket": serve_websocket,
+    "http": serve_http,
+}
 
 
 async def let_act(act: Act, wire: str, **options: Any) -> None:
@@ -178,9 +189,8 @@ async def let_act(act: Act, wire: str, **options: Any) -> None:
         async with open_memory(server(), **options) as client:
             await act(client)
         return
-    serve = serve_tcp if wire == "tcp" else serve_websocket
     async with trio.open_nursery() as nursery:
-        port = port_of(await nursery.start(partial(serve, server(), port=0)))
+        port = port_of(await nursery.start(partial(SERVE[wire], server(), port=0)))
         async with opening(wire, port, **options) as client:
             await act(client)
         nursery.cancel_scope.cancel(reason="the test is over")
@@ -215,7 +225,14 @@ def _ours(item: object) -> str:
 
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize(
-    ("wire", "era"), [("memory", "legacy"), ("memory", "modern"), ("tcp", "modern"), ("websocket", "legacy")]
+    ("wire", "era"),
+    [
+        ("memory", "legacy"),
+        ("memory", "modern"),
+        ("tcp", "modern"),
+        ("websocket", "legacy"),
+        ("http", "modern"),
+    ],
 )
 async def test_a_connection_that_was_left_needs_no_collector(wire: str, act: str, era: str) -> None:
     async def scenario() -> None:
@@ -336,7 +353,7 @@ async def say_nothing(stream: trio.SocketStream) -> None:
         pass
 
 
-@pytest.mark.parametrize("wire", ["tcp", "websocket"])
+@pytest.mark.parametrize("wire", ["tcp", "websocket", "http"])
 async def test_a_server_that_does_not_answer_in_time_needs_no_collector(wire: str) -> None:
     async def scenario() -> None:
         async with trio.open_nursery() as nursery:

@@ -22,15 +22,20 @@ from trio_mcp import (
     ElicitFormParams,
     ElicitResult,
     ElicitURLParams,
+    Limits,
     PeerError,
     Root,
     TextContent,
+    open_http,
     open_stdio,
     open_websocket,
+    serve_http,
     serve_websocket,
 )
 
 SERVER = Path(__file__).parent / "story_server.py"
+BRIEF = Limits(retry_timeout=1)
+"""For modern clients over HTTP, who cannot say that they will not come back: they have nothing open to close."""
 
 
 class Host:
@@ -92,6 +97,16 @@ async def websocket(**options: Any) -> AsyncIterator[Client]:
         yield client
 
 
+@asynccontextmanager
+async def http(**options: Any) -> AsyncIterator[Client]:
+    counts.clear()
+    async with (
+        serving(partial(serve_http, server, port=0, limits=BRIEF)) as listeners,
+        open_http(f"http://127.0.0.1:{port_of(listeners)}/mcp", **options) as client,
+    ):
+        yield client
+
+
 async def story(connect: Any, era: str) -> list[Any]:
     """All that a host sees of the server, call by call; what several tasks asked at once in order of its words."""
     host, told = Host(), list[Any]()
@@ -146,7 +161,7 @@ async def story(connect: Any, era: str) -> list[Any]:
     return told
 
 
-@pytest.mark.parametrize("connect", [stdio, websocket])
+@pytest.mark.parametrize("connect", [stdio, websocket, http])
 async def test_one_server_file_tells_both_eras_the_same_story_and_runs_nothing_twice(connect: Any) -> None:
     with trio.fail_after(PATIENCE):
         legacy, modern = await story(connect, "legacy"), await story(connect, "modern")

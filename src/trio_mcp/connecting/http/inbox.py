@@ -42,7 +42,10 @@ class Inbox:
             await self._reader.sleep()
         message = self._waiting.popleft()
         if isinstance(message, ReplyLost):
-            raise message
+            try:
+                raise message
+            finally:
+                del message  # with its traceback it would keep the frame that keeps it
         self._size -= len(message)
         if self._producers and self._size < self._high_water:
             self._producers.unpark_all()

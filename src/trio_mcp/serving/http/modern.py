@@ -34,6 +34,10 @@ __all__ = ["ModernExchange", "ModernSide"]
 _GONE: Final = "the client closed the response"
 
 
+def _drop() -> None:
+    """Do nothing for lines that come after the answer."""
+
+
 class ModernExchange(PostExchange):
     """The exchange of a request that belongs to no connection. The client's going away is the cancel of the request
     (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_ones`` has all exchanges that are not over."""
@@ -90,6 +94,9 @@ class ModernExchange(PostExchange):
 
     def leave(self) -> None:
         del self._open_ones[self]
+        if not self.is_stream:
+            # No line starts a stream any more. The outbox would keep the exchange, and each call a cycle of objects.
+            self.outbox.call_writer(_drop)
 
     # The stream
 
