@@ -168,6 +168,8 @@ class ProxyConnection:
     def _adopt(self, upstream: Upstream) -> None:
         if not upstream.take_in(self._downstream):
             return
+        if upstream.shared:
+            self._downstream.share()
         info = upstream.client.server_info
         if info is not None:
             self._server_info.update({

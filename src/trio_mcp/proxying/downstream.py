@@ -101,6 +101,7 @@ class Downstream:
         which of them is meant."""
         self.calls: dict[RequestScope, ForwardedCall] = {}
         """Calls in flight by their scopes, oldest first."""
+        self._shares = False
         self._level_is_set = False
         """True once the client has said which logs it wants."""
         self._queue = NotificationQueue(
@@ -146,6 +147,10 @@ class Downstream:
         """Note that the client wants logs of this level and above."""
         self._state.set_log_level(level)
         self._level_is_set = True
+
+    def share(self) -> None:
+        """Note that others use the same connection to the server behind: its logs may be of their calls."""
+        self._shares = True
 
     async def until_ending(self) -> None:
         """Wait until the connection to the client starts to end."""
@@ -238,10 +243,25 @@ class Downstream:
                 await scope.outbox.room()
                 scope.put(line)
             return
-        await self._outbox.room()
-        if event.method.name == "notifications/message" and not self._is_for_us(event, named=True):
+        if event.method.name != "notifications/message":
+            await self._outbox.room()
+            self._outbox.put(line)
+            return
+        scope = self._only_legacy_call()
+        outbox = self._outbox if scope is None else scope.outbox
+        await outbox.room()
+        if not self._is_for_us(event, named=True):
             return  # the call that the log belongs to was cancelled while the log waited
-        self._outbox.put(line)
+        # What was put before the end of the call precedes its reply; afterwards nobody reads there.
+        (self._outbox if scope is None or not scope.sends else outbox).put(line)
+
+    def _only_legacy_call(self) -> RequestScope | None:
+        """Return the request whose log comes now: the only one in flight, whose way is taken as for questions. A client
+        over HTTP need not listen to anything else."""
+        waiting = [call.scope for call in self.calls.values() if call.scope.sends]
+        if self._shares or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
+            return None
+        return waiting[0]
 
     def _failed(self, error: Exception) -> None:
         logger.error("a notification was not handed on", exc_info=error)

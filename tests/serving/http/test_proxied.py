@@ -103,6 +103,43 @@ async def test_s2c_07_a_legacy_session_goes_through_a_proxy_with_its_questions_a
     assert scene["mine"].cancellation.reason == "enough"
 
 
+async def test_the_logs_of_the_only_legacy_call_come_on_its_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
+    session = await endpoint.initialize()
+    stream = await endpoint.get(session)
+    await stream.head()
+    scene["mine"].may_go_on.set()
+    post = await endpoint.post(session, call("steps", name="mine"))
+    *told, reply = messages_in(await post.answer())
+    assert [each["params"]["data"] for each in told] == ["one", "two"]
+    assert text_of(reply) == "three"
+
+
+async def test_logs_that_may_be_of_either_of_two_legacy_calls_come_on_the_stream_of_the_session(
+    scene: Scene, endpoint: MemoryEndpoint
+) -> None:
+    session = await endpoint.initialize()
+    stream = await endpoint.get(session)
+    await stream.head()
+    waiting = await endpoint.post(session, call("wait", 7, name="other"))
+    await scene["other"].started.wait()
+    scene["mine"].may_go_on.set()
+    post = await endpoint.post(session, call("steps", 8, name="mine"))
+    assert [text_of(each) for each in messages_in(await post.answer())] == ["three"]
+    assert [(await next_message(stream))["params"]["data"] for _ in range(2)] == ["one", "two"]
+    await waiting.aclose()
+
+
+async def test_logs_of_a_connection_that_sessions_share_come_on_the_streams_of_the_sessions(scene: Scene) -> None:
+    async with open_memory(scene.server, era="legacy") as client, in_memory(proxy(client)) as endpoint:
+        session = await endpoint.initialize()
+        stream = await endpoint.get(session)
+        await stream.head()
+        scene["mine"].may_go_on.set()
+        post = await endpoint.post(session, call("steps", 8, name="mine"))
+        assert [text_of(each) for each in messages_in(await post.answer())] == ["three"]
+        assert [(await next_message(stream))["params"]["data"] for _ in range(2)] == ["one", "two"]
+
+
 async def test_a_deleted_session_ends_its_calls_behind_the_proxy(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
     for name, headers in (("mine", session), ("other", other)):
