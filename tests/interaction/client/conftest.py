@@ -15,7 +15,7 @@ from tests.interaction.client.raw import RawServer, Serve
 from trio_mcp.client.opening import open_client
 
 
-@pytest.fixture(params=("stdio", "websocket"))
+@pytest.fixture(params=("stdio", "websocket", "http"))
 def transport(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -37,7 +37,6 @@ _LOSS: Final = "there is no connection to lose: a call without an answer fails b
 _OWN_ANSWER: Final = "what cannot be read in the answer of a call is for that call, which fails"
 _ONE_ANSWER_EACH: Final = "a reply goes out in the answer of its own POST, never with the replies of others"
 _UNASKED: Final = "what cannot be read on a stream that belongs to no request is logged, and not counted"
-_LEAVING: Final = "leaving a modern exchange is closing its answer, which tells"
 
 NOT_BY_HTTP: Final = {
     "test_silence_leads_to_the_handshake_after_the_probe_timeout": _SILENCE,
@@ -57,7 +56,6 @@ NOT_BY_HTTP: Final = {
     "test_what_may_be_no_answer_at_all_fails_no_call": _OWN_ANSWER,
     "test_a_batch_of_replies_is_understood_where_the_revision_has_batches": _ONE_ANSWER_EACH,
     "test_a_request_without_a_usable_id_is_not_answered": _UNASKED,
-    "test_leaving_a_stream_is_told_to_nobody": _LEAVING,
 }
 """Scenarios of a scripted server that have no meaning over HTTP, and why."""
 

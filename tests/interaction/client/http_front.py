@@ -57,13 +57,16 @@ class _Open:
 class _Front:
     """The requests that came by HTTP, and the lines to and from ``behind``."""
 
-    def __init__(self, behind: MessageChannel) -> None:
+    def __init__(self, behind: MessageChannel, *, tells_cancels: bool) -> None:
         self._behind = behind
+        self._tells_cancels = tells_cancels
         self._open: list[_Open] = []
         """What can carry messages, latest first. The stream of a GET carries those that belong to nothing else."""
         self._held: list[bytes] = []
         """Lines for which nothing was open."""
-        self._answered: list[Any] = []
+        self._over: list[Any] = []
+        """Ids of requests that can be answered no more."""
+        self._sending = trio.Lock()
         self._writing = trio.Lock()
 
     async def take(self, got: Got, answer: Answer) -> None:
@@ -78,8 +81,7 @@ class _Front:
                     is_modern = got.headers.get("mcp-protocol-version", "") >= "2026"
                     await self._hold_open(_Open(answer, message), is_modern)
                 else:
-                    with suppress(ConnectionLost):
-                        await self._behind.send(got.body + b"\n")
+                    await self._send(message)
                     await answer.whole(202)
             case _:
                 await answer.whole(200)
@@ -91,23 +93,25 @@ class _Front:
                 await opened.event(line)
             self._held.clear()
             self._open.insert(0, opened)
-        try:
-            if opened.request is not None:
-                await self._behind.send(json.dumps(opened.request).encode() + b"\n")
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._until_gone, opened)
-                await opened.over.wait()
-                nursery.cancel_scope.cancel()
-        except* ConnectionLost:
-            pass
+        if opened.request is not None:
+            await self._send(opened.request)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._until_gone, opened)
+            await opened.over.wait()
+            nursery.cancel_scope.cancel()
         if opened not in self._open:
             return
         self._open.remove(opened)
-        if is_modern and opened.request is not None:
-            params = {"requestId": opened.request["id"]}
-            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        if opened.request is not None:
+            self._over.append(opened.request["id"])
+            if is_modern and self._tells_cancels:
+                params = {"requestId": opened.request["id"]}
+                await self._send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
+    async def _send(self, message: Any) -> None:
+        async with self._sending:
             with suppress(ConnectionLost):
-                await self._behind.send(json.dumps(cancel).encode() + b"\n")
+                await self._behind.send(json.dumps(message).encode() + b"\n")
 
     async def _until_gone(self, opened: _Open) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -127,12 +131,12 @@ class _Front:
         async with self._writing:
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 if isinstance(message, dict) and "method" not in message:
-                    if any(_same(each, message.get("id")) for each in self._answered):
+                    if any(_same(each, message.get("id")) for each in self._over):
                         return  # the answer that it would have gone out in has ended
                     owed = self._found(lambda request: _same(request["id"], message.get("id")))
                     if owed is not None:
                         self._open.remove(owed)
-                        self._answered.append(message["id"])
+                        self._over.append(message["id"])
                         await owed.reply(line, message)
                         return
                 carrier = self._carrier(message)
@@ -177,10 +181,11 @@ def _token(request: dict[str, Any]) -> Any:
 
 
 @asynccontextmanager
-async def http_before(behind: MessageChannel) -> AsyncGenerator[str]:
-    """The URL of what is behind, which stops to listen when that closes."""
+async def http_before(behind: MessageChannel, *, tells_cancels: bool = True) -> AsyncGenerator[str]:
+    """The URL of what is behind, which stops to listen when that closes, and is told by lines when a client has closed
+    the answer of a modern request."""
     wait_for_sockets()
-    front = _Front(behind)
+    front = _Front(behind, tells_cancels=tells_cancels)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
 
     async def connected(stream: trio.SocketStream) -> None:
@@ -203,7 +208,8 @@ async def http_before(behind: MessageChannel) -> AsyncGenerator[str]:
 async def open_client_by_http(behind: MessageChannel, **options: Any) -> AsyncGenerator[Client]:
     """As `open_client`, with HTTP on the way to what is at the other end of ``behind``."""
     try:
-        async with http_before(behind) as url, open_http(url, **options) as client:
+        tells_cancels = options.get("send_cancels", True)
+        async with http_before(behind, tells_cancels=tells_cancels) as url, open_http(url, **options) as client:
             yield client
     finally:
         with trio.CancelScope(shield=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import trio
+from tests.interaction.client.http_front import open_client_by_http
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
 from trio_mcp import Client, ConnectionLost, open_stdio, open_websocket
+from trio_mcp.transports.lines import LineChannel
 from trio_mcp.transports.memory import MemoryChannel, memory_channel_pair
 
 __all__ = [
@@ -87,13 +90,18 @@ class RawServer(Journal):
     ) -> None:
         super().__init__(tmp_path / name)
         self.transport = transport
-        self.command = [sys.executable, "-S", _RAW_SERVER, str(self.path), transport, textwrap.dedent(program)]
+        wire = "stdio" if transport == "http" else transport
+        self.command = [sys.executable, "-S", _RAW_SERVER, str(self.path), wire, textwrap.dedent(program)]
 
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[Client]:
         """A client of it over its transport. Afterwards the process has ended, and the journal is complete."""
         if self.transport == "stdio":
             async with open_stdio(self.command, **options) as client:
+                yield client
+            return
+        if self.transport == "http":
+            async with self._by_http(**options) as client:
                 yield client
             return
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -103,12 +111,27 @@ class RawServer(Journal):
             async with open_websocket(f"ws://127.0.0.1:{port}/mcp", **options) as client:
                 yield client
         finally:
-            with trio.CancelScope(shield=True):
-                with trio.move_on_after(PATIENCE) as patience:
-                    await process.wait()
-                process.kill()
-                await process.wait()
-            assert not patience.cancelled_caught, "the program waits for what never comes"
+            await _end_of(process)
+
+    @asynccontextmanager
+    async def _by_http(self, **options: Any) -> AsyncIterator[Client]:
+        """A client of the HTTP server before the process, which reads and writes lines."""
+        process = await trio.lowlevel.open_process(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdio is not None
+        try:
+            async with open_client_by_http(LineChannel(process.stdio, 1 << 26), **options) as client:
+                yield client
+        finally:
+            await _end_of(process)
+
+
+async def _end_of(process: trio.Process) -> None:
+    with trio.CancelScope(shield=True):
+        with trio.move_on_after(PATIENCE) as patience:
+            await process.wait()
+        process.kill()
+        await process.wait()
+    assert not patience.cancelled_caught, "the program waits for what never comes"
 
 
 Serve: TypeAlias = Callable[..., RawServer]

@@ -368,7 +368,9 @@ async def test_a_scope_around_the_whole_connection_cancels_its_calls_before_the_
             async with raw.client(era=era) as client:
                 await client.call_tool("sleep")
     assert methods_in(raw.wire)[-2:] == ["tools/call", "notifications/cancelled"]
-    assert raw.wire[-1]["params"] == {"requestId": raw.wire[-2]["id"], "reason": "the host was closed"}
+    closed_only = (raw.transport, era) == ("http", "modern")  # the cancel is the close of an answer, which has no words
+    why = {} if closed_only else {"reason": "the host was closed"}
+    assert raw.wire[-1]["params"] == {"requestId": raw.wire[-2]["id"], **why}
     assert raw.entries[-1]["event"] == "eof"
 
 

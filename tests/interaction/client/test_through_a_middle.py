@@ -65,4 +65,5 @@ async def test_can_17_a_cancel_reaches_the_right_call_behind_under_its_own_id(se
     [abandoned] = [m for m in raw.wire if m.get("method") == "tools/call" and m["params"]["name"] == "left"]
     [cancel] = [m for m in raw.wire if m.get("method") == "notifications/cancelled"]
     assert cancel["params"]["requestId"] == abandoned["id"]
-    assert cancel["params"]["reason"] == "the user pressed stop"
+    closed_only = (raw.transport, era) == ("http", "modern")  # the cancel is the close of an answer, which has no words
+    assert cancel["params"].get("reason") == (None if closed_only else "the user pressed stop")
