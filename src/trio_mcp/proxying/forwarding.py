@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final, cast
 
 from ..jsonrpc.codec import frame_notification
@@ -28,8 +27,6 @@ from .translating import translated, translated_result
 from .upstream import Upstream
 
 __all__ = ["check_headers", "forward", "upstream_error"]
-
-logger = logging.getLogger("trio_mcp")
 
 _MOST_PAGES: Final = 1000
 _OF_ONE_CONNECTION: Final = frozenset((PROGRESS_TOKEN, PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL))
@@ -76,30 +73,28 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
         return  # the server behind says what is wrong with it
     if upstream.capabilities.tools is not None and not known.has(name):
         meta = _per_request_fields(request, downstream, upstream)
-        with downstream.calling(scope):  # a server behind that asks meanwhile asks this client
-            async with known.to_list():
-                if not known.has(name):
-                    await upstream.follow_lists()
-                    await _list_tools(upstream, {"_meta": meta} if meta else {})
+        async with known.to_list():
+            if not known.has(name):
+                await _list_tools(upstream, {"_meta": meta} if meta else {})
     scope.exchange.check_headers(request, known.of(name))
 
 
 async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
-    listing = upstream.tool_headers.listing()
-    cursor: object = None
-    for _ in range(_MOST_PAGES):
-        try:
-            result = await upstream.request(
-                "tools/list", params if cursor is None else {**params, "cursor": cursor}, None
-            )
-        except PeerError as error:
-            logger.info("the tools of the server behind could not be listed: %s", error)
-            break
-        except (ConnectionLost, HTTPError, ProtocolViolation) as error:
+    """Have `Upstream.tool_headers` learn of all tools. Where that fails, the call fails, since nothing may pass
+    unchecked; a server that has no such method has no such headers."""
+    try:
+        await upstream.follow_lists()
+        listing = upstream.tool_headers.listing()
+        for _ in range(_MOST_PAGES):
+            result = await upstream.request("tools/list", params, None)
+            cursor = cast("JSONObject", result).get("nextCursor") if isinstance(result, dict) else None
+            if not isinstance(cursor, str):
+                break
+            params = {**params, "cursor": cursor}
+    except (PeerError, ConnectionLost, HTTPError, ProtocolViolation) as error:
+        if not (isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND):
             raise upstream_error(error) from None
-        cursor = cast("JSONObject", result).get("nextCursor") if isinstance(result, dict) else None
-        if not isinstance(cursor, str):
-            break
+        listing = upstream.tool_headers.listing()
     upstream.tool_headers.listed(listing)
 
 

@@ -38,6 +38,7 @@ from trio_mcp import (
     proxy,
     serve_tcp,
 )
+from trio_mcp.testing import ScriptedServer, open_scripted_server
 
 
 @pytest.fixture
@@ -327,6 +328,56 @@ async def test_a_proxy_lists_the_tools_again_once_they_have_changed(
     await trio.testing.wait_all_tasks_blocked()
     answer = await before_regions.modern("tools/call", {"name": "grown", "arguments": {"zone": "b"}})
     assert (answer.status, answer.code, regions.listings) == (400, -32020, 2)
+
+
+async def test_a_server_without_a_list_of_tools_asks_for_no_headers() -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept("2026-07-28", {"tools": {}})
+        await server.refuse(await server.expect_request("tools/list"), -32601)
+        for _ in range(2):
+            await server.answer_text(await server.expect_request("tools/call"), "done")
+
+    async with in_memory(proxy(partial(open_scripted_server, behind))) as endpoint:
+        for _ in range(2):
+            assert text_of((await endpoint.modern("tools/call", EU)).json) == "done"
+
+
+async def test_a_call_that_cannot_be_checked_fails() -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept("2026-07-28", {"tools": {}})
+        for _ in range(2):
+            await server.refuse(await server.expect_request("tools/list"), -31000)
+
+    async with in_memory(proxy(partial(open_scripted_server, behind))) as endpoint:
+        for _ in range(2):
+            assert (await endpoint.modern("tools/call", EU)).code == -31000
+
+
+async def test_a_client_that_leaves_while_it_lists_leaves_the_turn_to_the_next(regions: Regions) -> None:
+    first = trio.Event()
+
+    @asynccontextmanager
+    async def opening(**options: Any) -> AsyncGenerator[Client]:
+        async with regions.open(**options) as client:
+            send = client.requests.send
+
+            async def slow(method: str, *more: Any) -> Any:
+                if method == "tools/list" and not first.is_set():
+                    first.set()
+                    await trio.sleep_forever()
+                return await send(method, *more)
+
+            client.requests.send = slow  # type: ignore[method-assign]
+            yield client
+
+    async with in_memory(proxy(opening)) as endpoint:
+        connection = await endpoint.connect()
+        headers, body = modern("tools/call", EU)
+        await connection.send("POST", {**headers}, body)
+        await first.wait()
+        await connection.aclose()
+        with trio.fail_after(PATIENCE):
+            assert (await endpoint.modern("tools/call", EU)).status == 400
 
 
 async def test_a_retry_behind_a_proxy_is_checked_as_the_first_round_is(regions: Regions) -> None:
