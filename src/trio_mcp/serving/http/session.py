@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import trio
 
@@ -83,6 +84,9 @@ class Session:
         finally:
             for stream in tuple(self._streams.values()):
                 stream.finish(0)
+            if self._listening is None:
+                self.send_late_lines(self._outbox)
+            self._listening = None
 
     # The end
 
@@ -192,9 +196,13 @@ class Session:
         """Have lines that are put into ``outbox`` from now on sent with what belongs to no request: a handler that was
         cancelled takes back what it has asked when the stream of its request is over."""
 
+        # The outbox keeps what it calls: neither itself nor the session, or the collector would have to find them.
+        late, free = ref(outbox), self._connection.exchange.outbox
+
         def pass_on() -> None:
-            while lines := outbox.take_nowait():
-                self._connection.exchange.outbox.put(bytes(lines))
+            outbox = late()
+            while outbox is not None and (lines := outbox.take_nowait()):
+                free.put(bytes(lines))
 
         outbox.call_writer(pass_on)
 

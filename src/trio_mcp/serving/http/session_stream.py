@@ -116,8 +116,14 @@ class SessionStream:
     def _detach(self, source: _Source) -> None:
         if self._source is source:
             self._source = None
-            self.outbox.call_writer(self.keep)
-            self.keep()
+            if not (self._is_finished and self._keep_until is None):
+                self.outbox.call_writer(self.keep)
+                self.keep()
+
+    def done(self, source: _Source) -> None:
+        """Forget ``source``, which has taken all that it takes."""
+        if self._source is source:
+            self._source = None
 
     def keep(self) -> None:
         """Keep the lines that wait, since no response takes them."""
@@ -178,6 +184,7 @@ class _Source:
         self._was_silent = False
         if not self._first:
             if self.is_over or self._stream.is_finished:
+                self._stream.done(self)
                 return b""
             text = await self._stream.take(self)
             if not self._first:

@@ -38,7 +38,6 @@ class Replay:
 class _Piece:
     """Events that came together, of one stream, and are kept."""
 
-    stream: _Stream
     lines: list[bytes]
     """Lines of the events, newest first."""
 
@@ -73,7 +72,7 @@ class ReplayLog:
         self._streams: dict[str, _Stream] = {}
         self._finished: dict[str, float] = {}
         """Finished streams, in the order of finishing, with the time until which each is kept."""
-        self._oldest_first: OrderedDict[_Piece, None] = OrderedDict()
+        self._oldest_first: OrderedDict[_Piece, _Stream] = OrderedDict()
         self.size = 0
         """Bytes that all this takes, about."""
 
@@ -95,7 +94,7 @@ class ReplayLog:
     def extend(self, name: str, lines: Iterable[bytes]) -> Sequence[str]:
         """Keep the next lines of a stream that is not finished, and return the ids of the events."""
         stream = self._streams[name]
-        piece = _Piece(stream, [*lines][::-1])
+        piece = _Piece([*lines][::-1])
         count = len(piece.lines)
         if not count:
             return ()
@@ -106,7 +105,7 @@ class ReplayLog:
         stream.pieces.append(piece)
         stream.size += size
         self.size += size
-        self._oldest_first[piece] = None
+        self._oldest_first[piece] = stream
         while stream.size > self._max_stream:
             self._drop_oldest(stream)
         self._shrink()
@@ -146,7 +145,7 @@ class ReplayLog:
             if finished is not None and not self._streams[finished].count:
                 self._forget(finished)
             elif self._oldest_first:
-                self._drop_oldest(next(iter(self._oldest_first)).stream)
+                self._drop_oldest(next(iter(self._oldest_first.values())))
             else:
                 return
 
