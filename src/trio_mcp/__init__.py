@@ -56,12 +56,12 @@ from .runtime.channel import ConnectionLost
 from .runtime.limits import Limits
 from .runtime.load import Statistics
 from .runtime.on_progress import OnProgress, Progress
+from .runtime.principal import Auth, Principal
 from .runtime.requests.logs import RequestLog
 from .server.asking.input_required import InputRequired
 from .server.cache_hints import CacheHints
 from .server.client_log_handler import ClientLogHandler
 from .server.connected_client import ConnectedClient
-from .server.context.auth import Auth
 from .server.context.elicit_answer import ElicitAnswer
 from .server.context.request_context import RequestContext
 from .server.context.worker_context import WorkerContext
@@ -219,6 +219,7 @@ __all__ = [
     "NotSerializable",
     "OnProgress",
     "PeerError",
+    "Principal",
     "Progress",
     "Prompt",
     "PromptArgument",

@@ -13,6 +13,7 @@ from trio_mcp import (
     Auth,
     CodedError,
     PeerError,
+    Principal,
     ProtocolViolation,
     RequestContext,
     Root,
@@ -222,10 +223,19 @@ def test_cx_10_members_are_read_only() -> None:
             setattr(context, name, None)
 
 
-def test_cx_10_auth_is_read_only_and_never_valid_by_itself() -> None:
-    assert Auth().valid is False
+def test_cx_10_auth_is_read_only_down_to_its_facts() -> None:
+    auth = Auth("a token", Principal(subject="user", claims={"sub": "user"}), {"tenant": "one"})
     with pytest.raises(AttributeError):
-        Auth().valid = True  # type: ignore[misc]
+        auth.token = "another"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        auth.claims["sub"] = "another"  # type: ignore[index]
+    with pytest.raises(TypeError):
+        auth.extra["tenant"] = "two"  # type: ignore[index]
+
+
+def test_cx_10_a_token_and_claims_are_in_no_repr() -> None:
+    auth = Auth("a secret", Principal(subject="user", claims={"email": "private"}), {"tenant": "hidden"})
+    assert not any(secret in repr(auth) for secret in ("secret", "private", "hidden"))
 
 
 @pytest.mark.parametrize("revision", LEGACY)

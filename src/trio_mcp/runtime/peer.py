@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from .principal import Auth
+
 __all__ = ["EVERYBODY", "NOBODY_KNOWN", "THE_ONLY_ONE", "Headers", "Peer"]
 
 
@@ -48,6 +50,9 @@ class Peer:
     """Headers of the HTTP request that the client came with, preferably as `Headers`."""
     principal: str | None = None
     """Identity of the caller, where the transport knows one; answers to questions must come from the same principal."""
+    auth: Auth | None = None
+    """The caller, as authorization has found; `None` where no authorization is configured. ``principal`` is the name of
+    its principal then."""
     alone: bool = False
     """True when no other client can come while this client is connected, as on stdio: no resources need be kept free
     for others."""

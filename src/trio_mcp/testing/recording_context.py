@@ -25,10 +25,10 @@ from ..protocol.types.notifications import LogParams
 from ..runtime.cancellation import CancelCause, Cancellation
 from ..runtime.on_progress import Progress
 from ..runtime.peer import Headers
+from ..runtime.principal import Auth
 from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.progress import reportable
 from ..server.asking.asking_context import AskingContext
-from ..server.context.auth import Auth
 from ..server.context.elicit_answer import COMPLETE, tells_completion
 from .scripted_user import ScriptedUser, UserOptions
 

@@ -16,9 +16,9 @@ from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.trace_context import TraceContext
 from ...runtime.cancellation import Cancellation
+from ...runtime.principal import Auth
 from ...runtime.requests.logs import RequestLog
 from ...runtime.requests.request_scope import RequestScope
-from ..context.auth import Auth
 from ..context.elicit_answer import COMPLETE, tells_completion
 from .asking_context import AskingContext
 from .input_required import no_way_back_when_stateless
@@ -63,7 +63,7 @@ class LiveContext(AskingContext):
 
     @property
     def auth(self) -> Auth | None:
-        return None
+        return self._scope.exchange.peer.auth
 
     @property
     def stateless(self) -> bool:

@@ -19,9 +19,9 @@ from ...protocol.trace_context import TraceContext
 from ...protocol.types.roots import Root
 from ...protocol.types.sampling import CreateMessageResult, SamplingMessage
 from ...runtime.cancellation import Cancellation
+from ...runtime.principal import Auth
 from ...runtime.requests.logs import RequestLog
 from ..options import SamplingOptions
-from .auth import Auth
 from .elicit_answer import ElicitAnswer
 from .request_context import RequestContext
 

@@ -1,0 +1,1 @@
+"""Challenges of ``WWW-Authenticate``: read and written."""

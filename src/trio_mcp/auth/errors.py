@@ -1,0 +1,20 @@
+"""AuthorizationError: a client could not get, or use, a token."""
+
+from __future__ import annotations
+
+from ..jsonrpc.errors import MCPError
+
+__all__ = ["AuthorizationError"]
+
+
+class AuthorizationError(MCPError):
+    """A request was refused for want of a token, and no token could be had. Other calls are not concerned.
+
+    ``reason`` is for the people who run the client, and has no secret. ``code`` is the error of OAuth, where a server
+    has sent one (RFC 6749 sections 4.1.2.1 and 5.2; RFC 6750 section 3.1), ``"access_denied"`` for example.
+    """
+
+    def __init__(self, reason: str, *, code: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.code = code

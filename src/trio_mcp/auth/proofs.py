@@ -1,0 +1,1 @@
+"""Proofs of DPoP (RFC 9449)."""

@@ -1,0 +1,1 @@
+"""Storage: where the tokens of a client are kept, and what is kept of each authorization server."""

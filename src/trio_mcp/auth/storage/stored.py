@@ -1,0 +1,123 @@
+"""Stored: what a client keeps of its authorization at one server, as versioned JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
+
+import attrs
+import msgspec
+
+__all__ = ["IssuerRecord", "RegisteredClient", "Storage", "Stored", "Tokens", "Unreadable"]
+
+_VERSION: Final = 1
+
+
+class Unreadable(ValueError):
+    """The text is no record of this version. Nothing of the text is in the message."""
+
+
+@attrs.frozen(kw_only=True)
+class RegisteredClient:
+    """A client as one authorization server knows it (RFC 7591 section 3.2.1)."""
+
+    client_id: str
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    secret_expires_at: float | None = None
+    """Time in seconds since the epoch; `None`: never."""
+    auth_method: str = "none"
+    """How the client names itself at the token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
+    redirect_uris: tuple[str, ...] = ()
+    """The redirect URIs that the server has agreed to."""
+
+
+@attrs.frozen(kw_only=True)
+class Tokens:
+    """What a token endpoint has granted (RFC 6749 section 5.1)."""
+
+    access_token: str = attrs.field(repr=False)
+    token_type: str = "Bearer"
+    """``Bearer`` or ``DPoP``."""
+    scopes: tuple[str, ...] = ()
+    """The granted scopes; where the server did not say, the requested ones."""
+    expires_at: float | None = None
+    """Time in seconds since the epoch; `None` where the server did not say."""
+    refresh_token: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class IssuerRecord:
+    """What is kept of one authorization server. Nothing of it is ever shown to another (2026-07-28 authorization,
+    Authorization Server Binding)."""
+
+    client: RegisteredClient | None = None
+    """The registration; `None` where the client was not registered here."""
+    tokens: Tokens | None = None
+    requested_scopes: tuple[str, ...] = ()
+    """All scopes that were asked for so far, which a step-up adds to."""
+    proof_key: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    """The private key of DPoP as a JWK, without which the tokens are useless; `None` without DPoP."""
+
+
+@attrs.frozen(kw_only=True)
+class Stored:
+    """What a client keeps of its authorization at one server, by authorization server."""
+
+    issuers: Mapping[str, IssuerRecord] = attrs.field(factory=dict[str, IssuerRecord])
+    current: str | None = None
+    """The issuer whose tokens the client used last; `None` before the first."""
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """The tokens of the `current` issuer."""
+        record = self.issuers.get(self.current or "")
+        return None if record is None else record.tokens
+
+    def with_record(self, issuer: str, record: IssuerRecord) -> Stored:
+        """Return the same with ``record`` for ``issuer``, which is the current one then."""
+        return Stored(issuers={**self.issuers, issuer: record}, current=issuer)
+
+    def to_json(self) -> bytes:
+        """Return the record as JSON, secrets included."""
+        return msgspec.json.encode(_File(_VERSION, self))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Stored:
+        """Return what `to_json` has written. Raises `Unreadable`."""
+        try:
+            return msgspec.json.decode(data, type=_File).stored
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Unreadable(f"no record of version {_VERSION}: {type(error).__name__}") from None
+
+
+def _is_version(_: Any, __: Any, version: int) -> None:
+    if version != _VERSION:
+        raise ValueError("another version")
+
+
+@attrs.frozen
+class _File:
+    version: int = attrs.field(validator=_is_version)
+    stored: Stored
+
+
+class Storage(Protocol):
+    """A place for records, each under the URL of the MCP server that it belongs to. All methods may be cancelled at
+    any checkpoint, and leave a whole record, the old or the new one."""
+
+    async def load(self, server_url: str) -> Stored | None:
+        """Return the record; `None` where there is none."""
+        ...
+
+    async def save(self, server_url: str, stored: Stored) -> None:
+        """Keep ``stored`` in place of the record there was, durably where the place is."""
+        ...
+
+    async def remove(self, server_url: str) -> bool:
+        """Forget the record, and return whether there was one."""
+        ...
+
+    def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
+        """Hold the record for this task alone, among all tasks and processes that share the place."""
+        ...
