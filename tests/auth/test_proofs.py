@@ -1,0 +1,148 @@
+"""Proofs of DPoP, as RFC 9449 has them, checked by joserfc and by hand."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import traceback
+from typing import Any
+
+import pytest
+from joserfc import jws, jwt
+from joserfc.jwk import ECKey
+
+from trio_mcp.auth.proofs import ProofKey
+
+URL = "https://mcp.example.com/mcp"
+NOW = 1_700_000_000.75
+
+
+def claims_of(proof: str) -> dict[str, Any]:
+    """The claims of a proof, which is checked as a server would, by the key in its own header."""
+    token = jws.extract_compact(proof.encode())
+    header = token.headers()
+    assert header["typ"] == "dpop+jwt"
+    assert header["alg"] == "ES256"
+    assert sorted(header["jwk"]) == ["crv", "kty", "x", "y"], "and no private part"
+    return jwt.decode(proof, ECKey.import_key(header["jwk"]), ["ES256"]).claims
+
+
+def test_a_proof_names_the_request_and_is_signed_by_the_key_in_its_header() -> None:
+    claims = claims_of(ProofKey.generate().proof("POST", URL, now=NOW))
+    assert {**claims, "jti": ""} == {"jti": "", "htm": "POST", "htu": URL, "iat": 1_700_000_000}
+
+
+def test_each_proof_has_an_id_of_its_own() -> None:
+    key = ProofKey.generate()
+    ids = {claims_of(key.proof("GET", URL, now=NOW))["jti"] for _ in range(100)}
+    assert len(ids) == 100
+    assert all(len(each) >= 16 for each in ids), "96 bits at least, RFC 9449 section 4.2"
+
+
+def test_a_proof_binds_the_token_by_its_hash() -> None:
+    # Token and hash are those of RFC 9449 section 7.1
+    token = "Kz~8mXK1EalYznwH-LC-1fBAo.4Ljp~zsPE_NeO.gxU"
+    claims = claims_of(ProofKey.generate().proof("GET", URL, token=token, now=NOW))
+    assert claims["ath"] == "fUHyO2r2Z3DZ53EsNrWBb0xWXoaNy59IiKCAqksmQEo"
+
+
+def test_a_proof_carries_the_nonce_that_the_server_has_sent() -> None:
+    assert claims_of(ProofKey.generate().proof("GET", URL, nonce="n-1", now=NOW))["nonce"] == "n-1"
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("https://a.example/mcp?x=1", "https://a.example/mcp"),
+        ("https://a.example/mcp?x=1#part", "https://a.example/mcp"),
+        ("https://a.example/mcp#part?x", "https://a.example/mcp"),
+        ("HTTPS://A.Example:443/Mcp", "https://a.example/Mcp"),
+        ("http://[::1]:8000", "http://[::1]:8000/"),
+    ],
+)
+def test_the_request_is_named_without_query_and_fragment_as_the_server_sees_it(url: str, named: str) -> None:
+    assert claims_of(ProofKey.generate().proof("GET", url, now=NOW))["htu"] == named
+
+
+@pytest.mark.parametrize("url", ["", "/mcp", "ftp://a/", "https://user:pass@a.example/"])
+def test_a_proof_is_for_http_urls_alone(url: str) -> None:
+    with pytest.raises(ValueError, match="URL"):
+        ProofKey.generate().proof("GET", url, now=NOW)
+
+
+def test_the_thumbprint_is_the_one_of_rfc_7638() -> None:
+    # The key of RFC 9449 section 4.1, whose thumbprint is in section 6.1; its private part is not known.
+    public = {
+        "kty": "EC",
+        "x": "l8tFrhx-34tV3hRICRDY9zCkDlpBhF42UQUfWVAWBFs",
+        "y": "9VE4jf_Ok_o64zbTTlcuNJajHmt6v9TDVrU0CdvGRDA",
+        "crv": "P-256",
+    }
+    assert ProofKey(ECKey.import_key(public)).thumbprint == "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"
+
+
+def test_a_stored_key_is_the_same_key() -> None:
+    key = ProofKey.generate()
+    stored = json.loads(json.dumps(key.to_jwk()))
+    again = ProofKey.from_jwk({**stored, "kid": "mine", "use": "sig"})
+    assert again.thumbprint == key.thumbprint
+    assert again.to_jwk() == key.to_jwk()
+    assert claims_of(again.proof("GET", URL, now=NOW))["htu"] == URL
+
+
+def broken(**changes: object) -> dict[str, object]:
+    return {**ProofKey.generate().to_jwk(), **changes}
+
+
+@pytest.mark.parametrize(
+    "jwk",
+    [
+        {},
+        broken(d=None),
+        broken(d=""),
+        broken(d="!"),
+        broken(d=7),
+        broken(x="AAAA"),
+        broken(y=None),
+        broken(kty="RSA"),
+        broken(crv="P-384"),
+        broken(crv=[]),
+        ECKey.generate_key("P-384").as_dict(private=True),
+        {"kty": "oct", "k": "c2VjcmV0"},
+    ],
+)
+def test_what_is_no_private_key_for_es256_is_refused_without_a_word_of_it(jwk: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="the JWK of a private key on the curve P-256") as caught:
+        ProofKey.from_jwk(jwk)
+    told = "".join(traceback.format_exception(caught.value))
+    assert not any(len(value) > 5 and value in told for value in jwk.values() if isinstance(value, str))
+    assert caught.value.__context__ is None
+
+
+def test_the_key_is_not_in_its_repr() -> None:
+    key = ProofKey.generate()
+    assert repr(key) == f"<ProofKey {key.thumbprint}>"
+
+
+def test_the_module_needs_no_joserfc_and_a_key_says_how_to_get_it() -> None:
+    code = """
+import sys
+from trio_mcp.auth.proofs import ProofKey
+assert not [name for name in sys.modules if name.startswith(("joserfc", "cryptography"))]
+sys.modules["joserfc"] = None
+for made in (ProofKey.generate, lambda: ProofKey.from_jwk({})):
+    try:
+        made()
+    except ImportError as error:
+        assert "trio-mcp[auth]" in str(error) and error.__suppress_context__
+    else:
+        raise AssertionError("a key")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_signature_is_of_the_form_that_jws_wants() -> None:
+    signature = ProofKey.generate().proof("GET", URL, now=NOW).split(".")[2]
+    assert len(base64.urlsafe_b64decode(signature + "==")) == 64
