@@ -1,0 +1,102 @@
+"""The authorization server does what the ways of the other tests rely on: so it is seen where each of them fails."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+import pytest
+import trio
+from tests.authorization_server.raw import RawClient, claims_of, get, post
+from tests.patience import PATIENCE
+
+from trio_mcp.cli.demo.authorization_server.pressing import NoSuchPage, press
+from trio_mcp.cli.demo.authorization_server.running import DoesNotStart, authorization_server
+
+RESOURCE = "http://127.0.0.1:1/mcp"
+SERVER = {"client_id": "mcp-server", "client_secret": "not known to others", "redirect_uris": [], "response_types": []}
+SERVER |= {"grant_types": ["client_credentials"]}
+BASIC = (b"Authorization", b"Basic " + base64.b64encode(b"mcp-server:not+known+to+others"))
+
+
+async def test_a_signed_token_is_for_the_resource_and_the_scopes_that_were_asked_for(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=["files:read", "files:write"], lifetime=50) as server,
+        RawClient.registered(server.issuer) as client,
+    ):
+        tokens = await client.tokens(RESOURCE, "files:read files:write")
+        claims = claims_of(tokens["access_token"])
+        assert (claims["iss"], claims["aud"], claims["sub"]) == (server.issuer, RESOURCE, "alice")
+        assert claims["scope"] == "files:read files:write"
+        assert (claims["client_id"], claims["exp"] - claims["iat"]) == (client.client_id, 50)
+    assert server.done == {"registration": 1, "authorization": 1, "authorization_code": 1}
+
+
+async def test_a_refresh_token_is_good_once(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=["files:read"]) as server,
+        RawClient.registered(server.issuer) as client,
+    ):
+        refresh = (await client.tokens(RESOURCE, "files:read"))["refresh_token"]
+        first = await client.token(grant_type="refresh_token", refresh_token=refresh, resource=RESOURCE)
+        second = await client.token(grant_type="refresh_token", refresh_token=refresh, resource=RESOURCE)
+    assert (first.status, second.status) == (200, 400)
+    assert first.body["refresh_token"] != refresh
+    assert second.body["error"] == "invalid_grant"
+    assert server.refused == ["grant: invalid_grant"]
+
+
+async def test_an_opaque_token_is_active_until_it_is_revoked(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=["files:read"], opaque=True, clients=[SERVER]) as server,
+        RawClient.registered(server.issuer) as client,
+    ):
+        token = (await client.tokens(RESOURCE, "files:read"))["access_token"]
+        before = await post(client.metadata["introspection_endpoint"], {"token": token}, BASIC)
+        revoked = await post(client.metadata["revocation_endpoint"], {"token": token, "client_id": client.client_id})
+        after = await post(client.metadata["introspection_endpoint"], {"token": token}, BASIC)
+    assert "." not in token
+    assert (before.body["active"], before.body["aud"], before.body["sub"]) == (True, RESOURCE, "alice")
+    assert revoked.status == 200
+    assert after.body == {"active": False}
+
+
+async def test_the_keys_are_for_signatures_and_have_no_private_part(provider: Path) -> None:
+    async with authorization_server(provider) as server:
+        keys = (await get(f"{server.issuer}/jwks")).body["keys"]
+    assert [(key["alg"], key["use"]) for key in keys] == [("ES256", "sig")]
+    assert "d" not in keys[0]
+
+
+async def test_a_user_who_says_no_is_an_error_at_the_callback(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=["files:read"]) as server,
+        RawClient.registered(server.issuer) as client,
+    ):
+        query = f"response_type=code&client_id={client.client_id}&redirect_uri={client.redirect_uri}"
+        pkce = "code_challenge_method=S256&code_challenge=E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+        await press(f"{server.issuer}/auth?{query}&{pkce}&state=s&scope=openid", "deny")
+        callback = await client.callbacks.receive()
+    assert (callback["error"], callback["iss"]) == ("access_denied", server.issuer)
+
+
+async def test_a_page_without_the_button_is_told_without_its_address(provider: Path) -> None:
+    async with authorization_server(provider) as server:
+        with pytest.raises(NoSuchPage, match=r"^a page answered with status 400$"):
+            await press(f"{server.issuer}/auth?state=secret")
+
+
+async def test_the_process_ends_with_the_block(provider: Path) -> None:
+    async with authorization_server(provider) as server:
+        os.kill(server.pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.pid, 0)
+
+
+async def test_a_server_that_ends_instead_of_listening_says_why(provider: Path) -> None:
+    async with authorization_server(provider) as server:
+        port = int(server.issuer.rpartition(":")[2])
+        with trio.fail_after(PATIENCE), pytest.raises(DoesNotStart, match="EADDRINUSE"):
+            async with authorization_server(provider, port=port):
+                pass
