@@ -1,4 +1,4 @@
-"""Settings of the grants: what the people who run a client say, each class with the credentials of its grant."""
+"""Settings of the grants, as the people who run a client give: each class with the credentials of its grant."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "priva
 class PreregisteredClient:
     """A client that the people of one authorization server know already.
 
-    Whoever runs a protected server decides which authorization server it names. The ``issuer`` says which one may see
-    the credentials; without it, they go to the first one that is named, and to no other one afterwards.
+    A protected server names whichever authorization server its people like. The ``issuer`` says which one may see the
+    credentials; without an issuer, the credentials go to the first one that is named, and to no other one afterwards.
     """
 
     client_id: str
@@ -33,7 +33,7 @@ class PreregisteredClient:
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """The key that signs assertions (RFC 7523), as PEM or JWK."""
     signing_algorithm: str | None = None
-    """The algorithm of the key (RFC 7518); `None`: what the key is made for, ``ES256`` for a key on P-256."""
+    """The algorithm of the key (RFC 7518); `None`: the usual one of the key, ``ES256`` for a key on P-256."""
     key_id: str | None = None
     """The ``kid`` by which the authorization server finds the public key; `None`: that of the JWK."""
     auth_method: AuthMethod | None = None
@@ -73,7 +73,7 @@ class WorkloadIdentitySettings:
     """For a program whose platform vouches for it with a JWT (RFC 7523 section 2.1)."""
 
     assertion: str = attrs.field(repr=False)
-    """The JWT of the platform; its audience is the authorization server, and nobody else is shown it."""
+    """The JWT of the platform; its audience is the authorization server, and nobody else is shown the JWT."""
     client_id: str | None = None
     """The client id at the authorization server; `None` where the assertion says enough."""
     issuer: str | None = None
@@ -89,11 +89,11 @@ class EnterpriseManagedSettings:
     idp_issuer: str
     """The identity provider."""
     idp_token_endpoint: str | None = None
-    """`None`: what the metadata of the identity provider say."""
+    """`None`: the one in the metadata of the identity provider."""
     idp_client: PreregisteredClient
     """The client as the identity provider knows it; its ``issuer`` is not looked at."""
     subject_token: str = attrs.field(repr=False)
-    """What the identity provider gave when the user signed in there. Nobody else is shown it."""
+    """The ID token that the user's sign-in at the identity provider has brought. Nobody else is shown the token."""
     subject_token_type: str = "urn:ietf:params:oauth:token-type:id_token"
     client: PreregisteredClient
     """The client as the authorization server of the MCP server knows it."""
