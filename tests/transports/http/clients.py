@@ -13,7 +13,7 @@ import h11
 import trio
 from trio.testing import memory_stream_pair
 
-from trio_mcp.transports.http.application import Answer, Response
+from trio_mcp.transports.http.application import Admission, Answer, Looked, Response
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
 from trio_mcp.transports.http.heads import RequestHead
@@ -30,6 +30,7 @@ class Exchange:
     response: Response
     gone: int = 0
     """How often `Response.on_gone` was called."""
+    caller: object | None = None
 
 
 def echo(exchange: Exchange) -> None:
@@ -46,15 +47,15 @@ class App:
     def __init__(
         self,
         serving: Callable[[Exchange], None] = echo,
-        looking: Callable[[RequestHead], Answer | None] = lambda _: None,
+        looking: Callable[[RequestHead], Looked] = lambda _: Admission(),
     ) -> None:
         self.serving = serving
         self.look = looking
         self.requests: list[Exchange] = []
         self.refused: list[tuple[HTTPStatus, str]] = []
 
-    def serve(self, head: RequestHead, body: bytes, response: Response) -> None:
-        exchange = Exchange(head, body, response)
+    def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
+        exchange = Exchange(head, body, response, caller=caller)
         self.requests.append(exchange)
 
         def gone() -> None:

@@ -17,6 +17,7 @@ from ...diagnostics.log import written_in_a_thread
 from ...runtime.limits import Limits
 from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
+from ...transports.http.application import Admission, Answer
 from ...transports.http.heads import BadRequest, RequestHead
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, head_of
 from .clock import watch_clock
@@ -189,19 +190,19 @@ class _AsgiFront:
         head: RequestHead | None = None
         try:
             head = head_of(scope, self._bounds)
-            refused = self._endpoint.look(head)
-            data = await body.read(head) if refused is None else b""
+            looked = self._endpoint.look(head)
+            data = await body.read(head) if isinstance(looked, Admission) else b""
         except BadRequest as bad:
             closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
             response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
             await response.write(body)
             return
-        if refused is not None:
-            response.answer(refused)
+        if isinstance(looked, Answer):
+            response.answer(looked)
             await response.write(body)
             return
         # Handlers are started by whichever request makes room for them, so none sees the context of its own request.
-        self._context.run(self._endpoint.serve, head, data, response)
+        self._context.run(self._endpoint.serve, head, data, response, looked.caller)
         async with open_service_nursery("the response is over") as services:
             services.start_soon(self._watch, body, response)
             await response.write(body)

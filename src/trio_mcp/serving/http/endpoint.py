@@ -18,7 +18,7 @@ from ...server.served import Running
 from ...state.events import Refused, RequestReceived
 from ...state.per_request_fields import unsupported_version
 from ...transports.host_checks import HostChecks
-from ...transports.http.application import Answer, Response
+from ...transports.http.application import Admission, Answer, Response
 from ...transports.http.heads import RequestHead
 from .answers import empty, error, invalid, status_of_legacy_refusal, text, unavailable
 from .cors import Cors
@@ -36,6 +36,7 @@ _UNTOLD: Final = REVISIONS["2025-03-26"]
 """The revision of a legacy request without a version header, of which nothing else is known (2025-06-18 transports,
 Protocol Version Header)."""
 _MOST_KEPT: Final = 100
+_NOBODY: Final = Admission()
 
 
 @attrs.frozen
@@ -95,7 +96,7 @@ class Endpoint:
 
     # Requests
 
-    def look(self, head: RequestHead) -> Answer | None:
+    def look(self, head: RequestHead) -> Answer | Admission:
         """Refuse a request by its head alone, in this order: see `HttpApplication.look`."""
         headers, checks = head.headers, self._settings.checks
         # 2026-07-28 streamable HTTP, Security & Endpoint: an Origin that is not allowed MUST be 403; a Host that is not
@@ -123,7 +124,7 @@ class Endpoint:
         wanted = {"POST": _BOTH, "GET": _STREAM}.get(method, frozenset[str]())
         if not wanted <= self._accepts(headers.get("accept", "*/*")):
             return invalid(HTTPStatus.NOT_ACCEPTABLE, f"Accept has to admit {' and '.join(sorted(wanted))}", extra)
-        return None
+        return _NOBODY
 
     def _accepts(self, accept: str) -> frozenset[str]:
         accepted = self._accepted.get(accept)
@@ -137,7 +138,7 @@ class Endpoint:
         """Return the answer to a fault of HTTP: see `HttpApplication.refusal`."""
         return invalid(status, reason, self._cors.headers(head.headers.get("origin") if head is not None else None))
 
-    def serve(self, head: RequestHead, body: bytes, response: Response) -> None:
+    def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
         """Take a request: see `HttpApplication.serve`."""
         extra = self._cors.headers(head.headers.get("origin"))
         try:

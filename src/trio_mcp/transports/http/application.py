@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import attrs
 
 from .heads import RequestHead
 
-__all__ = ["Answer", "HttpApplication", "Response", "Source"]
+__all__ = ["Admission", "Answer", "HttpApplication", "Looked", "Response", "Source"]
 
 
 @attrs.define(eq=False)
@@ -22,6 +22,17 @@ class Answer:
     headers: bytes = b""
     """Lines as they are written, each with its ``\\r\\n``. The connection adds Date, Content-Length and Connection."""
     body: bytes = b""
+
+
+@attrs.define(eq=False)
+class Admission:
+    """Lets the body of a request be read, and the request be served."""
+
+    caller: object | None = attrs.field(default=None, repr=False)
+    """Whoever sends the request, in the words of the application; handed on to `HttpApplication.serve`."""
+
+
+Looked: TypeAlias = Answer | Admission | Callable[[], Awaitable[Answer | Admission]]
 
 
 class Source(Protocol):
@@ -64,12 +75,16 @@ def _nothing() -> None:
 class HttpApplication(Protocol):
     """The requests of a connection end here, one at a time and in order."""
 
-    def look(self, head: RequestHead) -> Answer | None:
-        """Return a refusal by the head alone, before the body is read or asked for; `None` to have the body read."""
+    def look(self, head: RequestHead) -> Looked:
+        """Decide by the head alone, before the body is read or asked for: refuse the request, or admit its caller.
+
+        What cannot be decided at once is returned as a function, which is awaited before anything more of the request
+        is taken up, and cancelled when the client goes. An exception of the function ends the connection."""
         ...
 
-    def serve(self, head: RequestHead, body: bytes, response: Response) -> None:
-        """Take a request. Synchronous; must not raise, and must in the end lead to a call of ``response``."""
+    def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
+        """Take a request of ``caller``, whom `look` has admitted. Synchronous; must not raise, and must in the end lead
+        to a call of ``response``."""
         ...
 
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:

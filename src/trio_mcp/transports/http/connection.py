@@ -16,7 +16,7 @@ import trio
 from ...concurrency.sleeper import Sleeper
 from ..broken import let_go_of_cause, until_broken
 from .answers import CONTINUE, answer_bytes, stream_head
-from .application import Answer, HttpApplication, Response, Source
+from .application import Admission, Answer, HttpApplication, Response, Source
 from .bounds import HttpBounds
 from .heads import BadRequest, RequestHead
 from .outgoing import Outgoing
@@ -30,11 +30,12 @@ _AT_ONCE: Final = 16
 
 
 class _Phase(Enum):
-    """The phases of a connection, of which each leads to the next; from `HEAD` and `BODY` a refusal leads to `CLOSING`,
-    and from `SERVED` the end of a response to `IDLE`, or to `CLOSING`."""
+    """The phases of a connection, of which each leads to the next, and most requests skip `ASKED`; from `HEAD`, `ASKED`
+    and `BODY` a refusal leads to `CLOSING`, and from `SERVED` the end of a response to `IDLE`, or to `CLOSING`."""
 
     IDLE = "between requests"
     HEAD = "a part of a head has come"
+    ASKED = "a head has come, and the application finds out whether to admit its caller"
     BODY = "a head has come, and not all of the body"
     SERVED = "the application has the request, or its answer is being written"
     CLOSING = "the last answer is written, and the client may read it"
@@ -42,7 +43,7 @@ class _Phase(Enum):
 
 
 # Reading a member from its class costs as much as a call.
-_IDLE, _HEAD, _BODY, _SERVED, _CLOSING, _OVER = _Phase
+_IDLE, _HEAD, _ASKED, _BODY, _SERVED, _CLOSING, _OVER = _Phase
 
 
 def _nothing() -> None:
@@ -86,9 +87,9 @@ class HttpConnection:
     """
 
     __slots__ = (
-        *("_advancing", "_application", "_bounds", "_close", "_context", "_ending", "_failure", "_first", "_head"),
-        *("_lingered", "_nursery", "_outgoing", "_phase", "_reader", "_response", "_resuming", "_room", "_since"),
-        *("_stream", "_unread", "_upgrade", "_writing"),
+        *("_advancing", "_application", "_bounds", "_close", "_context", "_ending", "_failure", "_first"),
+        *("_head", "_lingered", "_looked", "_nursery", "_outgoing", "_phase", "_reader", "_response", "_resuming"),
+        *("_room", "_since", "_stream", "_unread", "_upgrade", "_writing"),
     )
 
     def __init__(self, stream: trio.abc.Stream, application: HttpApplication, bounds: HttpBounds) -> None:
@@ -104,6 +105,8 @@ class HttpConnection:
         """True before the first request."""
         self._head: RequestHead | None = None
         """The head whose body is to come."""
+        self._looked: Answer | Admission | None = None
+        """What the application has decided on that head."""
         self._response: _Response | None = None
         """The response that is not over."""
         self._close = False
@@ -271,13 +274,15 @@ class HttpConnection:
             self._advancing = False
         self._resume_soon()
 
-    def _resume_soon(self) -> None:
+    def _resume_soon(self, ask: Callable[[], Awaitable[Answer | Admission]] | None = None) -> None:
         self._resuming = True
-        self._start_soon(self._resume)
+        self._start_soon(partial(self._resume, ask))
 
-    async def _resume(self) -> None:
-        self._resuming = False
+    async def _resume(self, ask: Callable[[], Awaitable[Answer | Admission]] | None) -> None:
         try:
+            if ask is not None:
+                self._looked = await ask()
+            self._resuming = False
             self._advance()
         except Exception as error:
             self._failed(error)
@@ -290,34 +295,45 @@ class HttpConnection:
             if self._phase is _BODY:
                 body = reader.body()
             else:
-                begun = reader.unread
-                head = reader.head()
-                if head is None:
-                    if reader.unread and self._phase is _IDLE:
-                        self._enter(_HEAD)
-                    return False
-                if self._first:
-                    self._first = False
-                    if _asks_for_websocket(head):
-                        self._upgrade = begun
-                        self._enter(_OVER)
+                if self._phase is _ASKED:
+                    head, looked = self._head, self._looked
+                    assert head is not None
+                else:
+                    begun = reader.unread
+                    head = reader.head()
+                    if head is None:
+                        if reader.unread and self._phase is _IDLE:
+                            self._enter(_HEAD)
                         return False
-                self._head = head
-                refused = self._application.look(head)
-                if refused is not None:
-                    return self._refuse_early(refused, head)
+                    if self._first:
+                        self._first = False
+                        if _asks_for_websocket(head):
+                            self._upgrade = begun
+                            self._enter(_OVER)
+                            return False
+                    self._head = head
+                    looked = self._application.look(head)
+                if not isinstance(looked, Admission):
+                    if isinstance(looked, Answer):
+                        return self._refuse_early(looked, head)
+                    assert looked is not None
+                    self._enter(_ASKED)
+                    self._resume_soon(looked)
+                    return False
+                self._looked = looked
                 body = self._begin_body(head)
         except BadRequest as bad:
             self._refuse(bad.status, bad.reason)
             return False
         if body is None:
             return False
-        head = self._head
+        head, admission = self._head, self._looked
         assert head is not None
-        self._head = None
+        assert isinstance(admission, Admission)
+        self._head = self._looked = None
         self._phase = _SERVED
         self._response = response = _Response(self, head)
-        self._application.serve(head, body, response)
+        self._application.serve(head, body, response, admission.caller)
         return self._phase is _IDLE and bool(reader.unread)
 
     def _begin_body(self, head: RequestHead) -> bytes | None:
@@ -356,7 +372,7 @@ class HttpConnection:
     def _respond_at_once(self, answer: Answer, *, close: bool) -> None:
         self._phase = _SERVED
         self._response = response = _Response(self, self._head)
-        self._head = None
+        self._head = self._looked = None
         response.answer(answer, close=close)
 
     # Writing

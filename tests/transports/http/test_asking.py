@@ -1,0 +1,265 @@
+"""A request whose caller the application has to ask for waits with its body, and ends with its client."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from tests.transports.http.clients import TEXT, App, later, response_in, serving, socket_pair
+
+from trio_mcp.transports.http.application import Admission, Answer, Looked
+from trio_mcp.transports.http.bounds import HttpBounds
+from trio_mcp.transports.http.heads import RequestHead
+
+UNKNOWN = Answer(401, TEXT, b"who are you?")
+
+
+def post(body: bytes = b"hello", *lines: bytes, path: bytes = b"/mcp") -> bytes:
+    fields = b"".join(line + b"\r\n" for line in (b"Host: here", b"Content-Length: %d" % len(body), *lines))
+    return b"POST %b HTTP/1.1\r\n%b\r\n%b" % (path, fields, body)
+
+
+class Desk:
+    """Decides on each request when a test says how."""
+
+    def __init__(self) -> None:
+        self.asked: list[RequestHead] = []
+        self.cancelled = 0
+        self._decisions: dict[str, Answer | Admission | Exception] = {}
+        self._decided = trio.Event()
+
+    def look(self, head: RequestHead) -> Callable[[], Awaitable[Answer | Admission]]:
+        async def ask() -> Answer | Admission:
+            self.asked.append(head)
+            try:
+                while head.path not in self._decisions:
+                    await self._decided.wait()
+            except trio.Cancelled:
+                self.cancelled += 1
+                raise
+            decision = self._decisions[head.path]
+            if isinstance(decision, Exception):
+                raise decision
+            return decision
+
+        return ask
+
+    def decide(self, decision: Answer | Admission | Exception, path: str = "/mcp") -> None:
+        self._decisions[path] = decision
+        self._decided.set()
+        self._decided = trio.Event()
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture(params=["memory", "socket"])
+async def pair(request: pytest.FixtureRequest) -> object:
+    return await socket_pair() if request.param == "socket" else None
+
+
+async def test_an_admitted_request_is_served_with_its_body_and_its_caller(desk: Desk, pair: object) -> None:
+    async with serving(App(looking=desk.look), pair=pair) as client:
+        await client.send(post())
+        await client.settle()
+        assert not client.app.requests
+        desk.decide(Admission("alice"))
+        assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
+        assert client.app.requests[0].caller == "alice"
+
+
+async def test_a_request_is_admitted_before_its_body_has_come(desk: Desk) -> None:
+    async with serving(App(looking=desk.look)) as client:
+        await client.send(post()[:-5])
+        await client.settle()
+        desk.decide(Admission("alice"))
+        await client.settle()
+        await client.send(b"hello")
+        assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_body_that_comes_meanwhile_in_pieces_is_whole(desk: Desk) -> None:
+    async with serving(App(looking=desk.look)) as client:
+        for byte in post():
+            await client.send(bytes((byte,)))
+            await client.settle()
+        desk.decide(Admission())
+        assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
+
+
+async def test_the_body_is_not_asked_for_before_its_caller_is_known(desk: Desk) -> None:
+    async with serving(App(looking=desk.look), pair=await socket_pair()) as client:
+        await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
+        await client.settle()
+        with trio.move_on_after(0):
+            raise AssertionError(await client.stream.receive_some())
+        desk.decide(Admission())
+        assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await client.send(b"hello")
+        await client.until(b"hello")
+
+
+async def test_a_body_of_a_caller_who_is_refused_is_never_asked_for(desk: Desk) -> None:
+    async with serving(App(looking=desk.look)) as client:
+        await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
+        desk.decide(UNKNOWN)
+        assert (await client.only_answer())[::2] == (401, b"who are you?")
+        assert not client.app.requests
+
+
+async def test_a_refused_connection_lives_on_when_the_body_has_come(desk: Desk, pair: object) -> None:
+    async with serving(App(looking=desk.look), pair=pair) as client:
+        await client.send(post())
+        desk.decide(UNKNOWN)
+        await client.until(b"who are you?")
+        desk.decide(Admission())
+        await client.send(post(b"again"))
+        assert (await client.until(b"again")).startswith(b"HTTP/1.1 200")
+
+
+async def test_pipelined_requests_are_decided_and_answered_in_order(desk: Desk, pair: object) -> None:
+    paths = ["/a", "/b", "/c"]
+    async with serving(App(looking=desk.look), pair=pair) as client:
+        await client.send(*(post(path.encode(), path=path.encode()) for path in paths))
+        for path in reversed(paths):
+            await client.settle()
+            assert [head.path for head in desk.asked] == ["/a"]
+            desk.decide(Admission() if path != "/b" else UNKNOWN, path)
+        got = await client.until(b"/c")
+        assert [got.index(word) for word in (b"/a", b"who are you?", b"/c")] == sorted(
+            got.index(word) for word in (b"/a", b"who are you?", b"/c")
+        )
+        assert [head.path for head in desk.asked] == paths
+
+
+async def test_many_pipelined_requests_are_decided_each(desk: Desk) -> None:
+    desk.decide(Admission())
+    async with serving(App(looking=desk.look), pair=await socket_pair()) as client:
+        await client.send(post() * 100)
+        got = b""
+        while got.count(b"hello") < 100:
+            got += await client.stream.receive_some()
+        assert len(desk.asked) == 100
+
+
+async def test_a_request_that_was_decided_at_once_may_follow_one_that_was_not(desk: Desk) -> None:
+    def look(head: RequestHead) -> Looked:
+        return Admission("known") if head.path == "/known" else desk.look(head)
+
+    async with serving(App(looking=look)) as client:
+        await client.send(post(b"first") + post(b"second", path=b"/known"))
+        await client.settle()
+        assert not client.app.requests
+        desk.decide(Admission("asked"))
+        await client.until(b"second")
+        assert [each.caller for each in client.app.requests] == ["asked", "known"]
+
+
+async def test_a_client_that_goes_meanwhile_ends_the_asking(desk: Desk, pair: object) -> None:
+    async with serving(App(looking=desk.look), pair=pair) as client:
+        await client.send(post())
+        await client.settle()
+        await client.stream.aclose()
+        await client.ended.wait()
+        assert desk.cancelled == 1
+        assert not client.app.requests
+
+
+async def test_reading_pauses_when_too_much_comes_meanwhile(desk: Desk) -> None:
+    bounds = HttpBounds(max_unserved_bytes=1000)
+    async with serving(App(looking=desk.look), bounds, pair=await socket_pair()) as client:
+        body = b"x" * 3_999_999 + b"y"
+        async with trio.open_nursery() as nursery:
+            sent = trio.Event()
+
+            async def send() -> None:
+                await client.send(post(body))
+                sent.set()
+
+            nursery.start_soon(send)
+            for _ in range(20):
+                await client.settle()
+            assert not sent.is_set()
+            desk.decide(Admission())
+            assert (await client.until(b"y")).startswith(b"HTTP/1.1 200")
+            assert client.app.requests[0].body == body
+
+
+async def test_no_time_limit_of_the_connection_runs_while_the_application_asks(desk: Desk) -> None:
+    async with serving(App(looking=desk.look)) as client:
+        client.tick(0)
+        await client.send(post()[:-5])
+        await client.settle()
+        client.tick(10, 1_000, 100_000)
+        await client.settle()
+        desk.decide(Admission())
+        await client.settle()
+        client.tick(100_001, 100_060.5)
+        await client.send(b"hello")
+        await client.until(b"hello")
+
+
+async def test_the_time_of_the_body_begins_when_the_request_is_admitted(desk: Desk) -> None:
+    async with serving(App(looking=desk.look)) as client:
+        await client.send(post()[:-5])
+        await client.settle()
+        desk.decide(Admission())
+        await client.settle()
+        client.tick(1_000, 1_060)
+        assert (await client.only_answer())[0] == 408
+
+
+async def test_an_ending_server_still_answers_a_request_that_waits_for_its_caller(desk: Desk, pair: object) -> None:
+    async with serving(App(looking=desk.look), pair=pair) as client:
+        await client.send(post())
+        await client.settle()
+        client.connection.end()
+        assert not client.connection.is_idle
+        desk.decide(Admission())
+        status, headers, body = await client.only_answer()
+        assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
+
+
+async def test_a_connection_that_ends_now_ends_the_asking(desk: Desk) -> None:
+    async with serving(App(looking=desk.look)) as client:
+        await client.send(post())
+        await client.settle()
+        client.connection.end(now=True)
+        await client.ended.wait()
+        assert desk.cancelled == 1
+
+
+async def test_an_exception_of_the_asking_leaves_as_it_is(desk: Desk) -> None:
+    async with serving(App(looking=desk.look)) as client:
+        await client.send(post())
+        failure = ZeroDivisionError()
+        desk.decide(failure)
+        await client.ended.wait()
+        assert client.failure is failure
+
+
+async def test_a_bad_chunk_is_found_when_the_request_is_admitted(desk: Desk) -> None:
+    async with serving(App(looking=desk.look)) as client:
+        await client.send(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+        desk.decide(Admission(), "/")
+        assert (await client.only_answer())[0] == 400
+
+
+async def test_a_client_that_goes_after_it_was_admitted_is_noticed(desk: Desk) -> None:
+    async with serving(App(later, looking=desk.look)) as client:
+        await client.send(post())
+        desk.decide(Admission())
+        await client.settle()
+        await client.stream.aclose()
+        await client.ended.wait()
+        assert client.app.requests[0].gone == 1
+
+
+async def test_a_head_request_is_refused_without_a_body(desk: Desk) -> None:
+    async with serving(App(looking=desk.look)) as client:
+        await client.send(b"HEAD /mcp HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        desk.decide(UNKNOWN)
+        assert response_in(await client.rest(), "HEAD")[::2] == (401, b"")
