@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -102,8 +102,10 @@ class RawClient:
             assert heard.status == 201, heard
             yield cls(issuer, heard.body["client_id"], redirect_uri, callbacks, metadata)
 
-    async def tokens(self, resource: str, scope: str) -> dict[str, Any]:
-        """Sign in, as a user that allows everything, and exchange the code."""
+    async def tokens(
+        self, resource: str, scope: str, visit: Callable[[str], Awaitable[None]] = press
+    ) -> dict[str, Any]:
+        """Sign in, as a user who makes ``visit`` and allows everything, and exchange the code."""
         verifier = secrets.token_urlsafe(32)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         query = {
@@ -116,7 +118,7 @@ class RawClient:
             "resource": resource,
             "scope": scope,
         }
-        await press(f"{self.metadata['authorization_endpoint']}?{urlencode(query)}")
+        await visit(f"{self.metadata['authorization_endpoint']}?{urlencode(query)}")
         callback = await self.callbacks.receive()
         assert (callback["state"], callback["iss"]) == ("a state", self.issuer)
         heard = await self.token(

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import trio
+from tests.authorization_server.chromium import chromium
 from tests.authorization_server.raw import RawClient, claims_of, get, post
+from tests.interaction.browser.chromium import needs_chromium
 from tests.patience import PATIENCE
 
 from trio_mcp.cli.demo.authorization_server.pressing import NoSuchPage, press
@@ -100,3 +102,17 @@ async def test_a_server_that_ends_instead_of_listening_says_why(provider: Path) 
         with trio.fail_after(PATIENCE), pytest.raises(DoesNotStart, match="EADDRINUSE"):
             async with authorization_server(provider, port=port):
                 pass
+
+
+@needs_chromium
+async def test_a_browser_presses_the_button_of_a_page_without_scripts(provider: Path, tmp_path: Path) -> None:
+    with trio.fail_after(PATIENCE):
+        async with (
+            authorization_server(provider, scopes=["files:read"]) as server,
+            RawClient.registered(server.issuer) as client,
+            chromium(tmp_path) as browser,
+        ):
+            first = await client.tokens(RESOURCE, "files:read", browser.press)
+            second = await client.tokens(RESOURCE, "files:read", browser.press)  # the browser has a session now
+    assert claims_of(first["access_token"])["sub"] == claims_of(second["access_token"])["sub"] == "alice"
+    assert server.done["authorization"] == 2
