@@ -18,7 +18,7 @@ from tests.interaction.websocket.raw_peer import port_of, serving
 from trio_mcp.cli.demo.authorization_server.pressing import press
 from trio_mcp.transports.http_client.client import HttpClient
 
-__all__ = ["RawClient", "claims_of", "get", "listening", "post"]
+__all__ = ["Heard", "RawClient", "claims_of", "get", "listening", "post"]
 
 FORM = (b"Content-Type", b"application/x-www-form-urlencoded")
 JSON = (b"Content-Type", b"application/json")

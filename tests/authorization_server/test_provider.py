@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import os
+import time
 from pathlib import Path
 
 import pytest
 import trio
 from tests.authorization_server.chromium import chromium
-from tests.authorization_server.raw import RawClient, claims_of, get, post
+from tests.authorization_server.raw import Heard, RawClient, claims_of, get, listening, post
 from tests.interaction.browser.chromium import needs_chromium
 from tests.patience import PATIENCE
 
+from trio_mcp.auth.proofs import ProofKey
 from trio_mcp.cli.demo.authorization_server.pressing import NoSuchPage, press
 from trio_mcp.cli.demo.authorization_server.running import DoesNotStart, authorization_server
 
@@ -116,3 +118,34 @@ async def test_a_browser_presses_the_button_of_a_page_without_scripts(provider: 
             second = await client.tokens(RESOURCE, "files:read", browser.press)  # the browser has a session now
     assert claims_of(first["access_token"])["sub"] == claims_of(second["access_token"])["sub"] == "alice"
     assert server.done["authorization"] == 2
+
+
+async def test_a_proof_needs_a_nonce_where_nonces_are_on_and_binds_the_token_to_its_key(provider: Path) -> None:
+    key = ProofKey.generate()
+    async with authorization_server(provider, scopes=["files:read"], clients=[SERVER], dpop_nonces=True) as server:
+        url = f"{server.issuer}/token"
+        form = {"grant_type": "client_credentials", "resource": RESOURCE, "scope": "files:read"}
+
+        async def ask(nonce: str | None) -> Heard:
+            proof = key.proof("POST", url, nonce=nonce, now=time.time())
+            return await post(url, form, BASIC, (b"DPoP", proof.encode()))
+
+        refused = await ask(None)
+        granted = await ask(refused.headers["dpop-nonce"])
+    assert (refused.status, refused.body["error"]) == (400, "use_dpop_nonce")
+    assert granted.body["token_type"] == "DPoP"
+    assert claims_of(granted.body["access_token"])["cnf"] == {"jkt": key.thumbprint}
+
+
+async def test_a_client_can_be_known_by_its_document_alone(provider: Path) -> None:
+    url = "https://client.example/mcp.json"
+    async with listening() as (redirect_uri, callbacks):
+        document = {"client_id": url, "client_name": "documented", "redirect_uris": [redirect_uri]}
+        document |= {"token_endpoint_auth_method": "none", "application_type": "native"}
+        async with authorization_server(provider, scopes=["files:read"], documents={url: document}) as server:
+            metadata = (await get(f"{server.issuer}/.well-known/oauth-authorization-server")).body
+            client = RawClient(server.issuer, url, redirect_uri, callbacks, metadata)
+            claims = claims_of((await client.tokens(RESOURCE, "files:read"))["access_token"])
+    assert metadata["client_id_metadata_document_supported"] is True
+    assert claims["client_id"] == url
+    assert server.done["registration"] == 0
