@@ -72,6 +72,8 @@ from .server.server import Server
 from .serving.stdio import serve_stdio
 
 if TYPE_CHECKING:
+    from .auth.resource_server.protected import Protected
+    from .auth.resource_server.verifier import VerifierUnavailable
     from .client.cache import CachePartition, ResponseCache
     from .client.changes import Change
     from .client.client import Client
@@ -136,6 +138,7 @@ _LATER: Final = {
     "open_unix": ".connecting.lines",
     "open_websocket": ".connecting.websocket",
     "proxy": ".proxying.proxy",
+    "Protected": ".auth.resource_server.protected",
     "Proxy": ".proxying.proxy",
     "read_config": ".hosting.config_files",
     "ResponseCache": ".client.cache",
@@ -146,6 +149,7 @@ _LATER: Final = {
     "serve_websocket": ".serving.websocket",
     "ServingOptions": ".serving.options",
     "UnreadableMessage": ".client.unreadable",
+    "VerifierUnavailable": ".auth.resource_server.verifier",
     "Watch": ".hosting.watching",
 }
 """Names that are imported when they are first asked for: hosts start servers by the dozen, and a server on stdio needs
@@ -226,6 +230,7 @@ __all__ = [
     "PromptMessage",
     "PromptOptions",
     "PromptReference",
+    "Protected",
     "ProtocolViolation",
     "Proxy",
     "ReadResourceResult",
@@ -262,6 +267,7 @@ __all__ = [
     "ToolUseContent",
     "TraceContext",
     "UnreadableMessage",
+    "VerifierUnavailable",
     "Watch",
     "WorkerContext",
     "error_result",

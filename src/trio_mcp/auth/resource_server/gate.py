@@ -1,14 +1,23 @@
-"""Gate: what an endpoint asks about the caller of each request."""
+"""Gate: knows the caller of each request to an endpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, final
 
-from ...runtime.principal import Auth
+from ...runtime.peer import Headers
+from ...runtime.principal import Auth, Principal
+from .defects import log_defect
+from .metadata import ResourceMetadata
+from .presented import Malformed, Presented, presented
 from .refusal import Refusal
+from .refusing import Refusals, broken
+from .tokens import TokenCheck
 
-__all__ = ["Gate", "RequestHead"]
+__all__ = ["Gate", "OnAuthenticated", "RequestHead", "Satisfies"]
+
+OnAuthenticated: TypeAlias = Callable[[Principal, Mapping[str, str]], Awaitable[Mapping[str, Any]]]
+Satisfies: TypeAlias = Callable[[frozenset[str], str], bool]
 
 
 class RequestHead(Protocol):
@@ -30,29 +39,88 @@ class RequestHead(Protocol):
         ...
 
 
-class Gate(Protocol):
+@final
+class Gate:
     """Knows the callers of one endpoint. Made by `Protected.gate`, one for each running endpoint."""
 
-    @property
-    def metadata(self) -> bytes:
+    def __init__(
+        self,
+        metadata: ResourceMetadata,
+        tokens: TokenCheck,
+        refusals: Refusals,
+        satisfies: Satisfies | None,
+        on_authenticated: OnAuthenticated | None,
+    ) -> None:
+        self.metadata = metadata.to_json()
         """The protected resource metadata (RFC 9728 section 2), as JSON."""
-        ...
-
-    @property
-    def metadata_paths(self) -> frozenset[str]:
+        self.metadata_paths = metadata.paths
         """Paths at which the metadata stand: with the path of the resource, and at the root (RFC 9728 section 3.1)."""
-        ...
+        self._tokens = tokens
+        self._refusals = refusals
+        self._scopes = refusals.scopes
+        self._schemes = refusals.schemes
+        self._satisfies = satisfies
+        self._on_authenticated = on_authenticated
 
     def known(self, head: RequestHead) -> Auth | Refusal | None:
-        """Return the caller, or the refusal, where that takes no waiting; `None` where it does. Synchronous."""
-        ...
+        """Return the caller, or the refusal; `None` where only `ask` can tell. Synchronous."""
+        came = self._presented(head)
+        if isinstance(came, Refusal):
+            return came
+        found = self._tokens.known(came.token)
+        if found is None or (found != "bad" and self._on_authenticated is not None):
+            return None
+        return self._judged(came, found)
 
     async def ask(self, head: RequestHead) -> Auth | Refusal:
         """Return the caller, or the refusal, of any request. Never raises but for a cancel: a defect of the author's
         functions is logged, and refuses the request with status 500."""
-        ...
+        came = self._presented(head)
+        if isinstance(came, Refusal):
+            return came
+        found = await self._tokens.find(came.token)
+        if isinstance(found, Refusal):
+            return found
+        auth = self._judged(came, found)
+        if isinstance(auth, Refusal) or self._on_authenticated is None:
+            return auth
+        try:
+            extra = await self._on_authenticated(auth.principal, Headers.of_lower_case(head.headers))
+            return Auth(auth.token, auth.principal, extra)
+        except Exception as error:
+            log_defect("on_authenticated failed", error, auth.token)
+            return broken()
 
     def missing(self, auth: Auth, needed: Collection[str]) -> Refusal | None:
-        """Return the refusal where the caller lacks one of the ``needed`` scopes; it names all of them (2026-07-28
-        authorization, Runtime Insufficient Scope Errors). Synchronous."""
-        ...
+        """Return the refusal where the caller lacks one of the ``needed`` scopes. The refusal names all of the
+        needed scopes (2026-07-28 authorization, Runtime Insufficient Scope Errors). Synchronous."""
+        try:
+            if self._holds(auth.principal.scopes, needed):
+                return None
+        except Exception as error:
+            log_defect("satisfies failed", error, auth.token)
+            return broken()
+        scheme = "bearer" if auth.principal.key_thumbprint is None else "dpop"
+        return self._refusals.lacks_scope(scheme, needed)
+
+    def _holds(self, granted: frozenset[str], needed: Collection[str]) -> bool:
+        if granted.issuperset(needed):
+            return True
+        satisfies = self._satisfies
+        return satisfies is not None and all(scope in granted or satisfies(granted, scope) for scope in needed)
+
+    def _presented(self, head: RequestHead) -> Presented | Refusal:
+        # 2026-07-28 authorization, Token Requirements: only in this header; in the query nobody looks.
+        if "authorization" in head.repeated:
+            return self._refusals.malformed("there is one Authorization header")
+        try:
+            came = presented(head.headers.get("authorization"), self._schemes)
+        except Malformed:
+            return self._refusals.malformed("the Authorization header has no token behind its scheme")
+        return self._refusals.no_token() if came is None else came
+
+    def _judged(self, came: Presented, found: Principal | Literal["bad"]) -> Auth | Refusal:
+        if found == "bad":
+            return self._refusals.bad_token(came.scheme)
+        auth = Auth(came.token, found)
+        return self.missing(auth, self._scopes) or auth

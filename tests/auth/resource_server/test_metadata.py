@@ -1,0 +1,122 @@
+"""What a protected resource says of itself, and where."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from .asking import ISSUER, RESOURCE, Head, challenges, protected, refused
+
+ROOT = "/.well-known/oauth-protected-resource"
+
+
+def document(**more: Any) -> dict[str, Any]:
+    return json.loads(protected(**more).gate().metadata)
+
+
+def test_the_document_has_what_was_configured() -> None:
+    assert document(scopes=["b", "a"], resource_name="Notes", resource_documentation="https://example.com/docs") == {
+        "resource": RESOURCE,
+        "authorization_servers": [ISSUER],
+        "scopes_supported": ["a", "b"],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Notes",
+        "resource_documentation": "https://example.com/docs",
+    }
+
+
+def test_what_has_no_value_is_left_out() -> None:
+    assert document().keys() == {"resource", "authorization_servers", "bearer_methods_supported"}
+
+
+def test_clients_are_told_of_other_scopes_than_those_that_each_request_needs() -> None:
+    assert document(scopes=["a"], scopes_supported=["a", "b"])["scopes_supported"] == ["a", "b"]
+
+
+SHAPES = [
+    ("https://h.example", f"https://h.example{ROOT}", {ROOT}),
+    ("https://h.example/", f"https://h.example{ROOT}", {ROOT}),
+    ("https://h.example/mcp", f"https://h.example{ROOT}/mcp", {ROOT, f"{ROOT}/mcp", f"{ROOT}/mcp/"}),
+    ("https://h.example/mcp/", f"https://h.example{ROOT}/mcp/", {ROOT, f"{ROOT}/mcp", f"{ROOT}/mcp/"}),
+    ("https://h.example/a/b", f"https://h.example{ROOT}/a/b", {ROOT, f"{ROOT}/a/b", f"{ROOT}/a/b/"}),
+    ("https://h.example:8443/mcp", f"https://h.example:8443{ROOT}/mcp", {ROOT, f"{ROOT}/mcp", f"{ROOT}/mcp/"}),
+    ("https://h.example:443/mcp", f"https://h.example{ROOT}/mcp", {ROOT, f"{ROOT}/mcp", f"{ROOT}/mcp/"}),
+    ("https://h.example/mcp?a=1", f"https://h.example{ROOT}/mcp?a=1", {ROOT, f"{ROOT}/mcp", f"{ROOT}/mcp/"}),
+    ("https://h.example?a=1", f"https://h.example{ROOT}?a=1", {ROOT}),
+    ("HTTPS://H.Example/Mcp", f"https://h.example{ROOT}/Mcp", {ROOT, f"{ROOT}/Mcp", f"{ROOT}/Mcp/"}),
+    ("http://127.0.0.1:8000/mcp", f"http://127.0.0.1:8000{ROOT}/mcp", {ROOT, f"{ROOT}/mcp", f"{ROOT}/mcp/"}),
+    ("http://[::1]:8000/mcp", f"http://[::1]:8000{ROOT}/mcp", {ROOT, f"{ROOT}/mcp", f"{ROOT}/mcp/"}),
+    ("http://localhost/mcp", f"http://localhost{ROOT}/mcp", {ROOT, f"{ROOT}/mcp", f"{ROOT}/mcp/"}),
+]
+
+
+@pytest.mark.parametrize(("resource", "url", "paths"), SHAPES)
+async def test_clients_are_sent_to_a_url_made_of_the_resource(resource: str, url: str, paths: set[str]) -> None:
+    gate = protected(resource=resource).gate()
+    refusal = await refused(gate, Head({"host": "evil.example"}))
+    assert challenges(refusal)[0].params["resource_metadata"] == url
+    assert gate.metadata_paths == paths
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "http://mcp.example.com/mcp",
+        "mcp.example.com/mcp",
+        "/mcp",
+        "ftp://mcp.example.com",
+        "https://user@mcp.example.com/mcp",
+        "https://user:word@mcp.example.com/mcp",
+        "https://mcp.example.com/mcp#tools",
+        "https://mcp.example.com/mcp#",
+        "https:///mcp",
+        "https://mcp.example.com/a b",
+        "https://mcp.example.com:70000/",
+        "http://localhost.example.com/mcp",
+        "",
+    ],
+)
+def test_a_resource_is_a_url_that_clients_can_trust(resource: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        protected(resource=resource)
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    ["http://login.example.com", "login", "https://login.example.com?a=1", "https://a@login.example.com", "https://l#"],
+)
+def test_an_issuer_is_a_url_that_clients_can_trust(issuer: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        protected(authorization_servers=[issuer])
+
+
+def test_there_is_an_authorization_server() -> None:
+    with pytest.raises(ValueError, match="an authorization server"):
+        protected(authorization_servers=[])
+
+
+@pytest.mark.parametrize("scope", ["", "a b", 'a"', "a\\", "ä", "a\n"])
+def test_scopes_are_those_of_oauth(scope: str) -> None:
+    for name in ("scopes", "scopes_supported"):
+        with pytest.raises(ValueError, match="a scope is printable ASCII"):
+            protected(**{name: [scope]})
+
+
+@pytest.mark.parametrize("name", ["scopes", "scopes_supported", "authorization_servers"])
+def test_one_text_in_place_of_several_is_a_mistake(name: str) -> None:
+    with pytest.raises(TypeError, match="not one text"):
+        protected(**{name: "https://a"})
+
+
+@pytest.mark.parametrize("name", ["scopes", "scopes_supported"])
+def test_a_resource_never_asks_for_offline_access(name: str) -> None:
+    with pytest.raises(ValueError, match="offline_access"):
+        protected(**{name: ["offline_access"]})
+
+
+@pytest.mark.parametrize("name", ["max_cached", "cache_for", "max_verifications"])
+def test_bounds_are_positive(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be greater than 0"):
+        protected(**{name: 0})
