@@ -74,6 +74,10 @@ from .serving.stdio import serve_stdio
 if TYPE_CHECKING:
     from .auth.resource_server.protected import Protected
     from .auth.resource_server.verifier import VerifierUnavailable
+    from .auth.storage.files import FileStorage
+    from .auth.storage.keyrings import KeyringStorage
+    from .auth.storage.memory import MemoryStorage
+    from .auth.storage.stored import Storage, StorageFailed, Stored
     from .client.cache import CachePartition, ResponseCache
     from .client.changes import Change
     from .client.client import Client
@@ -119,16 +123,19 @@ _LATER: Final = {
     "Config": ".hosting.config_files",
     "ConfigError": ".hosting.config_files",
     "Entry": ".hosting.catalogue",
+    "FileStorage": ".auth.storage.files",
     "Group": ".hosting.group",
-    "HTTPError": ".runtime.http_error",
     "http_app": ".serving.http.asgi",
     "HTTPApp": ".serving.http.asgi",
+    "HTTPError": ".runtime.http_error",
     "InMemory": ".connecting.targets",
     "KeepAlive": ".client.keep_alive",
+    "KeyringStorage": ".auth.storage.keyrings",
     "MemberDescription": ".hosting.descriptions",
     "MemberState": ".hosting.member_state",
     "MemberStatus": ".hosting.member_state",
     "MemberUnavailable": ".hosting.group_errors",
+    "MemoryStorage": ".auth.storage.memory",
     "NotInCatalogue": ".hosting.group_errors",
     "open_group": ".hosting.group",
     "open_http": ".connecting.http.opening",
@@ -137,8 +144,8 @@ _LATER: Final = {
     "open_tcp": ".connecting.lines",
     "open_unix": ".connecting.lines",
     "open_websocket": ".connecting.websocket",
-    "proxy": ".proxying.proxy",
     "Protected": ".auth.resource_server.protected",
+    "proxy": ".proxying.proxy",
     "Proxy": ".proxying.proxy",
     "read_config": ".hosting.config_files",
     "ResponseCache": ".client.cache",
@@ -148,6 +155,9 @@ _LATER: Final = {
     "serve_unix": ".serving.lines",
     "serve_websocket": ".serving.websocket",
     "ServingOptions": ".serving.options",
+    "Storage": ".auth.storage.stored",
+    "StorageFailed": ".auth.storage.stored",
+    "Stored": ".auth.storage.stored",
     "UnreadableMessage": ".client.unreadable",
     "VerifierUnavailable": ".auth.resource_server.verifier",
     "Watch": ".hosting.watching",
@@ -195,6 +205,7 @@ __all__ = [
     "Elicitation",
     "EmbeddedResource",
     "Entry",
+    "FileStorage",
     "GetPromptResult",
     "Group",
     "HTTPApp",
@@ -206,6 +217,7 @@ __all__ = [
     "InputRequest",
     "InputRequired",
     "KeepAlive",
+    "KeyringStorage",
     "Limits",
     "LogLevel",
     "LogParams",
@@ -214,6 +226,7 @@ __all__ = [
     "MemberState",
     "MemberStatus",
     "MemberUnavailable",
+    "MemoryStorage",
     "MethodUnavailable",
     "ModelHint",
     "ModelPreferences",
@@ -255,6 +268,9 @@ __all__ = [
     "ServerCapabilities",
     "ServingOptions",
     "Statistics",
+    "Storage",
+    "StorageFailed",
+    "Stored",
     "SubscriptionFilter",
     "TextContent",
     "TextResourceContents",

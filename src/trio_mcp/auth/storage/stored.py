@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
@@ -9,7 +10,18 @@ from typing import Any, Final, Protocol
 import attrs
 import msgspec
 
-__all__ = ["IssuerRecord", "RegisteredClient", "Storage", "Stored", "Tokens", "Unreadable"]
+from ..errors import AuthorizationError
+
+__all__ = [
+    "IssuerRecord",
+    "RegisteredClient",
+    "Storage",
+    "StorageFailed",
+    "Stored",
+    "Tokens",
+    "Unreadable",
+    "name_of_record",
+]
 
 _VERSION: Final = 1
 
@@ -48,7 +60,7 @@ class Tokens:
 
 @attrs.frozen(kw_only=True)
 class IssuerRecord:
-    """What is kept of one authorization server. Nothing of it is ever shown to another (2026-07-28 authorization,
+    """The record of one authorization server, of which nothing is ever shown to another (2026-07-28 authorization,
     Authorization Server Binding)."""
 
     client: RegisteredClient | None = None
@@ -102,9 +114,19 @@ class _File:
     stored: Stored
 
 
+class StorageFailed(AuthorizationError):
+    """The place of the records cannot be used, or holds something else."""
+
+
+def name_of_record(server_url: str) -> str:
+    """Return a name for the record of the server, of 32 hexadecimal digits: URLs are long, and have characters that
+    names of files have not."""
+    return hashlib.sha256(server_url.encode()).hexdigest()[:32]
+
+
 class Storage(Protocol):
     """A place for records, each under the URL of the MCP server that it belongs to. All methods may be cancelled at
-    any checkpoint, and leave a whole record, the old or the new one."""
+    any checkpoint, and leave a whole record, the old or the new one. All raise `StorageFailed`."""
 
     async def load(self, server_url: str) -> Stored | None:
         """Return the record; `None` where there is none."""

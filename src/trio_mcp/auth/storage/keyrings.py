@@ -1,0 +1,141 @@
+"""KeyringStorage: records in the keyring of the user's desktop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import attrs
+import trio
+
+from ...concurrency.contexts import asynccontextmanager
+from .file_lock import file_lock
+from .private_folder import PrivateFolder, state_folder
+from .stored import Storage, StorageFailed, Stored, Unreadable, name_of_record
+
+__all__ = ["KeyringStorage"]
+
+T = TypeVar("T")
+
+_SERVICE: Final = "trio-mcp"
+"""The service under which the keyring lists the records; the user name is the server's URL."""
+
+_turn: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("trio_mcp.keyring_turn")
+"""The turn to use the keyring, which a thread abandoned while the user was asked keeps until the end."""
+
+
+class _Keyring(Protocol):
+    def get_password(self, service: str, username: str, /) -> str | None: ...
+
+    def set_password(self, service: str, username: str, password: str, /) -> None: ...
+
+    def delete_password(self, service: str, username: str, /) -> None: ...
+
+
+def _lock_folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
+    return PrivateFolder(state_folder() / "keyring" if path is None else Path(path).absolute())
+
+
+@attrs.frozen(kw_only=True)
+class KeyringStorage(Storage):
+    """Records in the keyring of the desktop, by the package ``keyring`` (``trio-mcp[keyring]``): encrypted, and open
+    while the user is at work.
+
+    A machine without a desktop has no keyring: ``fallback``, a `FileStorage` for example, is used in its place there;
+    without a fallback all methods raise `StorageFailed`, which says so. The keyring may want to be unlocked by the
+    user: a `load` can be left meanwhile. The files in ``lock_folder`` stand for locks, and hold nothing; the default is
+    ``keyring`` beside the default folder of `FileStorage`. The package is imported when a record is first asked for.
+    """
+
+    fallback: Storage | None = None
+    _lock_folder: PrivateFolder = attrs.field(default=None, converter=_lock_folder, repr=False)
+
+    async def load(self, server_url: str) -> Stored | None:
+        """Return the record: see `Storage.load`."""
+        if (other := await self._in_place()) is not None:
+            return await other.load(server_url)
+        text = await _used(lambda keyring: keyring.get_password(_SERVICE, server_url), can_be_left=True)
+        try:
+            return None if text is None else Stored.from_json(text.encode())
+        except (Unreadable, UnicodeEncodeError) as error:
+            raise StorageFailed(
+                f"the entry for {server_url} in the keyring's {_SERVICE!r} is no record that this version can read "
+                f"({type(error).__name__}); remove it to sign in anew"
+            ) from None
+
+    async def save(self, server_url: str, stored: Stored) -> None:
+        """Keep ``stored`` in place of the record there was: see `Storage.save`."""
+        if (other := await self._in_place()) is not None:
+            return await other.save(server_url, stored)
+        text = stored.to_json().decode()
+        return await _used(lambda keyring: keyring.set_password(_SERVICE, server_url, text))
+
+    async def remove(self, server_url: str) -> bool:
+        """Forget the record: see `Storage.remove`."""
+
+        def removed(keyring: _Keyring) -> bool:
+            if keyring.get_password(_SERVICE, server_url) is None:
+                return False
+            keyring.delete_password(_SERVICE, server_url)
+            return True
+
+        if (other := await self._in_place()) is not None:
+            return await other.remove(server_url)
+        return await _used(removed)
+
+    @asynccontextmanager
+    async def lock(self, server_url: str) -> AsyncGenerator[None]:
+        """Hold the record for this task alone: see `Storage.lock`. A keyring has no locks: a file is locked."""
+        other = await self._in_place()
+        lock = file_lock(self._lock_folder, name_of_record(server_url)) if other is None else other.lock(server_url)
+        async with lock:
+            yield
+
+    async def _in_place(self) -> Storage | None:
+        """Return the storage to use in place of the keyring, where there is none. Raises `StorageFailed`."""
+        missing = await _in_thread(_missing, can_be_left=True)
+        if missing is None:
+            return None
+        if self.fallback is None:
+            raise StorageFailed(f"{missing}; tokens can be kept in files instead (FileStorage), if that is wanted")
+        return self.fallback
+
+
+def _missing() -> str | None:
+    """Return why there is no keyring; `None` where there is one."""
+    try:
+        import keyring
+        from keyring.backends import fail, null
+    except ModuleNotFoundError:
+        return "keyrings need an extra: install 'trio-mcp[keyring]'"
+    backend = keyring.get_keyring()
+    if isinstance(backend, null.Keyring):
+        return "the keyring is disabled by its configuration"
+    return "this machine has no keyring that could be used" if isinstance(backend, fail.Keyring) else None
+
+
+async def _used(use: Callable[[_Keyring], T], *, can_be_left: bool = False) -> T:
+    """Return the outcome of ``use`` in a thread. Raises `StorageFailed`, without a word of the backend's, which may
+    be of anybody's making."""
+
+    def call() -> T:
+        import keyring
+
+        try:
+            return use(keyring.get_keyring())
+        except Exception as error:
+            raise StorageFailed(f"the keyring failed: {type(error).__name__}") from None
+
+    return await _in_thread(call, can_be_left=can_be_left)
+
+
+async def _in_thread(call: Callable[[], T], *, can_be_left: bool) -> T:
+    """Return the result of ``call`` in a thread. A change is not left, or would come after the lock was given back."""
+    try:
+        turn = _turn.get()
+    except LookupError:
+        turn = trio.CapacityLimiter(1)
+        _turn.set(turn)
+    return await trio.to_thread.run_sync(call, abandon_on_cancel=can_be_left, limiter=turn)

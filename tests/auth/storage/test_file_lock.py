@@ -1,0 +1,156 @@
+"""Locks that span processes, and can be left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from tests.auth.storage.places import URL, record
+
+from trio_mcp import FileStorage
+from trio_mcp.auth.storage.file_lock import file_lock
+from trio_mcp.auth.storage.private_folder import PrivateFolder, unlock
+
+COUNTING = """
+import sys, trio
+from tests.auth.storage.places import URL, record
+from trio_mcp import FileStorage
+
+async def main():
+    storage = FileStorage(sys.argv[1])
+    for _ in range(20):
+        async with storage.lock(URL):
+            count = int((await storage.load(URL)).tokens.access_token)
+            await storage.save(URL, record(str(count + 1)))
+
+trio.run(main)
+"""
+
+
+async def test_processes_that_share_a_folder_lose_no_change_of_each_other(tmp_path: Path):
+    storage = FileStorage(tmp_path / "tokens")
+    await storage.save(URL, record("0"))
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(trio.run_process, [sys.executable, "-c", COUNTING, str(storage.folder)])
+    assert await storage.load(URL) == record("60")
+
+
+HOLDING = """
+import sys, trio
+from trio_mcp import FileStorage
+
+async def main():
+    async with FileStorage(sys.argv[1]).lock(sys.argv[2]):
+        print("held", end="", flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+async def test_process_that_is_killed_gives_its_lock_back(tmp_path: Path):
+    storage = FileStorage(tmp_path / "tokens")
+    command = [sys.executable, "-c", HOLDING, str(storage.folder), URL]
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert await process.stdout.receive_some() == b"held"
+    with trio.move_on_after(0.05) as patience:
+        async with storage.lock(URL):
+            pass
+    assert patience.cancelled_caught
+    process.kill()
+    await process.wait()
+    await process.stdout.aclose()
+    async with storage.lock(URL):
+        pass
+
+
+@contextmanager
+def held(folder: PrivateFolder) -> Iterator[None]:
+    """Hold the lock as another process would."""
+    descriptor = folder.locked("lock")
+    try:
+        yield
+    finally:
+        unlock(descriptor)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+async def test_wait_that_is_left_keeps_neither_the_lock_nor_a_descriptor(tmp_path: Path):
+    folder = PrivateFolder(tmp_path / "locks")
+    with held(folder):
+        pass
+    before = descriptors()
+    with held(folder):
+        with trio.move_on_after(0.01) as patience:
+            async with file_lock(folder, "lock"):
+                pass
+        assert patience.cancelled_caught
+    async with file_lock(folder, "lock"):  # a thread of its own, once that of the wait has ended
+        pass
+    assert descriptors() == before
+
+
+async def test_waits_that_are_left_leave_one_thread_behind_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    begun: list[str] = []
+
+    def locked(folder: PrivateFolder, name: str) -> int:
+        begun.append(name)
+        return lock(folder, name)
+
+    folder, lock = PrivateFolder(tmp_path / "locks"), PrivateFolder.locked
+    with held(folder):
+        monkeypatch.setattr(PrivateFolder, "locked", locked)
+        for _ in range(5):
+            with trio.move_on_after(0.01):
+                async with file_lock(folder, "lock"):
+                    pass
+        assert len(begun) == 1
+    async with file_lock(folder, "lock"):
+        pass
+
+
+def test_run_that_ends_while_a_thread_waits_leaves_the_lock_to_the_next_run(tmp_path: Path):
+    folder = PrivateFolder(tmp_path / "locks")
+
+    async def give_up() -> None:
+        with trio.move_on_after(0.01):
+            async with file_lock(folder, "lock"):
+                pass
+
+    async def take() -> None:
+        async with file_lock(folder, "lock"):
+            pass
+
+    with held(folder):
+        trio.run(give_up)
+    trio.run(take)
+
+
+async def test_forked_process_that_lives_on_does_not_keep_the_lock(tmp_path: Path):
+    folder = PrivateFolder(tmp_path / "locks")
+    async with file_lock(folder, "lock"):
+        (descriptor,) = (number for number in map(int, os.listdir("/dev/fd")) if is_lock(number, folder))
+        copy = os.dup(descriptor)  # as a fork makes one
+    try:
+        async with file_lock(folder, "lock"):
+            pass
+    finally:
+        os.close(copy)
+
+
+def is_lock(descriptor: int, folder: PrivateFolder) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), (folder.path / "lock").stat())
+    except OSError:
+        return False

@@ -1,0 +1,234 @@
+"""Records in files: nobody else reads them, and nothing but a whole one is ever seen."""
+
+import errno
+import json
+import logging
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from tests.auth.storage.places import URL, record
+
+from trio_mcp import FileStorage, StorageFailed
+from trio_mcp.auth.storage.stored import name_of_record
+
+FILE = f"{name_of_record(URL)}.json"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "a" / "tokens"
+
+
+@pytest.fixture
+async def storage(folder: Path) -> FileStorage:
+    """A storage with a record."""
+    storage = FileStorage(folder)
+    await storage.save(URL, record("old"))
+    return storage
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_default_folder_is_that_of_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert FileStorage().folder == tmp_path / ".local/state/trio-mcp/tokens"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative/paths/do/not/count")
+    assert FileStorage().folder == tmp_path / ".local/state/trio-mcp/tokens"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert FileStorage().folder == tmp_path / "state/trio-mcp/tokens"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert FileStorage().folder == tmp_path / "Library/Application Support/trio-mcp/tokens"
+
+
+def test_user_without_a_home_is_told_to_name_a_folder(monkeypatch: pytest.MonkeyPatch):
+    def home() -> Path:
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    with pytest.raises(StorageFailed, match="no home folder"):
+        FileStorage()
+
+
+async def test_nothing_is_made_before_the_first_record(folder: Path):
+    storage = FileStorage(folder)
+    assert await storage.load(URL) is None
+    assert await storage.server_urls() == []
+    assert not await storage.remove(URL)
+    assert not folder.parent.exists()
+
+
+async def test_folder_and_files_are_for_their_user_alone_whatever_the_umask(folder: Path):
+    before = os.umask(0)
+    try:
+        storage = FileStorage(folder)
+        await storage.save(URL, record("x"))
+        async with storage.lock(URL):
+            pass
+    finally:
+        os.umask(before)
+    assert [mode(folder.parent), mode(folder)] == [0o700, 0o700]
+    assert sorted(os.listdir(folder)) == [FILE, FILE.replace(".json", ".lock")]
+    assert {mode(folder / name) for name in os.listdir(folder)} == {0o600}
+
+
+async def test_file_that_others_could_read_is_taken_from_them_and_the_user_told(
+    storage: FileStorage, caplog: pytest.LogCaptureFixture
+):
+    (storage.folder / FILE).chmod(0o644)
+    assert await storage.load(URL) is not None
+    assert mode(storage.folder / FILE) == 0o600
+    assert "others could read" in caplog.text
+    assert "the secret" not in caplog.text
+
+
+@pytest.mark.parametrize("rights", [0o770, 0o702])
+async def test_folder_that_others_may_write_to_is_refused(storage: FileStorage, rights: int):
+    storage.folder.chmod(rights)
+    with pytest.raises(StorageFailed, match=r"others may write to .*chmod 700"):
+        await storage.load(URL)
+    with pytest.raises(StorageFailed, match="others may write to"):
+        await storage.save(URL, record("new"))
+    with pytest.raises(StorageFailed, match="others may write to"):
+        async with storage.lock(URL):
+            pass
+
+
+async def test_folder_of_another_user_is_refused(storage: FileStorage, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(StorageFailed, match="belongs to another user"):
+        await storage.load(URL)
+
+
+async def test_symbolic_links_are_not_followed(storage: FileStorage, tmp_path: Path):
+    file, elsewhere = storage.folder / FILE, tmp_path / "elsewhere"
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+    with pytest.raises(StorageFailed, match="symbolic link"):
+        await storage.load(URL)
+    await storage.save(URL, record("new"))
+    assert not file.is_symlink(), "it was replaced, not written through"
+    assert "new" not in elsewhere.read_text()
+    lock = storage.folder / f"{name_of_record(URL)}.lock"
+    lock.symlink_to(tmp_path / "made by nobody")
+    with pytest.raises(StorageFailed, match="symbolic link"):
+        async with storage.lock(URL):
+            pass
+    (tmp_path / "link").symlink_to(storage.folder)
+    with pytest.raises(StorageFailed, match="symbolic link"):
+        await FileStorage(tmp_path / "link").load(URL)
+
+
+async def test_what_is_no_regular_file_is_refused_without_waiting(storage: FileStorage):
+    file = storage.folder / FILE
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    with pytest.raises(StorageFailed, match="no regular file"):
+        await storage.load(URL)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(StorageFailed, match=FILE):
+        await storage.load(URL)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe the secret",
+        b'{"server_url": "the secret',
+        b"[1, 2]",
+        json.dumps({"server_url": URL, "record": {"version": 2, "stored": {}}}).encode(),
+        json.dumps({"server_url": URL, "record": {"version": 1, "stored": {"issuers": "the secret"}}}).encode(),
+        json.dumps({"server_url": URL}).encode(),
+        b"[" * 100_000,
+    ],
+)
+async def test_file_that_holds_something_else_is_told_of_by_its_name_and_stays(storage: FileStorage, content: bytes):
+    file = storage.folder / FILE
+    file.write_bytes(content)
+    with pytest.raises(StorageFailed) as raised:
+        await storage.load(URL)
+    assert str(file) in raised.value.reason
+    assert "the secret" not in raised.value.reason
+    assert raised.value.__cause__ is None
+    assert file.read_bytes() == content
+    assert await storage.remove(URL), "the user may have it removed"
+
+
+async def test_file_about_another_server_is_not_taken_for_this_one(storage: FileStorage):
+    file = storage.folder / FILE
+    file.write_text(file.read_text().replace(URL, "https://other.example.com"))
+    with pytest.raises(StorageFailed, match="about another server"):
+        await storage.load(URL)
+
+
+async def test_longer_records_than_a_mebibyte_are_neither_kept_nor_read(storage: FileStorage):
+    with pytest.raises(StorageFailed, match="1048576 are the most"):
+        await storage.save(URL, record("x" * (1 << 20)))
+    assert await storage.load(URL) == record("old")
+    with (storage.folder / FILE).open("ab") as file:
+        file.write(b" " * (1 << 20))
+    with pytest.raises(StorageFailed, match="longer than 1048576 bytes"):
+        await storage.load(URL)
+
+
+async def test_full_disk_leaves_the_old_record_and_no_rubbish(storage: FileStorage, monkeypatch: pytest.MonkeyPatch):
+    def no_space(_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(StorageFailed, match="cannot be written: No space left on device"):
+        await storage.save(URL, record("new"))
+    assert await storage.load(URL) == record("old")
+    assert [path.name for path in storage.folder.iterdir()] == [FILE]
+
+
+async def test_process_that_dies_before_the_replacement_leaves_the_old_record(storage: FileStorage):
+    code = (
+        "import os, sys, trio\n"
+        "from trio_mcp import FileStorage, Stored\n"
+        "os.replace = lambda *_, **__: os._exit(7)\n"
+        "trio.run(FileStorage(sys.argv[1]).save, sys.argv[2], Stored(current='x'))\n"
+    )
+    died = await trio.run_process([sys.executable, "-c", code, str(storage.folder), URL], check=False)
+    assert died.returncode == 7
+    assert await storage.load(URL) == record("old")
+    assert await storage.server_urls() == [URL]
+    [left] = [path for path in storage.folder.iterdir() if path.name != FILE]
+    assert mode(left) == 0o600
+
+
+async def test_what_dead_processes_left_is_removed_after_an_hour_or_with_the_record(storage: FileStorage):
+    def leave(age: float) -> Path:
+        left = storage.folder / f".{FILE}.{age}"
+        left.touch()
+        now = left.stat().st_mtime
+        os.utime(left, (now - age, now - age))
+        return left
+
+    young, old = leave(3000), leave(4000)
+    await storage.save(URL, record("new"))
+    assert [young.exists(), old.exists()] == [True, False]
+    await storage.remove(URL)
+    assert list(storage.folder.iterdir()) == []
+
+
+async def test_servers_are_listed_and_foreign_files_told_of(storage: FileStorage, caplog: pytest.LogCaptureFixture):
+    await storage.save("https://a.example.com", record("a"))
+    async with storage.lock(URL):
+        pass
+    (storage.folder / "notes.txt").write_text("hello")
+    assert await storage.server_urls() == ["https://a.example.com", URL]
+    assert caplog.records == []
+    (storage.folder / "foreign.json").touch(0o600)
+    assert await storage.server_urls() == ["https://a.example.com", URL]
+    assert [one.levelno for one in caplog.records] == [logging.WARNING]

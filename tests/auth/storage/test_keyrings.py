@@ -1,0 +1,107 @@
+"""Records in the keyring of the desktop, and machines that have none."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+from keyring.backends import fail, null
+from keyring.errors import KeyringLocked
+from tests.auth.storage.places import URL, FakeKeyring, keyring_of, record
+
+from trio_mcp import FileStorage, KeyringStorage, StorageFailed
+
+
+async def test_record_is_an_entry_of_its_server_in_the_keyring(tmp_path: Path):
+    backend = FakeKeyring()
+    with keyring_of(backend):
+        await KeyringStorage(lock_folder=tmp_path).save(URL, record("x"))
+    assert list(backend.entries) == [("trio-mcp", URL)]
+
+
+async def test_files_hold_locks_alone(tmp_path: Path):
+    with keyring_of(FakeKeyring()):
+        storage = KeyringStorage(lock_folder=tmp_path / "locks")
+        async with storage.lock(URL):
+            await storage.save(URL, record("x"))
+    assert [path.stat().st_size for path in (tmp_path / "locks").iterdir()] == [0]
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [(fail.Keyring(), "this machine has no keyring"), (null.Keyring(), "the keyring is disabled")],
+)
+async def test_machine_without_a_keyring_is_an_error_that_says_so(tmp_path: Path, backend: fail.Keyring, reason: str):
+    storage = KeyringStorage(lock_folder=tmp_path)
+    with keyring_of(backend):
+        with pytest.raises(StorageFailed, match=rf"{reason}.*FileStorage"):
+            await storage.load(URL)
+        with pytest.raises(StorageFailed, match=reason):
+            await storage.save(URL, record("x"))
+        with pytest.raises(StorageFailed, match=reason):
+            await storage.remove(URL)
+        with pytest.raises(StorageFailed, match=reason):
+            async with storage.lock(URL):
+                pass
+
+
+async def test_machine_without_a_keyring_uses_the_files_that_were_asked_for(tmp_path: Path):
+    files = FileStorage(tmp_path / "tokens")
+    storage = KeyringStorage(fallback=files, lock_folder=tmp_path / "locks")
+    with keyring_of(fail.Keyring()):
+        async with storage.lock(URL):
+            await storage.save(URL, record("x"))
+        assert await storage.load(URL) == await files.load(URL) == record("x")
+        assert await storage.remove(URL)
+    assert await files.load(URL) is None
+    assert not (tmp_path / "locks").exists()
+
+
+async def test_missing_package_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(StorageFailed, match=r"install 'trio-mcp\[keyring\]'"):
+        await KeyringStorage(lock_folder=tmp_path).load(URL)
+
+
+async def test_words_of_a_failing_backend_are_not_repeated(tmp_path: Path):
+    class Locked(FakeKeyring):
+        def set_password(self, service: str, username: str, password: str) -> None:
+            raise KeyringLocked(password)
+
+    with keyring_of(Locked()), pytest.raises(StorageFailed) as raised:
+        await KeyringStorage(lock_folder=tmp_path).save(URL, record("the token"))
+    assert raised.value.reason == "the keyring failed: KeyringLocked"
+    assert raised.value.__suppress_context__
+
+
+async def test_entry_of_another_program_is_an_error_and_stays(tmp_path: Path):
+    backend = FakeKeyring()
+    backend.set_password("trio-mcp", URL, "the secret of another")
+    with keyring_of(backend), pytest.raises(StorageFailed, match="no record that this version can read") as raised:
+        await KeyringStorage(lock_folder=tmp_path).load(URL)
+    assert "secret" not in raised.value.reason
+    assert backend.entries == {("trio-mcp", URL): "the secret of another"}
+
+
+async def test_keyring_that_waits_for_its_user_can_be_left(tmp_path: Path):
+    class Asking(FakeKeyring):
+        def get_password(self, service: str, username: str) -> str | None:
+            unlocked.wait()
+            return super().get_password(service, username)
+
+    unlocked = threading.Event()
+    with keyring_of(Asking()):
+        storage = KeyringStorage(lock_folder=tmp_path)
+        with trio.move_on_after(0.01) as patience:
+            await storage.load(URL)
+        unlocked.set()
+        assert patience.cancelled_caught
+        await storage.save(URL, record("x"))
+        assert await storage.load(URL) == record("x")
+
+
+def test_package_is_not_imported_before_a_record_is_asked_for():
+    code = "import sys, trio_mcp; trio_mcp.KeyringStorage(lock_folder='x'); assert 'keyring' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
