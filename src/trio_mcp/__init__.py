@@ -72,6 +72,9 @@ from .server.server import Server
 from .serving.stdio import serve_stdio
 
 if TYPE_CHECKING:
+    from .auth.credentials import ClientAuth
+    from .auth.errors import AuthorizationError
+    from .auth.oauth_client.bearer import Bearer
     from .auth.resource_server.protected import Protected
     from .auth.resource_server.verifier import VerifierUnavailable
     from .auth.storage.files import FileStorage
@@ -111,12 +114,15 @@ if TYPE_CHECKING:
 
 _LATER: Final = {
     "Address": ".connecting.targets",
+    "AuthorizationError": ".auth.errors",
     "BadTarget": ".connecting.bad_target",
+    "Bearer": ".auth.oauth_client.bearer",
     "CachePartition": ".client.cache",
     "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
     "Changes": ".client.listening.change_streams",
     "Client": ".client.client",
+    "ClientAuth": ".auth.credentials",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
     "Command": ".connecting.command",
@@ -171,8 +177,10 @@ __all__ = [
     "Annotations",
     "AudioContent",
     "Auth",
+    "AuthorizationError",
     "BadAnswer",
     "BadTarget",
+    "Bearer",
     "BlobResourceContents",
     "CacheHints",
     "CachePartition",
@@ -184,6 +192,7 @@ __all__ = [
     "Change",
     "Changes",
     "Client",
+    "ClientAuth",
     "ClientCapabilities",
     "ClientLogHandler",
     "ClientOptions",

@@ -1,4 +1,4 @@
-"""CallTimeouts: the time limits for the calls of one client, not counting the time of its user."""
+"""CallTimeouts: the time limits for the calls of one client, and for connecting, not counting the time of its user."""
 
 from __future__ import annotations
 
@@ -29,8 +29,25 @@ class CallTimeouts:
         self._seconds = seconds
         self._calls: dict[object, tuple[TimeLimit, ...]] = {}
         self._questions = 0
+        self._stood_still = 0.0
+        self._standing_since = 0.0
         self.asked_in_calls = False
         """True when `user_is_asked` runs inside the call that the question belongs to."""
+
+    @property
+    def stood_still(self) -> float:
+        """Seconds in which all limits have stood still so far."""
+        return self._stood_still + (trio.current_time() - self._standing_since if self._questions else 0)
+
+    @contextmanager
+    def move_on_after(self, seconds: float) -> Generator[trio.CancelScope]:
+        """Limit the time of the block as `trio.move_on_after` does, but for the time in which all limits stand
+        still."""
+        with (
+            trio.CancelScope() as scope,
+            self._known((TimeLimit(scope, seconds, math.inf, math.inf, renewed=False),)),
+        ):
+            yield scope
 
     def around_call(self) -> AbstractContextManager[Any]:
         """Keep the limits of the call inside. Raises `trio.TooSlowError` for the limit that is set here."""
@@ -66,12 +83,15 @@ class CallTimeouts:
 
     def user_is_asked(self) -> AbstractContextManager[None]:
         """Stop the clocks while our user makes up their mind."""
-        return _standing_still(call_limits()) if self.asked_in_calls else self._all_standing_still()
+        return _standing_still(call_limits()) if self.asked_in_calls else self.all_standing_still()
 
     @contextmanager
-    def _all_standing_still(self) -> Generator[None]:
+    def all_standing_still(self) -> Generator[None]:
+        """Stop all clocks, that of connecting included, while our user makes up their mind: nobody knows in the course
+        of which call."""
         self._questions += 1
         if self._questions == 1:
+            self._standing_since = trio.current_time()
             for limits in self._calls.values():
                 _pause(limits)
         try:
@@ -79,6 +99,7 @@ class CallTimeouts:
         finally:
             self._questions -= 1
             if not self._questions:
+                self._stood_still += trio.current_time() - self._standing_since
                 for limits in self._calls.values():
                     _resume(limits)
 

@@ -70,13 +70,14 @@ class Client:
     call unchanged, and the server is called again with their answers.
     """
 
-    def __init__(self, channel: MessageChannel, settings: ClientSettings) -> None:
+    def __init__(self, channel: MessageChannel, settings: ClientSettings, timeouts: CallTimeouts | None = None) -> None:
         self._settings = settings
         self.host = RequestHost(settings.limits)
         """The nursery of the handlers that answer a legacy server."""
         graces = Graces(settings.limits.cleanup_grace)
-        self._limits = CallTimeouts(settings.call_timeout)
-        self._answers = Answers(settings, self.host.workers.share(alone=True), graces, self._limits)
+        self.timeouts = timeouts or CallTimeouts(settings.call_timeout)
+        """The time limits of all calls, and of connecting."""
+        self._answers = Answers(settings, self.host.workers.share(alone=True), graces, self.timeouts)
         self.callbacks = Callbacks(settings)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client")
@@ -90,10 +91,10 @@ class Client:
             tracing=settings.tracing,
             on_unreadable=self._unreadable.received,
         )
-        self.requests = Requests(self.duplex.outbound, self._answers, self._limits, settings, self.callbacks.urls)
+        self.requests = Requests(self.duplex.outbound, self._answers, self.timeouts, settings, self.callbacks.urls)
         if settings.cache is not None:
             self.callbacks.watchers.append(settings.cache.changed)
-        self.change_streams = ChangeStreams(self.duplex, self.callbacks, self._limits, self.requests.open_stream)
+        self.change_streams = ChangeStreams(self.duplex, self.callbacks, self.timeouts, self.requests.open_stream)
         self.session_wishes = SessionWishes()
         self.server_info: Implementation | None = None
         """The server's name and version. Self-reported: for display, never for decisions."""
@@ -333,7 +334,7 @@ class Client:
         """Speak ``revision`` from now on. For code that opens connections."""
         self.requests.speak(revision)
         self._state.revision = revision
-        self._limits.asked_in_calls = not revision.server_requests
+        self.timeouts.asked_in_calls = not revision.server_requests
         self.server_info = info
         self.server_capabilities = capabilities
         self.instructions = instructions

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from ..concurrency.time_limits import fail_after_work
-from ..jsonrpc.errors import PeerError, ProtocolViolation
+from ..jsonrpc.errors import MCPError
 from ..runtime.channel import ConnectionLost
 from ..runtime.duplex import DuplexChannel
 from ..runtime.http_error import HTTPError
@@ -63,10 +63,12 @@ async def answers(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
             await ping()
     except trio.TooSlowError:
         return False
-    except (PeerError, ProtocolViolation):
-        return True
     except HTTPError as error:
         return error.status is not None
+    except ConnectionLost:
+        raise
+    except MCPError:
+        return True  # an answer all the same, even one that refuses for want of a token
     return True
 
 

@@ -27,6 +27,7 @@ from ..protocol.revisions import (
 )
 from ..protocol.types.lifecycle import DiscoverResult, Implementation, InitializeParams, InitializeResult
 from ..runtime.channel import ConnectionLost, MessageChannel
+from .call_timeouts import CallTimeouts
 from .client import Client
 from .options import ClientOptions, ClientSettings
 from .results import check_result_type, structured
@@ -71,9 +72,11 @@ def open_client(channel: MessageChannel, **options: Unpack[ClientOptions]) -> Ab
 
 
 @contextmanager
-def connecting(settings: ClientSettings, begun: float) -> Generator[None]:
-    """Connect inside, in full or in part. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``."""
-    with trio.CancelScope(deadline=begun + settings.connect_timeout) as scope:
+def connecting(settings: ClientSettings, begun: float, timeouts: CallTimeouts) -> Generator[None]:
+    """Connect inside, in full or in part. Raises `trio.TooSlowError` ``connect_timeout`` seconds after ``begun``; the
+    time in which all ``timeouts`` of the client stand still does not count."""
+    passed = trio.current_time() - begun - timeouts.stood_still
+    with timeouts.move_on_after(settings.connect_timeout - passed) as scope:
         yield
     if scope.cancelled_caught:
         raise trio.TooSlowError(f"the server was not ready within {settings.connect_timeout:g} s (connect_timeout)")
@@ -88,19 +91,21 @@ async def open_over(
     *,
     legacy_first: bool = False,
     negotiate: Negotiate | None = None,
+    timeouts: CallTimeouts | None = None,
 ) -> AsyncGenerator[Client]:
     """Open a client as `open_client` does, over a connected ``channel``; connecting began at ``begun``, on trio's
     clock. ``watch`` runs beside the client, from before the opening on, until the block is left. ``legacy_first``: with
     ``era="auto"`` the server is tried as a legacy one first. ``negotiate`` settles the revision instead, where the
-    transport tells the era in its own way. Raises `LostInProbe`, which is a `ConnectionLost`, too."""
-    client = Client(channel, settings)
+    transport tells the era in its own way. ``timeouts`` are those under which connecting has begun, if any. Raises
+    `LostInProbe`, which is a `ConnectionLost`, too."""
+    client = Client(channel, settings, timeouts)
     async with open_service_nursery("the client was closed") as nursery:
         client.change_streams.services = nursery
         await nursery.start(client.host.run_while, client.duplex.run)
         if watch is not None:
             nursery.start_soon(watch, client)
         try:
-            with connecting(settings, begun):
+            with connecting(settings, begun, client.timeouts):
                 await (_negotiate(client, legacy_first) if negotiate is None else negotiate(client))
                 if client.revision.changes == "listen" and settings.on_list_changed is not None:
                     await client.change_streams.follow_lists(client.server_capabilities, settings.probe_timeout)

@@ -10,6 +10,7 @@ from typing import Unpack
 
 import trio
 
+from ..client.call_timeouts import CallTimeouts
 from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
@@ -50,12 +51,14 @@ async def _open_lines(
 ) -> AsyncGenerator[Client]:
     check_opened_under_trio(name)
     begun, settings = trio.current_time(), ClientSettings(**options)
-    with connecting(settings, begun):
+    timeouts = CallTimeouts(settings.call_timeout)
+    with connecting(settings, begun, timeouts):
         try:
             stream = await connect()
         except OSError as error:
             raise ConnectionLost(f"no connection to {where}: {error}") from error
     limits = settings.limits
     keep_alive(stream, limits.ping_interval, limits.ping_timeout)
-    async with stream, open_over(LineChannel(stream, limits.max_message_bytes), settings, begun) as client:
+    channel = LineChannel(stream, limits.max_message_bytes)
+    async with stream, open_over(channel, settings, begun, timeouts=timeouts) as client:
         yield client

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Unpack
 from urllib.parse import urlsplit
 
 import attrs
 import trio
 
+from ..auth.credentials import ClientAuth, Credentials, RefusedRequest
+from ..client.call_timeouts import CallTimeouts
 from ..client.client import Client
 from ..client.opening import connecting, open_over
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.entering import entered
-from ..concurrency.nurseries import open_service_nursery
+from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.channel import ConnectionLost
+from ..runtime.limits import Limits
 from ..transports.broken import let_go_of_cause
+from ..transports.handshake import UpgradeRefused
 from ..transports.websocket import WebSocketChannel
 from .bad_target import BadTarget, check_address
+from .credentials import check_headers, is_challenge, open_credentials
 
 __all__ = ["open_websocket"]
 
@@ -32,39 +37,76 @@ async def open_websocket(
     *,
     ssl_context: ssl.SSLContext | None = None,
     headers: Mapping[str, str] | None = None,
+    auth: ClientAuth | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
     """Connect to the server at ``ws://host:port/path``, or ``wss://`` over TLS; closed with the block.
 
     ``headers`` are sent with the upgrade request. ``ssl_context`` replaces the system's usual one. ``options`` are
-    those of `ClientSettings`; ``connect_timeout`` bounds all of connecting.
+    those of `ClientSettings`; ``connect_timeout`` bounds all of connecting. ``auth`` authorizes the upgrade request, as
+    `open_http` says of every request.
 
     Raises as `open_client`, and also: `ConnectionLost` when nobody listens or the server refuses, with the HTTP status
-    and the explanation; `ProtocolViolation` when the server speaks WebSocket but not MCP (the subprotocol ``mcp`` was
-    not selected); `BadTarget` for an invalid URL.
+    and the explanation; `AuthorizationError`; `ProtocolViolation` when the server speaks WebSocket but not MCP (the
+    subprotocol ``mcp`` was not selected); `BadTarget` for an invalid URL.
     """
     check_opened_under_trio("open_websocket")
     where = _Where.of(url)
     begun, settings = trio.current_time(), ClientSettings(**options)
-    limits = settings.limits
-    extra = [(name.encode("ascii"), value.encode("latin-1")) for name, value in (headers or {}).items()]
-    async with open_service_nursery("the connection was closed") as nursery:
-        with connecting(settings, begun):
-            channel = WebSocketChannel(
-                await where.connect(ssl_context),
-                limits.max_message_bytes,
-                ping_interval=limits.ping_interval,
-                ping_timeout=limits.ping_timeout,
-                close_code=1000,
-            )
-            try:
-                await nursery.start(channel.connect, where.netloc, where.resource, extra)
-            except ConnectionLost as error:
-                if where.secure or channel.was_answered:
-                    raise
-                raise ConnectionLost(f"{error}, without an answer; if the server requires TLS, use wss://…") from None
-        async with open_over(channel, settings, begun) as client:
+    check_headers(auth, headers or {})
+    given = [(name.encode("ascii"), value.encode("latin-1")) for name, value in (headers or {}).items()]
+    timeouts = CallTimeouts(settings.call_timeout)
+    async with (
+        open_credentials(auth, url, timeouts) as credentials,
+        open_service_nursery("the connection was closed") as nursery,
+    ):
+        with connecting(settings, begun, timeouts):
+            upgrading = _Upgrading(where, ssl_context, given, settings.limits, nursery)
+            channel = await (upgrading.run() if credentials is None else upgrading.run_authorized(credentials))
+        async with open_over(channel, settings, begun, timeouts=timeouts) as client:
             yield client
+
+
+@attrs.frozen
+class _Upgrading:
+    where: _Where
+    ssl_context: ssl.SSLContext | None
+    given: Sequence[tuple[bytes, bytes]]
+    limits: Limits
+    nursery: ServiceNursery
+
+    async def run_authorized(self, credentials: Credentials) -> WebSocketChannel:
+        """Ask for the upgrade, and again for as long as the server refuses the credentials, and they get better."""
+        attempt = 0
+        while True:
+            attempt += 1
+            sent = await credentials.headers("GET")
+            try:
+                return await self.run(sent)
+            except UpgradeRefused as refused:
+                credentials.noticed(refused.headers)
+                if not is_challenge(refused.status, refused.headers):
+                    raise
+                challenges = refused.headers.get("www-authenticate", "")
+                request = RefusedRequest(refused.status, challenges, sent, attempt)
+            await credentials.refused(request)
+
+    async def run(self, authorization: Sequence[tuple[bytes, bytes]] = ()) -> WebSocketChannel:
+        channel = WebSocketChannel(
+            await self.where.connect(self.ssl_context),
+            self.limits.max_message_bytes,
+            ping_interval=self.limits.ping_interval,
+            ping_timeout=self.limits.ping_timeout,
+            close_code=1000,
+        )
+        where = self.where
+        try:
+            await self.nursery.start(channel.connect, where.netloc, where.resource, [*self.given, *authorization])
+        except ConnectionLost as error:
+            if where.secure or channel.was_answered:
+                raise
+            raise ConnectionLost(f"{error}, without an answer; if the server requires TLS, use wss://…") from None
+        return channel
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 
@@ -16,12 +16,23 @@ from .close_codes import CLOSE_WAIT
 from .coalescing import CoalescingStream
 from .frames import close_frame
 
-__all__ = ["SUBPROTOCOL", "Handshake", "accepting", "asking", "refusal", "shake_hands"]
+__all__ = ["SUBPROTOCOL", "Handshake", "UpgradeRefused", "accepting", "asking", "refusal", "shake_hands"]
 
 SUBPROTOCOL: Final = "mcp"
 
 _LONGEST_BODY: Final = 500
 """Characters of a refusal's body that `ConnectionLost` repeats."""
+
+
+class UpgradeRefused(ConnectionLost):
+    """The server has answered with another HTTP ``status`` than 101. ``headers`` are values by names in lower case, the
+    values of a repeated header joined with commas."""
+
+    def __init__(self, reason: str, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = headers
+
 
 Handshake: TypeAlias = Callable[[trio.Nursery], Awaitable[WebSocketConnection]]
 """Shake hands and return the connection, whose reader runs in the nursery."""
@@ -104,27 +115,31 @@ def _refused(answer: bytes) -> ConnectionLost | None:
     parser.send(h11.Request(method="GET", target="/", headers=[("Host", "unknown")]))
     parser.send(h11.EndOfMessage())
     parser.receive_data(answer)
-    status, body = None, bytearray()
+    head, body = None, bytearray()
     with suppress(h11.RemoteProtocolError):
         while isinstance(event := parser.next_event(), h11.Response | h11.Data):
             if isinstance(event, h11.Response):
-                status = event.status_code
+                head = event
             else:
                 body += event.data
-    return None if status is None else _said_no(status, body)
+    return None if head is None else _said_no(head.status_code, list(head.headers), body)
 
 
-def _said_no(status: int, body: bytes | bytearray) -> ConnectionLost:
+def _said_no(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | bytearray) -> UpgradeRefused:
     text = body.decode("utf-8", "replace").strip()[:_LONGEST_BODY]
     words = f"the server refused the connection with HTTP status {status}"
-    return ConnectionLost(f"{words}: {text}" if text else words)
+    by_name: dict[str, str] = {}
+    for raw, value in headers:
+        name, text_of = raw.decode("latin-1").lower(), value.decode("latin-1")
+        by_name[name] = f"{by_name[name]}, {text_of}" if name in by_name else text_of
+    return UpgradeRefused(f"{words}: {text}" if text else words, status, by_name)
 
 
 def refusal(error: Exception) -> Exception:
     """Return the error for a caller whose connection failed with ``error`` in the handshake."""
     match error:
         case ConnectionRejected():
-            return _said_no(error.status_code, error.body or b"")
+            return _said_no(error.status_code, error.headers or (), error.body or b"")
         case ConnectionLost() | ProtocolViolation():
             return error
         case _:

@@ -8,6 +8,7 @@ from typing import Final
 
 import trio
 
+from ...auth.errors import AuthorizationError
 from ...jsonrpc.errors import MCPError
 from ...jsonrpc.messages import RequestId
 from ...runtime.channel import ConnectionLost, MessageChannel
@@ -202,5 +203,5 @@ class HttpChannel(MessageChannel):
         try:
             async with endpoint.delete(session) as reply:
                 logger.debug("the session is ended: HTTP status %d", reply.status)
-        except ConnectionLost as error:
+        except (AuthorizationError, ConnectionLost) as error:
             logger.debug("the session could not be ended: %s", error)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import attrs
 
+from ...auth.credentials import Credentials
 from ...transports.event_stream.reading import EventReader
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.reply import Reply
+from .authorized import authorized
 from .inbox import Inbox
 from .outgoing import Outgoing
 from .questions import Questions
@@ -25,27 +28,41 @@ _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-
 
 @attrs.frozen(eq=False)
 class Endpoint:
-    """The URL of a server, the ways to and from it, and what is known of it."""
+    """The URL of a server, the ways to and from the server, and what is known of the server. With ``credentials`` each
+    request is `authorized`."""
 
     http: HttpClient
     headers: RequestHeaders
     inbox: Inbox
     max_message_bytes: int
+    credentials: Credentials | None = None
     sessions: Sessions = attrs.field(factory=Sessions)
     questions: Questions = attrs.field(factory=Questions)
     tools: ToolHeaders = attrs.field(factory=ToolHeaders)
 
-    def post(self, message: Outgoing, headers: Headers) -> AbstractAsyncContextManager[Reply]:
-        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`."""
-        return self.http.request("POST", self.http.target, headers, message.line)
+    def post(
+        self, message: Outgoing, headers: Headers, seen: Callable[[bool], None] | None = None
+    ) -> AbstractAsyncContextManager[Reply]:
+        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`. ``seen`` is told
+        true before the server may see the message, and false where the server has not let it in."""
+        return self._exchange("POST", headers, message.line, seen)
 
     def get(self, session: Session | None, last_event_id: str) -> AbstractAsyncContextManager[Reply]:
         """Ask for the events behind ``last_event_id``, or for all to come."""
-        return self.http.request("GET", self.http.target, self.headers.of_stream(session, last_event_id))
+        return self._exchange("GET", self.headers.of_stream(session, last_event_id))
 
     def delete(self, session: Session) -> AbstractAsyncContextManager[Reply]:
         """Ask the server to end ``session``."""
-        return self.http.request("DELETE", self.http.target, self.headers.of_end(session))
+        return self._exchange("DELETE", self.headers.of_end(session))
+
+    def _exchange(
+        self, method: str, headers: Headers, body: bytes = b"", seen: Callable[[bool], None] | None = None
+    ) -> AbstractAsyncContextManager[Reply]:
+        if self.credentials is not None:
+            return authorized(self.http, self.credentials, method, headers, body, seen)
+        if seen is not None:
+            seen(True)
+        return self.http.request(method, self.http.target, headers, body)
 
     def event_reader(self) -> EventReader:
         """Return a reader for a new stream."""

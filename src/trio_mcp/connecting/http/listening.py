@@ -9,6 +9,7 @@ from typing import Final
 
 import trio
 
+from ...auth.errors import AuthorizationError
 from ...runtime.channel import ConnectionLost
 from ...transports.event_stream.reading import EventReader, EventTooLong
 from ...transports.http_client.reply import Reply
@@ -42,6 +43,9 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
                     events = endpoint.event_reader()
                 else:
                     await _hear(endpoint, session, reply, events)
+        except AuthorizationError as error:
+            logger.info("the server opens no stream: %s", error)
+            return
         except (ConnectionLost, EventTooLong) as error:
             logger.debug("the stream of the server broke: %s", error)
         if trio.current_time() - began >= _LIVED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, cast
 
+from ...auth.errors import AuthorizationError
 from ...jsonrpc.codec import decode, frame_request
 from ...jsonrpc.messages import Response
 from ...protocol.fields import JSONObject
@@ -32,7 +33,7 @@ async def list_tools(endpoint: Endpoint, call: Outgoing) -> None:
         line = frame_request(f"tools of {call.id}, page {page}", "tools/list", params)
         try:
             result = await _ask(endpoint, Outgoing.of(line))
-        except (ConnectionLost, EventTooLong) as error:
+        except (AuthorizationError, ConnectionLost, EventTooLong) as error:
             logger.info("the tools could not be listed anew: %s", error)
             return
         cursor = cast("JSONObject", result).get("nextCursor") if isinstance(result, dict) else None

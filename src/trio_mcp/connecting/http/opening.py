@@ -12,6 +12,8 @@ from typing import Final, Literal, Unpack
 import attrs
 import trio
 
+from ...auth.credentials import ClientAuth
+from ...client.call_timeouts import CallTimeouts
 from ...client.client import Client
 from ...client.opening import open_over
 from ...client.options import ClientOptions, ClientSettings
@@ -24,6 +26,7 @@ from ...jsonrpc.errors import MCPError
 from ...runtime.http_error import HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
 from ..bad_target import BadTarget
+from ..credentials import check_headers, open_credentials
 from .channel import HttpChannel
 from .comebacks import Comebacks
 from .endpoint import Endpoint
@@ -48,6 +51,7 @@ async def open_http(
     headers: Mapping[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
     proxy: str | Literal[True] | None = True,
+    auth: ClientAuth | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
     """Connect to the server at ``http://host:port/path``, or ``https://`` over TLS; closed with the block.
@@ -55,6 +59,13 @@ async def open_http(
     ``headers`` are sent with each request: credentials, for example. Headers of HTTP or MCP itself cannot be replaced
     (`ValueError`). ``ssl_context`` replaces the system's usual one. ``proxy`` is the URL of an HTTP proxy, `None`
     for none, `True` for the one that the environment names. ``options`` are those of `ClientSettings`.
+
+    ``auth`` authorizes the requests: `OAuth` signs the user in with the browser, `ClientCredentials`,
+    `EnterpriseManaged` and `WorkloadIdentity` name a machine, `Bearer` is for those who have a token. Nothing is sent
+    before the server asks for a token, but for `Bearer` and for tokens that are kept. A request that the server refuses
+    for want of a token (401, and 403 for want of a scope) was not carried out, and is sent again with the new one.
+    While the user is asked, all time limits of this client stand still, ``connect_timeout`` included; when nobody waits
+    any more, the user is not asked any more. Where no token can be had, the call fails with `AuthorizationError`.
 
     Each call is an exchange of its own, and each exchange in flight has a connection of its own; idle connections are
     used again. Leaving a call closes the answer of a modern server at once, which is the cancel, also with
@@ -77,24 +88,31 @@ async def open_http(
     called over HTTP; the log says so.
 
     Raises as `open_client`, and also: `ConnectionLost` when nobody listens, `HTTPError` for a refusal by HTTP status,
-    `BadTarget` for an invalid URL.
+    `AuthorizationError`, and `BadTarget` for an invalid URL.
     """
     check_opened_under_trio("open_http")
     begun, settings = trio.current_time(), ClientSettings(**options)
     limits = settings.limits
+    check_headers(auth, headers or {})
     try:
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)
         http = HttpClient(url, ssl_context=ssl_context, proxy=proxy, bounds=bounds)
     except ValueError as error:
         raise BadTarget(str(error)) from None
-    endpoint = Endpoint(http, RequestHeaders(headers or {}), Inbox(limits.high_water), limits.max_message_bytes)
-    channel = HttpChannel(endpoint, max_requests=limits.max_in_flight, send_cancels=settings.send_cancels)
+    request_headers = RequestHeaders(headers or {})
+    timeouts = CallTimeouts(settings.call_timeout)
     told = attrs.evolve(settings, send_cancels=True)  # the channel itself is told of every cancel
-    async with http, open_service_nursery("the connection was closed") as nursery:
+    async with (
+        http,
+        open_credentials(auth, url, timeouts) as credentials,
+        open_service_nursery("the connection was closed") as nursery,
+    ):
+        endpoint = Endpoint(http, request_headers, Inbox(limits.high_water), limits.max_message_bytes, credentials)
+        channel = HttpChannel(endpoint, max_requests=limits.max_in_flight, send_cancels=settings.send_cancels)
         await nursery.start(channel.run)
         renewing = partial(_renew, endpoint.sessions)
         settling = partial(settle_era, url=url)
-        async with open_over(channel, told, begun, renewing, negotiate=settling) as client:
+        async with open_over(channel, told, begun, renewing, negotiate=settling, timeouts=timeouts) as client:
             yield client
 
 
@@ -112,12 +130,13 @@ async def _renew(sessions: Sessions, client: Client) -> None:
             comebacks.was_worth_it()
         logger.info("the server has forgotten the session, and is asked for a new one")
         try:
-            with trio.fail_after(timeout):
+            with client.timeouts.move_on_after(timeout) as scope:
                 await renew_session(client)
-            opened = trio.current_time()
+                opened = trio.current_time()
         except MCPError as error:
             logger.warning("no new session: %s", error)
             sessions.fail(error)
-        except trio.TooSlowError:
+            continue
+        if scope.cancelled_caught:
             logger.warning("no new session within %g s", timeout)
             sessions.fail(HTTPError(None, f"the server has opened no new session within {timeout:g} s"))

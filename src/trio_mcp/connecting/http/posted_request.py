@@ -57,7 +57,7 @@ class PostedRequest:
         self.session: Session | None = None
         """The session that the request was sent in."""
         self.is_begun = False
-        """True once the server may have seen the request."""
+        """True once the server may have seen the request, and has not refused it for want of a token."""
 
     @property
     def is_modern(self) -> bool:
@@ -124,9 +124,8 @@ class PostedRequest:
     async def _ask(self, headers: Headers) -> None:
         """Send the request. Return when the reply was handed on, and raise the error that ends the call otherwise."""
         events = self._endpoint.event_reader()
-        self.is_begun = True
         try:
-            async with self._endpoint.post(self._message, headers) as reply:
+            async with self._endpoint.post(self._message, headers, self._seen) as reply:
                 self._status = reply.status
                 if content_type(reply) != EVENT_STREAM or not is_good(reply):
                     await self._whole(reply)
@@ -139,6 +138,11 @@ class PostedRequest:
         if self.is_modern or self._is_forgone or not cursor_of(events):
             raise HTTPError(self._status, broken)
         await self._come_back(events, broken)
+
+    def _seen(self, is_seen: bool) -> None:
+        self.is_begun = is_seen
+        if self._is_forgone and not is_seen:
+            self._scope.cancel(reason="nobody waits for the reply")  # and nobody is to be asked for a token
 
     async def _whole(self, reply: Reply) -> None:
         """Read an answer that is no stream."""

@@ -1,0 +1,56 @@
+"""open_credentials opens the credentials with which one server is called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from ..auth.credentials import ClientAuth, Credentials
+from ..client.call_timeouts import CallTimeouts
+from ..concurrency.contexts import asynccontextmanager
+from ..transports.http_client.origin import split_url
+
+__all__ = ["check_headers", "is_challenge", "open_credentials", "resource_at"]
+
+_CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
+"""Statuses that say for want of what a request was refused, where a challenge comes with them."""
+
+
+def check_headers(auth: ClientAuth | None, headers: Mapping[str, str]) -> None:
+    """Raise `ValueError` for headers of the user that ``auth`` would write, too."""
+    if auth is None:
+        return
+    for name in headers:
+        if name.lower() in ("authorization", "dpop"):
+            raise ValueError(f"the header {name} is written by auth=: give one of the two")
+
+
+@asynccontextmanager
+async def open_credentials(
+    auth: ClientAuth | None, url: str, timeouts: CallTimeouts
+) -> AsyncGenerator[Credentials | None]:
+    """Open what authorizes requests to the server at ``url``; `None` without ``auth``. Limits of ``timeouts`` stand
+    still while the user is asked."""
+    if auth is None:
+        yield None
+        return
+    async with auth.opened(resource_at(url), timeouts.all_standing_still) as credentials:
+        yield credentials
+
+
+def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
+    """Return whether an answer says that the request was refused for want of a token, of a scope or of a nonce."""
+    # 2026-07-28 authorization, Error Handling; RFC 9449 section 9: a nonce is asked for with a challenge.
+    if status in _CHALLENGING:
+        return "www-authenticate" in headers
+    return status == HTTPStatus.UNAUTHORIZED
+
+
+def resource_at(url: str) -> str:
+    """Return the canonical URI of the server at ``url`` (RFC 8707 section 2; 2026-07-28 authorization, Canonical Server
+    URI): scheme and host in lower case, neither query nor fragment, nor a slash that stands for no path. A WebSocket is
+    asked for by HTTP. Raises `ValueError`."""
+    origin, target = split_url(f"http{url[2:]}" if url[:2].lower() == "ws" else url)
+    path = target.partition("?")[0]
+    return str(origin) if path == "/" else f"{origin}{path}"

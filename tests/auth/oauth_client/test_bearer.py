@@ -1,0 +1,117 @@
+"""Bearer: a token that is at hand, or an async function that returns one."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from trio_mcp import AuthorizationError, Bearer
+from trio_mcp.auth.credentials import Credentials, RefusedRequest
+
+URL = "https://example.com/mcp"
+
+
+def nobody_is_asked() -> None:
+    pytest.fail("the user is asked")
+
+
+def refusal(sent: object, attempt: int = 1, status: int = 401) -> RefusedRequest:
+    return RefusedRequest(status, "Bearer", sent, attempt)  # type: ignore[arg-type]
+
+
+async def sent_by(credentials: Credentials) -> str:
+    ((name, value),) = await credentials.headers("POST")
+    assert name == b"Authorization"
+    return value.decode()
+
+
+async def test_a_token_is_sent_with_each_request() -> None:
+    async with Bearer("a-b._~+/c==").opened(URL, nobody_is_asked) as credentials:
+        assert await sent_by(credentials) == "Bearer a-b._~+/c=="
+
+
+@pytest.mark.parametrize("token", ["", "two words", "a\r\nHost: b", "ü", "=a"])
+def test_what_is_no_token_is_refused_without_repeating_it(token: str) -> None:
+    with pytest.raises(ValueError, match="a bearer token has") as caught:
+        Bearer(token)
+    assert not token or token not in str(caught.value)
+
+
+def test_a_token_is_not_shown() -> None:
+    assert "secret" not in repr(Bearer("secret"))
+
+
+async def test_a_refused_token_is_an_error() -> None:
+    async with Bearer("old").opened(URL, nobody_is_asked) as credentials:
+        with pytest.raises(AuthorizationError, match="refuses the token with HTTP status 401"):
+            await credentials.refused(refusal(await credentials.headers("POST")))
+
+
+async def test_a_function_is_asked_for_each_request() -> None:
+    tokens = iter("abc")
+
+    async def source() -> str:
+        return next(tokens)
+
+    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+        assert [await sent_by(credentials) for _ in "abc"] == ["Bearer a", "Bearer b", "Bearer c"]
+
+
+async def test_a_function_that_has_another_token_gets_another_try() -> None:
+    tokens = iter(["old", "new"])
+
+    async def source() -> str:
+        return next(tokens)
+
+    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+        await credentials.refused(refusal(await credentials.headers("POST")))
+
+
+async def test_a_function_that_has_the_same_token_again_gets_no_other_try() -> None:
+    async def source() -> str:
+        return "old"
+
+    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+        with pytest.raises(AuthorizationError):
+            await credentials.refused(refusal(await credentials.headers("POST")))
+
+
+async def test_a_request_is_tried_twice_at_most() -> None:
+    tokens = iter("abc")
+
+    async def source() -> str:
+        return next(tokens)
+
+    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+        with pytest.raises(AuthorizationError):
+            await credentials.refused(refusal(await credentials.headers("POST"), attempt=2))
+
+
+async def test_want_of_a_scope_is_an_error_at_once() -> None:
+    async def source() -> str:
+        pytest.fail("another token would have no other scope")
+
+    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+        with pytest.raises(AuthorizationError, match="403"):
+            await credentials.refused(refusal((), status=403))
+
+
+async def test_a_function_that_fails_fails_the_call_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def source() -> str:
+        raise KeyError("my own")
+
+    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+        with caplog.at_level(logging.ERROR), pytest.raises(AuthorizationError, match="failed: KeyError"):
+            await credentials.headers("POST")
+    assert "my own" in caplog.text
+
+
+async def test_what_a_function_returns_is_checked() -> None:
+    async def source() -> str:
+        return "a\r\nb"
+
+    async with Bearer(source).opened(URL, nobody_is_asked) as credentials:
+        with pytest.raises(AuthorizationError, match="what no header can carry") as caught:
+            await credentials.headers("POST")
+    assert "a\r" not in str(caught.value)

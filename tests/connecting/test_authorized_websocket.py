@@ -1,0 +1,110 @@
+"""Upgrade requests with ``auth=``: a token goes with each, and one more try follows a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+from tests.connecting.http.authorizing import Handed
+from tests.interaction.websocket.raw_peer import port_of, serving
+from tests.patience import LONG, PATIENCE
+from trio.testing import MockClock
+
+from trio_mcp import AuthorizationError, Bearer, ConnectionLost, Server, open_websocket, serve_websocket
+from trio_mcp.auth.credentials import RefusedRequest
+
+CHALLENGE = b'Bearer realm="x"'
+
+
+@asynccontextmanager
+async def guarded(status: bytes = b"401 Unauthorized", challenge: bytes = CHALLENGE) -> AsyncGenerator[str]:
+    """A server that lets in those with the token ``good``, and refuses all others."""
+    server = Server("guarded")
+
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    async with serving(partial(serve_websocket, server), port=0) as behind:
+        port = port_of(behind)
+
+        async def connected(stream: trio.SocketStream) -> None:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += await stream.receive_some()
+            if b"\r\nauthorization: bearer good\r\n" not in head.lower():
+                more = b"WWW-Authenticate: %b\r\n" % challenge if challenge else b""
+                await stream.send_all(b"HTTP/1.1 %b\r\n%bContent-Length: 2\r\n\r\nno" % (status, more))
+                return
+            async with await trio.open_tcp_stream("127.0.0.1", port) as inner, trio.open_nursery() as nursery:
+                await inner.send_all(head.replace(head.split(b"\r\n")[1], b"Host: 127.0.0.1"))
+                nursery.start_soon(copied, inner, stream)
+                await copied(stream, inner)
+                nursery.cancel_scope.cancel()
+
+        async with serving(trio.serve_tcp, connected, 0, host="127.0.0.1") as listeners:
+            with trio.fail_after(4 * PATIENCE):
+                yield f"ws://127.0.0.1:{port_of(listeners)}/mcp?x=1"
+
+
+async def copied(source: trio.SocketStream, target: trio.SocketStream) -> None:
+    try:
+        async for data in source:
+            await target.send_all(data)
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+
+
+async def gets_the_good_one(handed: Handed, request: RefusedRequest) -> None:
+    handed.token = "good"
+
+
+async def gives_up(handed: Handed, request: RefusedRequest) -> None:
+    raise AuthorizationError("no token is to be had")
+
+
+async def test_a_token_goes_with_the_upgrade_request() -> None:
+    async with guarded() as url, open_websocket(url, auth=Bearer("good")) as client:
+        assert (await client.call_tool("echo", {"text": "häh"})).text == "häh"
+
+
+async def test_a_refused_upgrade_is_tried_again_with_a_better_token() -> None:
+    auth = Handed(gets_the_good_one)
+    async with guarded() as url, open_websocket(url, auth=auth) as client:
+        assert (await client.call_tool("echo", {"text": "häh"})).text == "häh"
+    assert auth.refusals == [RefusedRequest(401, CHALLENGE.decode(), (), 1)]
+    assert auth.answers[0]["www-authenticate"] == CHALLENGE.decode()
+    assert auth.urls == [url.replace("ws:", "http:").removesuffix("?x=1")]
+
+
+async def test_without_a_token_nothing_is_opened() -> None:
+    async with guarded() as url:
+        with pytest.raises(AuthorizationError, match="no token is to be had"):
+            async with open_websocket(url, auth=Handed(gives_up)):
+                pytest.fail("opened without a token")
+
+
+async def test_a_refusal_without_a_challenge_is_an_error_of_the_connection() -> None:
+    async with guarded(b"403 Forbidden", b"") as url:
+        with pytest.raises(ConnectionLost, match="HTTP status 403: no"):
+            async with open_websocket(url, auth=Handed(gives_up)):
+                pytest.fail("opened without a token")
+
+
+async def test_the_time_of_the_user_does_not_count_for_connecting(jump_clock: MockClock) -> None:
+    async def asks(handed: Handed, request: RefusedRequest) -> None:
+        with handed.user_is_asked():
+            jump_clock.jump(1.5 * LONG)
+        handed.token = "good"
+
+    async with guarded() as url, open_websocket(url, auth=Handed(asks), connect_timeout=LONG) as client:
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+
+
+async def test_a_header_of_the_user_cannot_stand_beside_auth() -> None:
+    with pytest.raises(ValueError, match="written by auth="):
+        async with open_websocket("ws://127.0.0.1:1/mcp", headers={"Authorization": "x"}, auth=Bearer("good")):
+            pytest.fail("opened with two authorizations")
