@@ -107,3 +107,17 @@ async def test_redirects_in_a_circle_come_to_an_end() -> None:
     async with scripted(script) as server, HttpClient(server.url) as client, client.request("POST", "/mcp") as reply:
         assert reply.status == 308
     assert asked == 1 + MOST_REDIRECTS
+
+
+async def test_a_redirect_is_the_answer_where_none_is_followed() -> None:
+    async def script(visitor: Visitor) -> None:
+        while await visitor.request():
+            await visitor.send(b"HTTP/1.1 307 Elsewhere\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n")
+
+    async with (
+        scripted(script) as server,
+        HttpClient(server.url, proxy=None, follow_redirects=False) as client,
+        client.request("GET", "/mcp") as reply,
+    ):
+        assert (reply.status, reply.headers["location"]) == (307, "/elsewhere")
+    assert len(server.visitors) == 1

@@ -16,6 +16,7 @@ from ...concurrency.alarms import Alarms
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
 from ...runtime.channel import ConnectionLost
+from .addresses import AddressRule
 from .connection import Connection
 from .dialing import Dialer
 from .errors import BadResponse, RequestNotSent
@@ -64,8 +65,9 @@ class HttpClient:
     async context manager, of use once.
 
     ``ssl_context`` replaces the system's usual one, for ``https`` only; the context must not offer HTTP/2. ``proxy``
-    is the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names. Raises `ValueError`
-    for an invalid URL.
+    is the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names. ``allows`` says to
+    which addresses of the origin connections may be made, where no proxy makes them; `None`: to any. Without
+    ``follow_redirects`` each redirect is the answer. Raises `ValueError` for an invalid URL.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class HttpClient:
         ssl_context: ssl.SSLContext | None = None,
         proxy: str | Literal[True] | None = True,
         bounds: HttpClientBounds = _DEFAULT_BOUNDS,
+        allows: AddressRule | None = None,
+        follow_redirects: bool = True,
     ) -> None:
         self.origin, self.target = split_url(url)
         if ssl_context is not None and not self.origin.secure:
@@ -82,8 +86,9 @@ class HttpClient:
         self._bounds = bounds
         by = _proxy_for(self.origin, proxy)
         self._dialer = Dialer(
-            self.origin, by, ssl_context, bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout
+            self.origin, by, ssl_context, bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout, allows
         )
+        self._most_redirects = MOST_REDIRECTS if follow_redirects else 0
         self._before, self._ours = _constants(self.origin, by)
         self._alarms = Alarms()
         self._idle = IdleConnections(bounds.max_idle, self._alarms)
@@ -120,7 +125,7 @@ class HttpClient:
         cannot be sent.
         """
         reply, connection = await self._ask(method, target, headers, body)
-        for _ in range(MOST_REDIRECTS):
+        for _ in range(self._most_redirects):
             elsewhere = redirected(self.origin, method, target, reply.status, reply.headers.get("location"))
             if elsewhere is None:
                 break

@@ -15,6 +15,7 @@ from ...concurrency.nurseries import ServiceNursery
 from ...runtime.channel import ConnectionLost
 from ..broken import let_go_of_cause
 from ..sockets import keep_alive
+from .addresses import AddressRule, connect_where_allowed
 from .connection import Connection
 from .errors import RequestNotSent
 from .origin import Origin
@@ -30,7 +31,8 @@ _LONGEST_HEAD: Final = 16 * 1024
 
 @attrs.frozen
 class Dialer:
-    """Opens connections to ``origin``, through ``proxy`` if any, each within ``timeout`` seconds."""
+    """Opens connections to ``origin``, through ``proxy`` if any, each within ``timeout`` seconds. ``allows`` chooses
+    among the addresses of ``origin``; a proxy chooses by rules of its own."""
 
     origin: Origin
     proxy: Proxy | None
@@ -38,6 +40,7 @@ class Dialer:
     timeout: float
     ping_interval: float
     ping_timeout: float
+    allows: AddressRule | None = None
 
     async def dial(self, nursery: ServiceNursery) -> Connection:
         """Open a connection. Raises `RequestNotSent` with the reason when nobody listens, the name is unknown, the
@@ -64,7 +67,10 @@ class Dialer:
 
     async def _connected(self) -> Wire:
         try:
-            stream = await trio.open_tcp_stream(self._first.host, self._first.port)
+            if self.allows is None or self.proxy is not None:
+                stream = await trio.open_tcp_stream(self._first.host, self._first.port)
+            else:
+                stream = await connect_where_allowed(self._first.host, self._first.port, self.allows)
         except OSError as error:
             raise RequestNotSent(f"no connection to {self._first.address}: {_reasons(error)}") from None
         keep_alive(stream, self.ping_interval, self.ping_timeout)
@@ -131,15 +137,17 @@ def _phrase(status: int) -> str:
 
 
 def _reasons(error: OSError) -> str:
-    """Return the words of each attempt: trio has tried all addresses of a name, and puts the errors into a group."""
+    """Return the words of each attempt: all addresses of a name were tried, and the errors are in a group."""
+    return "; ".join(dict.fromkeys(map(_words, _causes(error))))
+
+
+def _causes(error: OSError) -> list[OSError]:
+    error.__traceback__ = None  # whose frames hold the error: nothing is left to the garbage collector
     match error.__cause__:
         case BaseExceptionGroup(exceptions=attempts):
-            causes = [attempt for attempt in attempts if isinstance(attempt, OSError)]
+            return [cause for attempt in attempts if isinstance(attempt, OSError) for cause in _causes(attempt)]
         case _:
-            causes = [error]
-    for cause in (error, *causes):
-        cause.__traceback__ = None  # whose frames hold the error: nothing is left to the garbage collector
-    return "; ".join(dict.fromkeys(map(_words, causes)))
+            return [error]
 
 
 def _words(error: OSError) -> str:
