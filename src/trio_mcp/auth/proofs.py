@@ -1,4 +1,4 @@
-"""Proofs of DPoP (RFC 9449): that whoever sends a token has the key that the token is bound to."""
+"""Proofs of DPoP (RFC 9449): the sender of a token has the key that the token is bound to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses: connecting to those addresses of a name that a rule allows, and to no others."""
+"""Addresses: connections to the addresses of a name that a rule allows, and to no others."""
 
 from __future__ import annotations
 

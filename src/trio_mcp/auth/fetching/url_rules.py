@@ -1,0 +1,116 @@
+"""UrlRules: which of the URLs that a stranger has named are asked (2026-07-28 security best practices, SSRF)."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, TypeAlias
+
+import attrs
+
+from ...transports.host_checks import is_loopback
+from ...transports.http_client.addresses import AddressRule
+from ...transports.http_client.origin import Origin, split_url
+from .exchange import FetchFailed
+
+__all__ = ["UrlRules", "is_public"]
+
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_LONGEST: Final = 2048
+
+_PUBLIC_6: Final = ipaddress.IPv6Network("2000::/3")
+_NOT_PUBLIC: Final = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "100.64.0.0/10",  # RFC 6598: behind the NAT of a provider; the metadata of Alibaba Cloud
+        "168.63.129.16/32",  # the metadata of Azure
+        "192.0.0.0/24",  # RFC 6890; the metadata of Oracle Cloud
+        "192.88.99.0/24",  # RFC 7526: was the way to IPv6
+        "2001::/23",  # RFC 2928: Teredo (RFC 4380), which has an IPv4 address inside, and others
+        "2002::/16",  # RFC 3056: 6to4, which has one as well
+        "3fff::/20",  # RFC 9637: for documentation
+    )
+)
+"""Networks beside those that `ipaddress` knows to be private in all releases of Python."""
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""RFC 6052 section 2.1: the last 32 bits are the IPv4 address that is meant."""
+
+
+@attrs.frozen(kw_only=True)
+class UrlRules:
+    """The rules for URLs that a server, or a document of an authorization server, has named. ``https`` alone is
+    allowed, without a user and a fragment, and up to 2048 characters."""
+
+    loopback: bool = False
+    """True where the server is on this machine: URLs of this machine are allowed then, with ``http``, too."""
+    public_addresses_only: bool = False
+    """True refuses each address that the public internet does not reach: private, link-local, multicast and reserved
+    addresses, addresses behind the NAT of a provider and of metadata services, and each such IPv4 address inside of an
+    IPv6 address; loopback addresses unless `loopback` is true. For clients that run on servers. The address is checked
+    that is connected to, not the name."""
+
+    @classmethod
+    def for_server(cls, url: str, *, public_addresses_only: bool = False) -> UrlRules:
+        """Return the rules for URLs that the server at ``url`` dictates. Raises `ValueError` for an invalid URL."""
+        return cls(loopback=is_loopback(split_url(url)[0].host), public_addresses_only=public_addresses_only)
+
+    def check(self, url: str) -> Origin:
+        """Return the origin of ``url``. Raises `FetchFailed` with the reason where the URL is forbidden. A name is
+        checked as such; its addresses are for `address_rule`."""
+        if len(url) > _LONGEST:
+            raise FetchFailed(f"a URL of {len(url)} characters is not asked, those of {_LONGEST} are")
+        try:
+            origin, _ = split_url(url)
+        except ValueError as error:
+            raise FetchFailed(str(error)) from None
+        if not origin.secure and not (self.loopback and is_loopback(origin.host)):
+            raise FetchFailed(
+                f"{origin} is not asked: the scheme is https"
+                + (", or http on this machine" if self.loopback else ", as the server is not on this machine")
+            )
+        rule = self.address_rule(origin)
+        if rule is not None and (address := _literal(origin.host)) is not None and not rule(address):
+            raise FetchFailed(f"{origin} is not asked: the rules of this client forbid the address")
+        return origin
+
+    def address_rule(self, origin: Origin) -> AddressRule | None:
+        """Return the rule for addresses of ``origin``; `None` where all are allowed."""
+        if not origin.secure:
+            return _is_of_this_machine  # where names are, such as localhost, is for a name server to say
+        if not self.public_addresses_only:
+            return None
+        return self._allows if self.loopback else is_public
+
+    def _allows(self, address: _Address) -> bool:
+        return is_public(address) or _is_of_this_machine(address)
+
+
+def is_public(address: _Address) -> bool:
+    """Return whether ``address`` is one of the public internet."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if (inner := _inner(address)) is not None:
+            return is_public(inner)
+        if address not in _PUBLIC_6:
+            return False
+    elif address.is_multicast:
+        return False
+    return address.is_global and not any(address in network for network in _NOT_PUBLIC)
+
+
+def _is_of_this_machine(address: _Address) -> bool:
+    inner = _inner(address) if isinstance(address, ipaddress.IPv6Address) else None
+    return (inner or address).is_loopback
+
+
+def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that packets for ``address`` go to."""
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped
+
+
+def _literal(host: str) -> _Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

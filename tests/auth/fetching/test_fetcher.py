@@ -1,0 +1,375 @@
+"""Requests to URLs that a stranger has named: bounded, to nowhere else, and with words for our people alone."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+
+import attrs
+import pytest
+import trio
+import trustme
+from tests.patience import LONG
+from tests.transports.http_client.scripted import OK, Visitor, answering, scripted
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp.auth.fetching.exchange import Fetch, Fetched, FetchFailed
+from trio_mcp.auth.fetching.fetcher import HttpFetcher
+from trio_mcp.auth.fetching.url_rules import UrlRules
+
+HERE = UrlRules(loopback=True)
+PUBLIC = UrlRules(public_addresses_only=True)
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def get(url: str) -> Fetch:
+    return Fetch(method="GET", url=url)
+
+
+async def failure(request: Fetch, fetcher: HttpFetcher) -> str:
+    with pytest.raises(FetchFailed) as failed:
+        await fetcher.fetch(request)
+    assert failed.value.__cause__ is None
+    assert failed.value.__context__ is None, "an exception that has seen the secrets"
+    return str(failed.value)
+
+
+def named(*addresses: str) -> None:
+    class Resolver(trio.abc.HostnameResolver):
+        async def getaddrinfo(self, host: object, port: object, *_: object) -> object:  # type: ignore[override]
+            return [(trio.socket.AF_INET, 1, 6, "", (each, port)) for each in addresses]
+
+        async def getnameinfo(self, *_: object) -> object:  # type: ignore[override]
+            raise NotImplementedError
+
+    trio.socket.set_custom_hostname_resolver(Resolver())
+
+
+def certified(*names: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The contexts of a server with ``names`` and of its clients."""
+    authority = trustme.CA()
+    serving, trusting = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert(*names).configure_cert(serving)
+    authority.configure_trust(trusting)
+    return serving, trusting
+
+
+# What is sent and what comes back
+
+
+async def test_an_answer_is_returned_whatever_its_status() -> None:
+    answer = b"HTTP/1.1 400 Bad\r\nContent-Length: 2\r\nDPoP-Nonce: n\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n{}"
+    async with scripted(answering(answer)) as server:
+        fetched = await HttpFetcher(HERE).fetch(get(server.url))
+    assert fetched == Fetched(
+        status=400, headers={"content-length": "2", "dpop-nonce": "n", "set-cookie": "a, b"}, body=b"{}"
+    )
+
+
+async def test_a_post_sends_its_headers_and_its_form() -> None:
+    received: list[bytes] = []
+
+    async def script(visitor: Visitor) -> None:
+        received.append(await visitor.request())
+        await visitor.send(OK)
+
+    async with scripted(script) as server:
+        await HttpFetcher(HERE).fetch(
+            Fetch(
+                method="POST",
+                url=f"http://127.0.0.1:{server.port}/token?tenant=1",
+                headers=[("Authorization", "Basic abc"), ("Accept", "application/json")],
+                body=b"grant_type=x",
+                content_type="application/x-www-form-urlencoded",
+            )
+        )
+    head, _, body = received[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /token?tenant=1 HTTP/1.1\r\n")
+    assert {
+        b"Authorization: Basic abc",
+        b"Accept: application/json",
+        b"Content-Type: application/x-www-form-urlencoded",
+        b"Content-Length: 12",
+        b"Accept-Encoding: identity",
+    } <= set(head.split(b"\r\n"))
+    assert body == b"grant_type=x"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_an_answer_and_nobody_else_is_asked(status: int) -> None:
+    async with scripted(answering(OK)) as other:
+        moved = f"HTTP/1.1 {status} Moved\r\nLocation: {other.url}\r\nContent-Length: 0\r\n\r\n"
+        here = f"HTTP/1.1 {status} Moved\r\nLocation: /here\r\nContent-Length: 0\r\n\r\n"
+        for answer in (moved, here):
+            async with scripted(answering(answer.encode())) as server:
+                assert (await HttpFetcher(HERE).fetch(get(server.url))).status == status
+            assert len(server.visitors) == 1
+    assert other.visitors == []
+
+
+async def test_the_connection_is_closed_with_the_exchange() -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(OK)
+        await visitor.gone()
+        over.set()
+
+    over = trio.Event()
+    async with scripted(script) as server:
+        await HttpFetcher(HERE).fetch(get(server.url))
+        await over.wait()
+
+
+async def test_several_exchanges_run_at_once() -> None:
+    met: list[Visitor] = []
+    together = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        met.append(visitor)
+        if len(met) == 3:
+            together.set()
+        await together.wait()
+        await visitor.send(OK)
+
+    fetcher = HttpFetcher(HERE)
+    async with scripted(script) as server, trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(fetcher.fetch, get(server.url))
+        await together.wait()
+
+
+# Bounds
+
+
+async def test_the_body_is_bounded() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"
+    async with scripted(answering(answer)) as server:
+        assert (await HttpFetcher(HERE, max_bytes=11).fetch(get(server.url))).body == b"hello world"
+        told = await failure(get(server.url), HttpFetcher(HERE, max_bytes=10))
+    assert told == f"GET http://127.0.0.1:{server.port}: the body of the answer (status 200) has more than 10 bytes"
+
+
+async def test_the_body_may_have_256_kib_by_itself() -> None:
+    most = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 256 * 1024
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(most + b"x" * visitor.number)
+
+    async with scripted(script) as server:
+        assert len((await HttpFetcher(HERE).fetch(get(server.url))).body) == 256 * 1024
+        assert "more than 262144 bytes" in await failure(get(server.url), HttpFetcher(HERE))
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", b"HTTP/1.1 100 Go on\r\n\r\n"],
+)
+async def test_one_deadline_is_for_all_of_the_exchange(jump_clock: MockClock, stuck: bytes) -> None:
+    waiting = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(stuck)
+        waiting.set()
+        await visitor.gone()
+
+    async def jump() -> None:
+        await waiting.wait()
+        await wait_all_tasks_blocked(0.01)
+        jump_clock.jump(LONG)
+
+    async with scripted(script) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(jump)
+        told = await failure(get(server.url), HttpFetcher(HERE, deadline=LONG))
+    assert told == f"GET http://127.0.0.1:{server.port}: no whole answer within {LONG:g} s"
+
+
+async def test_a_server_that_sends_a_byte_now_and_then_does_not_hold_the_exchange(autojump_clock: MockClock) -> None:
+    async def answer(_: object, __: object) -> bytes:
+        await trio.sleep(1)
+        return b"x"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trio_mcp.transports.http_client.connection.Connection.receive", answer)
+        async with scripted(Visitor.gone) as server:
+            await failure(get(server.url), HttpFetcher(HERE, deadline=5))
+    assert trio.current_time() == pytest.approx(5)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "identity, gzip"])
+async def test_a_compressed_answer_is_refused(encoding: str) -> None:
+    answer = f"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Encoding: {encoding}\r\n\r\n{{}}"
+    async with scripted(answering(answer.encode())) as server:
+        assert "the answer is encoded" in await failure(get(server.url), HttpFetcher(HERE))
+
+
+@pytest.mark.parametrize(
+    "answer", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"HTTP/2 200\r\n\r\n"]
+)
+async def test_a_broken_answer_is_a_failure(answer: bytes) -> None:
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.send(answer)
+
+    async with scripted(script) as server:
+        assert (await failure(get(server.url), HttpFetcher(HERE))).startswith(f"GET http://127.0.0.1:{server.port}: ")
+
+
+# Secrets
+
+
+@pytest.mark.parametrize("header", [("Authorization", "geheim\r\nx: y"), ("Authorization", "gehëim"), ("Ä", "geheim")])
+async def test_a_header_that_cannot_be_sent_is_told_without_its_value(header: tuple[str, str]) -> None:
+    async with scripted(answering(OK)) as server:
+        told = await failure(Fetch(method="GET", url=server.url, headers=[header]), HttpFetcher(HERE))
+    assert "header" in told
+    assert "geheim" not in told
+    assert "ë" not in told
+    assert server.visitors == []
+
+
+async def test_neither_the_query_nor_the_answer_is_told() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: x\r\nContent-Length: 6\r\n\r\ngeheim"
+    async with scripted(answering(answer)) as server:
+        told = await failure(get(f"{server.url}?code=geheim"), HttpFetcher(HERE))
+    assert "geheim" not in told
+    assert "password" not in repr(HttpFetcher(HERE, proxy="http://user:password@proxy.example"))
+
+
+# Where connections go
+
+
+async def test_http_goes_to_this_machine_whatever_its_name_says() -> None:
+    named("192.0.2.1")
+    told = await failure(get("http://localhost:1/"), HttpFetcher(HERE))
+    assert told == (
+        "GET http://localhost:1: no connection to localhost: the rules of this client forbid the address 192.0.2.1"
+    )
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["10.0.0.1", "169.254.169.254"]])
+async def test_a_name_that_points_inside_is_not_connected_to_on_a_server(addresses: Sequence[str]) -> None:
+    named(*addresses)
+    serving, trusting = certified("as.example")
+    async with scripted(answering(OK), ssl_context=serving) as server:
+        url = f"https://as.example:{server.port}/"
+        told = await failure(get(url), HttpFetcher(PUBLIC, ssl_context=trusting))
+        assert f"forbid the address {', '.join(addresses)}" in told
+    assert server.visitors == []
+
+
+async def test_a_name_may_point_to_any_address_where_the_client_is_on_no_server() -> None:
+    named("127.0.0.1")
+    serving, trusting = certified("as.example")
+    async with scripted(answering(OK), ssl_context=serving) as server:
+        fetched = await HttpFetcher(UrlRules(), ssl_context=trusting).fetch(get(f"https://as.example:{server.port}/"))
+    assert fetched.body == b"hello"
+
+
+async def test_certificates_are_checked() -> None:
+    named("127.0.0.1")
+    serving, _ = certified("as.example")
+    async with scripted(answering(OK), ssl_context=serving) as server:
+        told = await failure(get(f"https://as.example:{server.port}/"), HttpFetcher(UrlRules()))
+    assert "CERTIFICATE_VERIFY_FAILED" in told
+
+
+async def test_a_forbidden_url_is_not_asked() -> None:
+    async with scripted(answering(OK)) as server:
+        assert "the scheme is https" in await failure(get(server.url), HttpFetcher(UrlRules()))
+    assert server.visitors == []
+
+
+# Proxies
+
+
+@attrs.define
+class Tunnels:
+    """A proxy that brings each tunnel to one port of this machine."""
+
+    port: int
+    wanted: list[bytes] = attrs.Factory(list)
+
+    async def serve(self, visitor: Visitor) -> None:
+        self.wanted.append((await visitor.request()).split(b"\r\n")[0])
+        other = await trio.open_tcp_stream("127.0.0.1", self.port)
+        await visitor.send(b"HTTP/1.1 200 Connected\r\n\r\n")
+
+        async def carry(source: trio.abc.Stream, target: trio.abc.Stream) -> None:
+            async for data in source:
+                await target.send_all(data)
+            nursery.cancel_scope.cancel()
+
+        async with other, trio.open_nursery() as nursery:
+            nursery.start_soon(carry, visitor.stream, other)
+            nursery.start_soon(carry, other, visitor.stream)
+
+
+async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving, trusting = certified("as.example")
+    async with scripted(answering(OK), ssl_context=serving) as server:
+        tunnels = Tunnels(server.port)
+        async with scripted(tunnels.serve) as proxy:
+            monkeypatch.setenv("https_proxy", proxy.url)
+            fetched = await HttpFetcher(UrlRules(), ssl_context=trusting).fetch(get("https://as.example/"))
+    assert fetched.body == b"hello"
+    assert tunnels.wanted == [b"CONNECT as.example:443 HTTP/1.1"]
+
+
+async def test_the_proxy_of_the_environment_is_not_used_where_addresses_are_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named("127.0.0.1")
+    async with scripted(answering(OK)) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url)
+        assert "forbid the address 127.0.0.1" in await failure(get("https://as.example/"), HttpFetcher(PUBLIC))
+    assert proxy.visitors == []
+
+
+async def test_a_proxy_that_is_given_checks_the_addresses_of_names_itself() -> None:
+    serving, trusting = certified("as.example")
+    async with scripted(answering(OK), ssl_context=serving) as server:
+        tunnels = Tunnels(server.port)
+        async with scripted(tunnels.serve) as proxy:
+            fetcher = HttpFetcher(PUBLIC, ssl_context=trusting, proxy=proxy.url)
+            assert (await fetcher.fetch(get("https://as.example/"))).body == b"hello"
+            assert "forbid the address" in await failure(get("https://169.254.169.254/"), fetcher)
+    assert tunnels.wanted == [b"CONNECT as.example:443 HTTP/1.1"]
+
+
+async def test_http_to_this_machine_is_shown_to_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted(answering(OK)) as proxy, scripted(answering(OK)) as server:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        await HttpFetcher(HERE).fetch(get(server.url))
+        await HttpFetcher(HERE, proxy=proxy.url).fetch(get(server.url))
+    assert proxy.visitors == []
+
+
+async def test_an_environment_without_sense_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://user:geheim@proxy.example:x")
+    told = await failure(get("https://as.example/"), HttpFetcher(UrlRules()))
+    assert "https_proxy is no proxy" in told
+    assert "geheim" not in told
+
+
+async def test_a_cancel_ends_the_exchange_and_its_connection() -> None:
+    gone = trio.Event()
+
+    async def script(visitor: Visitor) -> None:
+        await visitor.request()
+        nursery.cancel_scope.cancel()
+        await visitor.gone()
+        gone.set()
+
+    async with scripted(script) as server:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(HttpFetcher(HERE).fetch, get(server.url))
+        await gone.wait()

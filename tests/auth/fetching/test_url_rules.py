@@ -1,0 +1,167 @@
+"""Which URLs, and which addresses, a client asks because a stranger said so."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import pytest
+
+from trio_mcp.auth.fetching.exchange import FetchFailed
+from trio_mcp.auth.fetching.url_rules import UrlRules, is_public
+
+REMOTE = UrlRules.for_server("https://mcp.example.com/mcp")
+LOCAL = UrlRules.for_server("http://127.0.0.1:8000/mcp")
+ON_A_SERVER = UrlRules.for_server("https://mcp.example.com/mcp", public_addresses_only=True)
+TESTED_ON_A_SERVER = UrlRules.for_server("http://localhost:8000/mcp", public_addresses_only=True)
+
+
+def allowed(rules: UrlRules, url: str) -> bool:
+    try:
+        return str(rules.check(url)) != ""
+    except FetchFailed:
+        return False
+
+
+# URLs
+
+
+@pytest.mark.parametrize(
+    ("url", "remote", "local"),
+    [
+        ("https://as.example/token", True, True),
+        ("https://as.example:8443/token?tenant=1", True, True),
+        ("https://10.0.0.1/token", True, True),
+        ("https://localhost/token", True, True),
+        ("http://localhost:9000/token", False, True),
+        ("http://127.0.0.1:9000/token", False, True),
+        ("http://127.8.9.1/token", False, True),
+        ("http://[::1]/token", False, True),
+        ("http://as.example/token", False, False),
+        ("http://10.0.0.1/token", False, False),
+        ("http://localhost.evil.example/token", False, False),
+        ("http://127.0.0.1.evil.example/token", False, False),
+        ("http://2130706433/token", False, False),
+        ("http://0x7f.1/token", False, False),
+    ],
+)
+def test_the_scheme_is_https_or_http_where_the_server_is_on_this_machine_and_so_is_the_url(
+    url: str, remote: bool, local: bool
+) -> None:
+    assert (allowed(REMOTE, url), allowed(LOCAL, url)) == (remote, local)
+
+
+@pytest.mark.parametrize("server", ["http://localhost:1/mcp", "https://127.0.0.1/", "http://[::1]:8000/mcp"])
+def test_a_server_on_this_machine_is_known_by_its_url(server: str) -> None:
+    assert UrlRules.for_server(server).loopback
+    assert not REMOTE.loopback
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "as.example", "//as.example/", "/token", "file:///etc/passwd"),
+        *("ftp://as.example/", "javascript:x", "data:,"),
+        *("https://", "https:///token", "https://as.example:0/", "https://as.example:99999/", "https://as.example:x/"),
+        *("https://user@as.example/", "https://user:pass@as.example/", "https://as.example#part", "https://as.example/#"),
+        *("https://as.example\\@evil.example/", "https://as.example/a b", "https://as.example/\n", "https://as.exa\tmple/"),
+        *("https://as.example/é", "https://[::1", "https://[fe80::1%25eth0]/", "https://a b/"),
+        f"https://{'a' * 64}.example/",
+    ],
+)  # fmt: skip
+def test_what_is_no_plain_url_is_not_asked(url: str) -> None:
+    for rules in (REMOTE, LOCAL, ON_A_SERVER):
+        assert not allowed(rules, url)
+
+
+def test_the_length_of_a_url_is_bounded() -> None:
+    begin = "https://as.example/"
+    assert allowed(REMOTE, begin.ljust(2048, "x"))
+    with pytest.raises(FetchFailed, match="a URL of 2049 characters is not asked"):
+        REMOTE.check(begin.ljust(2049, "x"))
+
+
+def test_the_reason_is_told_without_the_password() -> None:
+    with pytest.raises(FetchFailed, match="neither a user nor a fragment") as refused:
+        REMOTE.check("https://user:geheim@as.example/")
+    assert "geheim" not in str(refused.value)
+    with pytest.raises(
+        FetchFailed, match=r"http://as\.example is not asked: the scheme is https, as the server is not"
+    ):
+        REMOTE.check("http://as.example/token?x=1")
+    with pytest.raises(FetchFailed, match=r"the scheme is https, or http on this machine"):
+        LOCAL.check("http://as.example/")
+
+
+# Addresses
+
+PRIVATE = (
+    *("10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.9.9", "192.168.1.1", "127.0.0.1", "127.9.9.9", "0.0.0.0"),
+    *("0.1.2.3", "169.254.1.1", "100.64.0.1", "100.127.255.255", "192.0.2.1", "198.51.100.7", "203.0.113.1"),
+    *("198.18.0.1", "198.19.255.255", "192.0.0.8", "192.0.0.9", "192.88.99.1", "224.0.0.1", "239.1.1.1", "240.0.0.1"),
+    "255.255.255.255",
+    *("::", "::1", "fe80::1", "fe80::1%2", "fec0::1", "fc00::1", "fd12:3456::1", "ff02::1", "ff0e::1", "2001:db8::1"),
+    *("3fff::1", "100::1", "4000::1", "::ffff:10.0.0.1", "::ffff:127.0.0.1", "::127.0.0.1", "::8.8.8.8"),
+    *("64:ff9b::10.0.0.1", "64:ff9b::127.0.0.1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::8.8.8.8", "2002:a00:1::1"),
+    *("2002:808:808::1", "2001::1", "2001:0:808:808::1", "2001:10::1", "2001:20::1"),
+)
+
+METADATA = (
+    *("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+    *("fd00:ec2::254", "fd20:ce::254", "::ffff:169.254.169.254", "64:ff9b::169.254.169.254", "::ffff:168.63.129.16"),
+)
+
+PUBLIC = (
+    *("8.8.8.8", "1.1.1.1", "93.184.216.34", "100.63.255.255", "100.128.0.1", "172.32.0.1", "168.63.129.17"),
+    *("2606:2800:220:1::1", "2001:4860:4860::8888", "2a00:1450::1", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8"),
+)
+
+
+@pytest.mark.parametrize("address", [*PRIVATE, *METADATA])
+def test_addresses_that_the_internet_does_not_reach_are_not_public(address: str) -> None:
+    assert not is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_all_others_are_public(address: str) -> None:
+    assert is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "[64:ff9b::7f00:1]"])
+def test_an_address_in_a_url_is_refused_on_a_server_before_anything_is_asked(address: str) -> None:
+    with pytest.raises(FetchFailed, match="the rules of this client forbid the address"):
+        ON_A_SERVER.check(f"https://{address}/")
+    assert allowed(REMOTE, f"https://{address}/")
+
+
+@pytest.mark.parametrize("url", ["https://8.8.8.8/", "https://as.example/", "https://localhost/"])
+def test_a_public_address_and_any_name_may_be_asked_on_a_server(url: str) -> None:
+    assert allowed(ON_A_SERVER, url), "what a name points to is seen when it is connected to"
+
+
+def rule_of(rules: UrlRules, url: str, address: str) -> bool:
+    rule = rules.address_rule(rules.check(url))
+    return rule is None or rule(ip_address(address))
+
+
+@pytest.mark.parametrize(
+    ("rules", "url", "address", "may"),
+    [
+        (REMOTE, "https://as.example/", "10.0.0.1", True),
+        (LOCAL, "https://as.example/", "10.0.0.1", True),
+        (LOCAL, "http://localhost/", "127.0.0.1", True),
+        (LOCAL, "http://localhost/", "::1", True),
+        (LOCAL, "http://localhost/", "::ffff:127.0.0.1", True),
+        (LOCAL, "http://localhost/", "8.8.8.8", False),
+        (LOCAL, "http://localhost/", "10.0.0.1", False),
+        (ON_A_SERVER, "https://as.example/", "8.8.8.8", True),
+        (ON_A_SERVER, "https://as.example/", "127.0.0.1", False),
+        (ON_A_SERVER, "https://as.example/", "10.0.0.1", False),
+        (TESTED_ON_A_SERVER, "https://as.example/", "127.0.0.1", True),
+        (TESTED_ON_A_SERVER, "https://as.example/", "::ffff:127.0.0.1", True),
+        (TESTED_ON_A_SERVER, "https://as.example/", "8.8.8.8", True),
+        (TESTED_ON_A_SERVER, "https://as.example/", "10.0.0.1", False),
+        (TESTED_ON_A_SERVER, "http://localhost/", "8.8.8.8", False),
+    ],
+)
+def test_the_addresses_of_a_name_are_under_the_rules(rules: UrlRules, url: str, address: str, may: bool) -> None:
+    assert rule_of(rules, url, address) is may
