@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
+from tests.connecting.http.authorizing import guarded
+from tests.connecting.http.scripted import Answer, Got, modern, serving, text
 from tests.interaction.client.raw import RawServer
 from tests.patience import PATIENCE
 
-from trio_mcp import Address, Command, ConnectionLost, InMemory, Server, serve_tcp, serve_unix, serve_websocket
+from trio_mcp import Address, Bearer, Command, ConnectionLost, InMemory, Server, serve_tcp, serve_unix, serve_websocket
 from trio_mcp.connecting.targets import Target, target_of
 
 
@@ -77,10 +80,27 @@ def test_a_url_that_is_none_of_ours_says_so_at_once(url: str, told: str) -> None
         Address(url)
 
 
-@pytest.mark.parametrize("more", [{"headers": {"a": "b"}}, {"ssl_context": ssl.create_default_context()}])
-def test_headers_and_tls_are_for_websockets(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="for HTTP and WebSockets"):
+async def test_an_address_is_called_with_its_authorization() -> None:
+    async def greets(got: Got, answer: Answer) -> None:
+        await answer.json(text(got, "hello"))
+
+    async with serving(guarded(modern(greets))) as http, Address(http.url, auth=Bearer("good")).open() as client:
+        assert (await client.call_tool("greet")).text == "hello"
+    assert all(got.headers["authorization"] == "Bearer good" for got in http.got)
+
+
+@pytest.mark.parametrize(
+    "more", [{"headers": {"a": "b"}}, {"ssl_context": ssl.create_default_context()}, {"auth": Bearer("token")}]
+)
+def test_headers_tls_and_authorization_are_for_http_and_websockets(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="are for HTTP and WebSockets"):
         Address("tcp://127.0.0.1:1", **more)
+
+
+def test_what_may_be_secret_is_not_in_the_representation() -> None:
+    address = Address("https://example.com/mcp", headers={"x-key": "the secret"})
+    assert "the secret" not in repr(address)
+    assert "the secret" not in repr(attrs.evolve(address, headers={}, auth=Bearer("the.secret")))
 
 
 @pytest.mark.parametrize("words", ["python server.py", [], ()])

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
+from ..auth.credentials import ClientAuth
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..server.server import Server
@@ -43,18 +44,20 @@ class Address:
     """A server that listens: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port`` or
     ``unix:///path``.
 
-    ``headers`` and ``ssl_context`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
+    ``headers``, ``ssl_context`` and ``auth`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
     `BadTarget` for another URL.
     """
 
     url: str = attrs.field(validator=_is_spoken)
-    headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True)
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True, repr=False)
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
+    auth: ClientAuth | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if parts.scheme in ("tcp", "unix") and (self.headers or self.ssl_context is not None):
-            raise BadTarget(f"headers and TLS are for HTTP and WebSockets, not for {self.url!r}")
+        only_there = bool(self.headers) or self.ssl_context is not None or self.auth is not None
+        if parts.scheme in ("tcp", "unix") and only_there:
+            raise BadTarget(f"headers, TLS and auth= are for HTTP and WebSockets, not for {self.url!r}")
         if parts.scheme in ("http", "https") and not parts.hostname:
             raise BadTarget(f"the address of an HTTP server is like https://example.com/mcp, not {self.url!r}")
         if parts.scheme in ("ws", "wss") and not parts.hostname:
@@ -72,12 +75,12 @@ class Address:
         """Connect to the server: see `open_http`, `open_websocket`, `open_tcp` and `open_unix`."""
         parts = urlsplit(self.url)
         if parts.scheme in ("http", "https"):
-            return open_http(self.url, ssl_context=self.ssl_context, headers=self.headers, **options)
+            return open_http(self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth, **options)
         if parts.scheme == "unix":
             return open_unix(unquote(parts.path), **options)
         if parts.scheme == "tcp":
             return open_tcp(cast("str", parts.hostname), cast("int", parts.port), **options)
-        return open_websocket(self.url, ssl_context=self.ssl_context, headers=self.headers, **options)
+        return open_websocket(self.url, ssl_context=self.ssl_context, headers=self.headers, auth=self.auth, **options)
 
 
 @attrs.frozen

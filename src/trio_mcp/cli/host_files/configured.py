@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -35,7 +36,7 @@ def configured_target(name: str, file: Path | None, stderr: TextSink | None = No
             found[path] = config.members[name].target
         elif file is not None:
             raise BadConfiguration(f"{path} has no server {name!r}; it has {', '.join(config.members) or 'none'}")
-    if len(set(map(repr, found.values()))) > 1:
+    if any(target != other for target, other in pairwise(found.values())):
         raise BadConfiguration(f"{name!r} is another server in {' and '.join(map(str, found))}; choose with --config")
     for target in found.values():
         return attrs.evolve(target, stderr=stderr) if isinstance(target, Command) else target
