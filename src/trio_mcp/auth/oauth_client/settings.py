@@ -54,7 +54,7 @@ class OAuthSettings:
     client_name: str = "trio-mcp"
     """The name that the user reads at an authorization server where the client registers itself."""
     scopes: tuple[str, ...] | None = None
-    """Scopes to ask for in place of those that the server suggests; `None`: the server's. A step-up adds to either."""
+    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter. A step-up adds to either."""
     refreshable: bool = True
     """Whether refresh tokens are wanted, ``offline_access`` included where the authorization server lists it."""
 
@@ -65,7 +65,7 @@ class ClientCredentialsSettings:
 
     client: PreregisteredClient
     scopes: tuple[str, ...] | None = None
-    """Scopes to ask for in place of those that the server suggests; `None`: the server's."""
+    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,7 +79,7 @@ class WorkloadIdentitySettings:
     issuer: str | None = None
     """The authorization server that may see the assertion; `None`: any that the assertion names as audience."""
     scopes: tuple[str, ...] | None = None
-    """Scopes to ask for in place of those that the server suggests; `None`: the server's."""
+    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""
 
 
 @attrs.frozen(kw_only=True)
@@ -98,4 +98,4 @@ class EnterpriseManagedSettings:
     client: PreregisteredClient
     """The client as the authorization server of the MCP server knows it."""
     scopes: tuple[str, ...] | None = None
-    """Scopes to ask for in place of those that the server suggests; `None`: the server's."""
+    """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""

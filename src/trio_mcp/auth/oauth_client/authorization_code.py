@@ -1,0 +1,143 @@
+"""Authorization code: a user signs in with a browser (2026-07-28 authorization, Authorization Flow Steps)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from base64 import urlsafe_b64encode
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import attrs
+
+from ...transports.http_client.origin import split_url
+from ..errors import AuthorizationError
+from ..storage.stored import IssuerRecord
+from .client_authentication import TokenClient
+from .discovery import discover, known_issuer
+from .documents import ServerMetadata
+from .grant import Grant, Situation
+from .refusals import refused
+from .registration import client_at
+from .scopes import OFFLINE_ACCESS, wanted_scopes
+from .settings import OAuthSettings
+from .steps import Machine, Visit
+from .token_request import tokens_by
+
+__all__ = ["sign_in"]
+
+_LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
+_LONGEST_CODE: Final = 8192
+_MOST_PARAMETERS: Final = 32
+
+
+@attrs.frozen(kw_only=True)
+class _Request:
+    """An authorization request, with all that its answer is checked against (RFC 9207 section 2.4, RFC 7636)."""
+
+    server: ServerMetadata
+    redirect_uri: str
+    state: str = attrs.field(repr=False)
+    verifier: str = attrs.field(repr=False)
+
+
+def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
+    """Find the authorization server, register the client where that is needed, have the user sign in, and return the
+    tokens: the whole way from a refusal. A challenge for ``insufficient_scope`` is a step-up, which asks for all scopes
+    that were requested before, too.
+
+    Asks for nine URLs at most, beside one visit and the repeat that a nonce of DPoP demands. The codes of the
+    `AuthorizationError` are those of the authorization server, ``"access_denied"`` for a user who has said no.
+    """
+    only = None if settings.client is None else known_issuer(settings.client, situation.stored)
+    found = yield from discover(situation, only)
+    server = found.metadata
+    # Without S256, a stolen code could be redeemed by the thief (Authorization Code Protection).
+    if "S256" not in (server.code_challenge_methods_supported or ()):
+        raise AuthorizationError("the authorization server does not support PKCE with S256")
+    record = situation.stored.issuers.get(found.issuer, IssuerRecord())
+    wanted = wanted_scopes(
+        configured=settings.scopes,
+        challenge=situation.challenge,
+        supported=found.resource_scopes,
+        requested=record.requested_scopes,
+    )
+    scopes = wanted
+    # Refresh Tokens: where the authorization server lists the scope. Alone, the scope would replace those by default.
+    if wanted and settings.refreshable and OFFLINE_ACCESS in (server.scopes_supported or ()):
+        scopes = tuple(dict.fromkeys((*wanted, OFFLINE_ACCESS)))
+    client = yield from client_at(server, record, settings, situation.now())
+    request = _Request(
+        server=server,
+        redirect_uri=settings.redirect_uri,
+        state=secrets.token_urlsafe(32),
+        verifier=secrets.token_urlsafe(48),  # 64 characters (RFC 7636 section 4.1)
+    )
+    url = _authorize_url(request, client, scopes, situation.server_url)
+    callback: str = yield Visit(url=url, redirect_uri=settings.redirect_uri)
+    form = {
+        "grant_type": "authorization_code",
+        "code": _code(callback, request),
+        "redirect_uri": settings.redirect_uri,
+        "code_verifier": request.verifier,
+    }
+    tokens = yield from tokens_by(form, server=server, client=client, situation=situation, scopes=scopes)
+    record = attrs.evolve(record, client=client.kept, tokens=tokens, requested_scopes=wanted)
+    return Grant(issuer=found.issuer, record=record)
+
+
+def _authorize_url(request: _Request, client: TokenClient, scopes: tuple[str, ...], resource: str) -> str:
+    """Return the URL for the browser. Raises `AuthorizationError` for an endpoint that no browser should open
+    (2026-07-28 security best practices, OAuth Authorization URL Validation)."""
+    endpoint = request.server.authorization_endpoint or ""
+    try:
+        origin, target = split_url(endpoint)
+    except ValueError:
+        raise AuthorizationError("the authorization server has no URL for the browser") from None
+    if not origin.secure and origin.host not in _LOOPBACK:
+        raise AuthorizationError("the URL that the authorization server has for the browser is not https")
+    challenge = (
+        urlsafe_b64encode(hashlib.sha256(request.verifier.encode("ascii")).digest()).rstrip(b"=").decode("ascii")
+    )
+    parameters = {
+        "response_type": "code",
+        "client_id": client.client_id,
+        "redirect_uri": request.redirect_uri,
+        "state": request.state,
+        "code_challenge": challenge,
+        "code_challenge_method": "S256",
+        "resource": resource,  # RFC 8707 section 2, whether the server supports it or not
+    }
+    if scopes:
+        parameters["scope"] = " ".join(scopes)
+    if OFFLINE_ACCESS in scopes:
+        parameters["prompt"] = "consent"  # OpenID Connect Core section 11
+    # RFC 6749 section 3.1: a query of the endpoint is kept.
+    return f"{origin}{target}{'&' if '?' in target else '?'}{urlencode(parameters)}"
+
+
+def _code(callback: str, request: _Request) -> str:
+    """Return the code in the URL that the browser was sent to. The order of checks matters: nothing of an answer that
+    may be another's is used, not even its error."""
+    try:
+        pairs = parse_qsl(urlsplit(callback).query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+    except ValueError:
+        raise AuthorizationError("the answer of the authorization server cannot be read") from None
+    answer = dict(pairs)
+    if len(answer) < len(pairs):  # RFC 6749 section 3.1
+        raise AuthorizationError("the answer of the authorization server has a parameter twice")
+    if not hmac.compare_digest(answer.get("state", "").encode(errors="replace"), request.state.encode()):
+        raise AuthorizationError("the browser has brought the answer to another request")
+    # RFC 9207 section 2.4; 2026-07-28 authorization, Authorization Response Validation: compared as it is
+    issuer = answer.get("iss")
+    if issuer is None and request.server.authorization_response_iss_parameter_supported:
+        raise AuthorizationError("the answer does not say which authorization server it is from")
+    if issuer is not None and issuer != request.server.issuer:
+        raise AuthorizationError("the answer is from another authorization server")
+    if "error" in answer:
+        raise refused("the authorization server has not let the user in", answer["error"])
+    code = answer.get("code", "")
+    if not 0 < len(code) <= _LONGEST_CODE:
+        raise AuthorizationError("the answer of the authorization server has no code")
+    return code

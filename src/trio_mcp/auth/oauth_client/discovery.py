@@ -1,0 +1,201 @@
+"""Discovery: which authorization server protects a resource, and where its endpoints are.
+
+Which URL is asked next depends on the outcomes so far, and on nothing else. No URL is asked in vain
+(2026-07-28 authorization, Authorization Server Discovery).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import attrs
+
+from ...transports.http_client.origin import split_url
+from ..errors import AuthorizationError
+from ..fetching.exchange import Fetch, Fetched, FetchFailed
+from ..storage.stored import Stored
+from .documents import ResourceMetadata, ServerMetadata, decoded
+from .grant import Situation
+from .settings import PreregisteredClient
+from .steps import Machine
+
+__all__ = ["AuthorizationServer", "discover", "known_issuer", "metadata_of"]
+
+T = TypeVar("T")
+
+_RESOURCE: Final = "/.well-known/oauth-protected-resource"
+_OAUTH: Final = "/.well-known/oauth-authorization-server"
+_OPENID: Final = "/.well-known/openid-configuration"
+_JSON: Final = (("accept", "application/json"),)
+
+
+@attrs.frozen(kw_only=True)
+class AuthorizationServer:
+    """The authorization server of a resource."""
+
+    metadata: ServerMetadata
+    """Where the server has none (2025-03-26 only), the endpoints at their fixed paths."""
+    resource_scopes: tuple[str, ...] | None = None
+    """The ``scopes_supported`` of the resource."""
+
+    @property
+    def issuer(self) -> str:
+        """The name of the server."""
+        return self.metadata.issuer
+
+
+def discover(situation: Situation, only: str | None = None) -> Machine[AuthorizationServer]:
+    """Return the authorization server of the resource: ``only``, where the credentials belong to that issuer alone;
+    else one where the client is registered; else the first that is named. Asks for six URLs at most."""
+    resource = yield from _resource_metadata(situation)
+    if resource is None:
+        # 2025-03-26 authorization, Authorization Base URL: the resource has its authorization server at its origin.
+        origin = _origin(situation.server_url)
+        # That revision does not say whether the issuer has a slash at the end, and here nobody has named the issuer.
+        metadata = (yield from _metadata(origin, (origin, f"{origin}/"))) or _fixed_paths(origin)
+        _chosen((metadata.issuer,), only, situation.stored)
+        return AuthorizationServer(metadata=metadata)
+    if not _covers(resource.resource, situation.server_url):  # RFC 9728 section 3.3
+        raise AuthorizationError(f"the resource metadata are those of another server: {_shown(resource.resource)}")
+    if not resource.authorization_servers:
+        raise AuthorizationError("the resource metadata name no authorization server")
+    issuer = _chosen(resource.authorization_servers, only, situation.stored)
+    metadata = yield from _metadata(issuer, (issuer,))
+    if metadata is None:
+        raise AuthorizationError(f"the authorization server {_shown(issuer)} has no metadata")
+    return AuthorizationServer(metadata=metadata, resource_scopes=resource.scopes_supported)
+
+
+def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMetadata]:
+    """Return the metadata of the ``issuer``, which nobody has named just now: the issuer that was used for the resource
+    at ``server_url`` before, or one that the people of the client name. Asks for three URLs at most."""
+    metadata = yield from _metadata(issuer, (issuer,))
+    if metadata is None and server_url is not None and issuer == _origin(server_url):
+        metadata = _fixed_paths(issuer)
+    if metadata is None:
+        raise AuthorizationError(f"the authorization server {_shown(issuer)} has no metadata")
+    return metadata
+
+
+def known_issuer(client: PreregisteredClient, stored: Stored) -> str | None:
+    """Return the one issuer that may see the credentials of ``client``; `None` where the first use decides."""
+    if client.issuer is not None:
+        return client.issuer
+    for issuer, record in stored.issuers.items():
+        kept = record.client
+        # A client that has registered itself has redirect URIs, and a hostile server can give it any id.
+        if kept is not None and kept.client_id == client.client_id and not kept.redirect_uris:
+            return issuer
+    return None
+
+
+def _resource_metadata(situation: Situation) -> Machine[ResourceMetadata | None]:
+    """Return the metadata of the resource; `None` where the resource has none, as all did in 2025-03-26."""
+    named = None if situation.challenge is None else situation.challenge.params.get("resource_metadata")
+    origin, target = split_url(situation.server_url)
+    path = target.partition("?")[0].rstrip("/")
+    # RFC 9728 sections 5.1 and 3.1
+    urls = (
+        *([] if named is None else [named]),
+        *([f"{origin}{_RESOURCE}{path}"] if path else []),
+        f"{origin}{_RESOURCE}",
+    )
+    found = yield from _first(urls, lambda body: decoded(body, ResourceMetadata))
+    if found is None and named is not None:
+        raise AuthorizationError(f"the resource metadata are not where the server says they are: {_shown(named)}")
+    return found
+
+
+def _metadata(issuer: str, names: Sequence[str]) -> Machine[ServerMetadata | None]:
+    """Return the metadata of ``issuer``, which call it by one of its ``names``; `None` where there are none."""
+
+    def read(body: bytes) -> ServerMetadata:
+        metadata = decoded(body, ServerMetadata)
+        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: identical, character by character.
+        if metadata.issuer not in names:
+            raise ValueError(f"metadata of another issuer, {_shown(metadata.issuer)}")
+        return metadata
+
+    return (yield from _first(_metadata_urls(issuer), read))
+
+
+def _metadata_urls(issuer: str) -> tuple[str, ...]:
+    try:
+        origin, target = split_url(issuer)
+    except ValueError:
+        raise AuthorizationError(f"no URL of an authorization server: {_shown(issuer)}") from None
+    if "?" in issuer:  # RFC 8414 section 2
+        raise AuthorizationError(f"the URL of an authorization server has no query: {_shown(issuer)}")
+    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: without the slash at the end.
+    path = target.rstrip("/")
+    appended = [f"{origin}{path}{_OPENID}"] if path else []
+    return (f"{origin}{_OAUTH}{path}", f"{origin}{_OPENID}{path}", *appended)
+
+
+def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]:
+    """Return the first document at one of the ``urls``; `None` where all of them answer that there is none. Raises
+    `AuthorizationError` where that cannot be told, lest a failure pass for the habits of an old server."""
+    failure: str | None = None
+    for url in urls:
+        try:
+            answer: Fetched = yield Fetch(method="GET", url=url, headers=_JSON)
+        except FetchFailed as error:
+            failure = f"{_shown(url)}: {error}"
+            continue
+        if answer.status == 200 and answer.body.lstrip().startswith(b"{"):
+            try:
+                return read(answer.body)
+            except ValueError as error:
+                failure = f"{_shown(url)}: {error}"
+        # Many servers answer any path with a page for people, and others ask for a token first.
+        elif answer.status != 200 and not 400 <= answer.status < 500:
+            failure = f"{_shown(url)}: status {answer.status}"
+    if failure is not None:
+        raise AuthorizationError(f"no authorization server was found at {failure}")
+    return None
+
+
+def _chosen(named: Sequence[str], only: str | None, stored: Stored) -> str:
+    """Return the authorization server to use (RFC 9728 section 7.6; 2026-07-28 authorization, Authorization Server
+    Binding). Raises `AuthorizationError` where the credentials belong to none of the ``named``."""
+    if only is not None:
+        if only not in named:
+            raise AuthorizationError(
+                f"the credentials of this client belong to {_shown(only)}, and the server uses {_shown(named[0])}"
+            )
+        return only
+    used = [] if stored.current is None else [stored.current]
+    used += [issuer for issuer, record in stored.issuers.items() if record.client is not None]
+    return next((issuer for issuer in used if issuer in named), named[0])
+
+
+def _covers(resource: str, server_url: str) -> bool:
+    """Return whether ``resource`` is the server itself, or a prefix of its path at the same origin."""
+    try:
+        (origin, path), (own_origin, own_target) = split_url(resource), split_url(server_url)
+    except ValueError:
+        return False
+    if origin != own_origin or "?" in path:
+        return resource == server_url
+    own_path, prefix = own_target.partition("?")[0], path.rstrip("/")
+    return own_path.rstrip("/") == prefix or own_path.startswith(f"{prefix}/")
+
+
+def _fixed_paths(origin: str) -> ServerMetadata:
+    """2025-03-26 authorization, Fallbacks for Servers without Metadata Discovery."""
+    return ServerMetadata(
+        issuer=origin,
+        authorization_endpoint=f"{origin}/authorize",
+        token_endpoint=f"{origin}/token",
+        registration_endpoint=f"{origin}/register",
+        code_challenge_methods_supported=("S256",),  # all clients of that revision use PKCE
+    )
+
+
+def _origin(url: str) -> str:
+    return str(split_url(url)[0])
+
+
+def _shown(text: str) -> str:
+    return repr(text[:200])

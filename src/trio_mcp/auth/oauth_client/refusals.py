@@ -1,0 +1,48 @@
+"""Refusals: the errors that an authorization server answers with, as errors of the client.
+
+The words of a refusal are chosen by the authorization server, which knows the secrets of the request. So no text of the
+answer is repeated but one of the registered codes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ..errors import AuthorizationError
+
+__all__ = ["error_code", "refused"]
+
+_CODES: Final = frozenset(
+    (
+        # RFC 6749 sections 4.1.2.1 and 5.2
+        *("access_denied", "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "server_error"),
+        *("temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type"),
+        # RFC 7591 section 3.2.2, RFC 8707 section 2, RFC 9449 sections 5 and 8
+        *("invalid_client_metadata", "invalid_redirect_uri", "invalid_software_statement", "invalid_target"),
+        *("unapproved_software_statement", "invalid_dpop_proof", "use_dpop_nonce"),
+        # RFC 6750 section 3.1 and RFC 9470 section 3; OpenID Connect Core section 3.1.2.6
+        *("insufficient_scope", "insufficient_user_authentication", "invalid_token"),
+        *("account_selection_required", "consent_required", "interaction_required", "login_required"),
+    )
+)
+
+
+class _Error(msgspec.Struct):
+    error: str
+
+
+def error_code(body: bytes) -> str | None:
+    """Return the ``error`` in a JSON answer, unchecked; `None` where the answer has none."""
+    try:
+        return msgspec.json.decode(body, type=_Error).error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def refused(what: str, error: str | None, status: int | None = None) -> AuthorizationError:
+    """Return the error for ``what``, a sentence, was refused with the OAuth error ``error`` and the HTTP status."""
+    known = error if error in _CODES else None
+    word = known or (f"status {status}" if status is not None and error is None else "an unknown error")
+    return AuthorizationError(f"{what}: {word}", code=known)

@@ -1,0 +1,55 @@
+"""Scopes: which permissions a request for tokens asks for (2026-07-28 authorization, Scope Selection Strategy)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from ..challenges import Challenge
+from ..errors import AuthorizationError
+
+__all__ = ["OFFLINE_ACCESS", "scopes_in", "wanted_scopes"]
+
+OFFLINE_ACCESS: Final = "offline_access"
+"""The scope by which some authorization servers are asked for a refresh token (OpenID Connect Core section 11)."""
+
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749 section 3.3."""
+_LONGEST: Final = 4096
+"""Characters of all scopes together: a request has all in its URL."""
+
+
+def scopes_in(text: str) -> tuple[str, ...]:
+    """Return the scopes in a parameter ``scope``, each once, in their order; a word that cannot be one is left out."""
+    return _each_once(text.split())
+
+
+def wanted_scopes(
+    *,
+    configured: Collection[str] | None,
+    challenge: Challenge | None,
+    supported: Collection[str] | None,
+    requested: Collection[str],
+) -> tuple[str, ...]:
+    """Return the scopes to ask for; none at all means that the request has no parameter ``scope``.
+
+    The scopes ``requested`` before are among the result, lest a step-up lose one; so are the ``configured``
+    ones, in place of the suggestions of the server: the ``challenge``, else the scopes ``supported`` by the resource. A
+    challenge for ``insufficient_scope`` is added to either, since nothing less helps (Step-Up Authorization Flow).
+    Raises `AuthorizationError` where that is more than a request can have.
+    """
+    challenged = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
+    steps_up = challenge is not None and challenge.params.get("error") == "insufficient_scope"
+    if configured is not None:
+        wanted = (*configured, *challenged) if steps_up else tuple(configured)
+    else:
+        wanted = challenged or tuple(supported or ())
+    scopes = _each_once((*requested, *wanted))
+    if len(" ".join(scopes)) > _LONGEST:
+        raise AuthorizationError(f"the server asks for scopes of more than {_LONGEST} characters")
+    return scopes
+
+
+def _each_once(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for word in words if _SCOPE.fullmatch(word)))

@@ -1,0 +1,122 @@
+"""Token request: the exchange with a token endpoint, whatever the grant (RFC 6749 section 5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlencode
+
+from ..errors import AuthorizationError
+from ..fetching.exchange import Fetch, Fetched, FetchFailed
+from ..storage.stored import Tokens
+from .client_authentication import TokenClient, authentication
+from .documents import ServerMetadata, TokenResponse, decoded
+from .grant import Situation
+from .refusals import error_code, refused
+from .scopes import scopes_in
+from .steps import Machine
+
+__all__ = ["ask", "tokens_by"]
+
+_FORM: Final = "application/x-www-form-urlencoded"
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
+"""A text that fits into a header, and into a form. RFC 6749 appendix A.12 allows no more but the space."""
+_NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
+"""RFC 9449 section 8.1."""
+_LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
+_TYPES: Final = {"bearer": "Bearer", "dpop": "DPoP"}
+
+
+def tokens_by(
+    form: Mapping[str, str],
+    *,
+    server: ServerMetadata,
+    client: TokenClient,
+    situation: Situation,
+    scopes: tuple[str, ...],
+) -> Machine[Tokens]:
+    """Return the tokens that the token endpoint of ``server`` grants for the grant in ``form``, where ``scopes`` are
+    the requested ones. Asks once, and once more with the nonce that the endpoint demands (RFC 9449 section 8).
+
+    Raises `AuthorizationError` with the error of the endpoint as code, and no other word of its answer.
+    """
+    form = {**form, "resource": situation.server_url}  # RFC 8707 section 2, whether the server supports it or not
+    answer = yield from ask(form, server=server, client=client, situation=situation)
+    kind = _TYPES.get(answer.token_type.lower())
+    # RFC 6749 section 7.1: a token of an unknown type is not used.
+    if kind is None or (kind == "DPoP" and situation.proofs is None):
+        raise AuthorizationError("the authorization server has granted a token of a type that was not asked for")
+    refresh_token = answer.refresh_token
+    if refresh_token is not None and not _TOKEN.fullmatch(refresh_token):
+        raise AuthorizationError("the authorization server has granted a refresh token that nobody can send")
+    return Tokens(
+        access_token=answer.access_token,
+        token_type=kind,
+        # RFC 6749 section 5.1: without the parameter, all that was asked for
+        scopes=scopes if answer.scope is None else scopes_in(answer.scope),
+        expires_at=_expiry(answer.expires_in, situation.now()),
+        refresh_token=refresh_token,
+    )
+
+
+def ask(
+    form: Mapping[str, str], *, server: ServerMetadata, client: TokenClient, situation: Situation
+) -> Machine[TokenResponse]:
+    """Return the answer of the token endpoint to ``form``, its token checked for nothing but characters."""
+    url = server.token_endpoint
+    if url is None:
+        raise AuthorizationError("the authorization server has no token endpoint")
+    answer = yield from _exchange(form, url, server, client, situation, None)
+    nonce = answer.headers.get("dpop-nonce", "")
+    # 401 is what a resource server would say, and some token endpoints say (RFC 9449 section 8).
+    demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
+    if demanded and situation.proofs is not None and _NONCE.fullmatch(nonce):
+        answer = yield from _exchange(form, url, server, client, situation, nonce)
+    # RFC 6749 section 5.2, and the servers that send errors with status 200
+    if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
+        raise refused("the token endpoint has refused", error, answer.status)
+    try:
+        response = decoded(answer.body, TokenResponse)
+    except ValueError:
+        raise AuthorizationError("the token endpoint has answered with no token") from None
+    if not _TOKEN.fullmatch(response.access_token):
+        raise AuthorizationError("the authorization server has granted a token that nobody can send")
+    return response
+
+
+def _exchange(
+    form: Mapping[str, str],
+    url: str,
+    server: ServerMetadata,
+    client: TokenClient,
+    situation: Situation,
+    nonce: str | None,
+) -> Machine[Fetched]:
+    algorithms = server.token_endpoint_auth_signing_alg_values_supported
+    headers, named = authentication(client, server.issuer, situation.now(), algorithms)
+    headers["accept"] = "application/json"
+    if situation.proofs is not None:
+        try:
+            headers["dpop"] = situation.proofs.proof("POST", url, nonce=nonce)
+        except ValueError:
+            raise AuthorizationError("the authorization server has no URL of a token endpoint") from None
+    try:
+        answer: Fetched = yield Fetch(
+            method="POST",
+            url=url,
+            headers=tuple(headers.items()),
+            body=urlencode({**form, **named}).encode("ascii"),
+            content_type=_FORM,
+            secrets_of=server.issuer,
+        )
+    except FetchFailed as error:
+        raise AuthorizationError(f"the token endpoint could not be asked: {error}") from None
+    return answer
+
+
+def _expiry(seconds: float | None, now: float) -> float | None:
+    """Return the end of a token that lives for ``seconds``; `None` where the server has told nothing of use."""
+    if seconds is None or seconds < 0:
+        return None
+    return now + min(seconds, _LONGEST_SECONDS)
