@@ -1,0 +1,169 @@
+"""The machines of OAuth, step by step, with a real authorization server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.authorization_server.driving import drive
+from tests.authorization_server.raw import claims_of, listening
+from tests.interaction.websocket.raw_peer import port_of, serving
+
+from trio_mcp import Protected
+from trio_mcp.auth.challenges import Challenge
+from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.oauth_client.grant import Grant, Situation
+from trio_mcp.auth.oauth_client.refreshing import refresh
+from trio_mcp.auth.oauth_client.settings import OAuthSettings, PreregisteredClient
+from trio_mcp.auth.proofs import ProofKey
+from trio_mcp.auth.storage.stored import Stored
+from trio_mcp.cli.demo.authorization_server.pressing import press
+from trio_mcp.cli.demo.authorization_server.running import AuthorizationServer, authorization_server
+
+READ, WRITE = "notes:read", "notes:write"
+
+
+class Proofs:
+    """The proofs of one key."""
+
+    def __init__(self) -> None:
+        self.key = ProofKey.generate()
+
+    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
+        return self.key.proof(method, url, nonce=nonce, now=time.time())
+
+
+@asynccontextmanager
+async def resource_of(issuer: str) -> AsyncIterator[str]:
+    """The URL of a server that has nothing but its metadata."""
+
+    async def answer(stream: trio.SocketStream) -> None:
+        request = b""
+        while b"\r\n\r\n" not in request and (data := await stream.receive_some()):
+            request += data
+        status, body = ("200 OK", metadata) if request.split(b" ")[1].decode() in paths else ("404 Not Found", b"")
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        await stream.send_all(head.encode() + body)
+
+    async def verify(token: str) -> None:
+        return None
+
+    async with serving(trio.serve_tcp, answer, 0, host="127.0.0.1") as listeners:
+        url = f"http://127.0.0.1:{port_of(listeners)}/mcp"
+        gate = Protected(resource=url, authorization_servers=[issuer], verifier=verify, scopes=[READ]).gate()
+        metadata, paths = gate.metadata, gate.metadata_paths
+        yield url
+
+
+@asynccontextmanager
+async def parties(provider: Path, **settings: Any) -> AsyncIterator[tuple[AuthorizationServer, str, str, Any]]:
+    """The authorization server, the URL of the protected server, our redirect URI, and a driver."""
+    async with (
+        authorization_server(provider, scopes=[READ, WRITE], **settings) as server,
+        resource_of(server.issuer) as url,
+        listening() as (redirect_uri, callbacks),
+    ):
+        yield server, url, redirect_uri, partial(drive, callbacks=callbacks)
+
+
+def after(situation: Situation, grant: Grant, challenge: Challenge | None = None) -> Situation:
+    """The situation that ``grant`` leads to."""
+    return Situation(
+        server_url=situation.server_url,
+        stored=situation.stored.with_record(grant.issuer, grant.record),
+        challenge=challenge,
+        proofs=situation.proofs,
+    )
+
+
+def granted(grant: Grant) -> dict[str, Any]:
+    assert grant.record.tokens is not None
+    return claims_of(grant.record.tokens.access_token)
+
+
+async def test_a_client_registers_itself_signs_in_steps_up_and_refreshes(provider: Path) -> None:
+    async with parties(provider) as (server, url, redirect_uri, run):
+        settings = OAuthSettings(redirect_uri=redirect_uri)
+        start = Situation(server_url=url, stored=Stored())
+        first: Grant = await run(sign_in(settings, start))
+        challenge = Challenge("bearer", {"error": "insufficient_scope", "scope": WRITE})
+        second: Grant = await run(sign_in(settings, after(start, first, challenge)))
+        third: Grant = await run(refresh(settings, after(start, second)))
+    assert first.issuer == server.issuer
+    assert (granted(first)["aud"], granted(first)["scope"]) == (url, READ)
+    assert granted(second)["scope"].split() == [READ, WRITE]
+    assert granted(third)["scope"].split() == [READ, WRITE]
+    assert third.record.tokens != second.record.tokens
+    assert third.record.tokens.refresh_token != second.record.tokens.refresh_token
+    assert server.done == {"registration": 1, "authorization": 2, "authorization_code": 2, "refresh_token": 1}
+
+
+async def test_a_refresh_token_that_was_used_before_is_of_no_use_any_more(provider: Path) -> None:
+    async with parties(provider) as (_, url, redirect_uri, run):
+        settings = OAuthSettings(redirect_uri=redirect_uri)
+        start = Situation(server_url=url, stored=Stored())
+        grant = await run(sign_in(settings, start))
+        await run(refresh(settings, after(start, grant)))
+        with pytest.raises(AuthorizationError) as caught:
+            await run(refresh(settings, after(start, grant)))
+    assert caught.value.code == "invalid_grant"
+
+
+async def test_a_user_who_says_no_is_access_denied(provider: Path) -> None:
+    async with parties(provider) as (_, url, redirect_uri, run):
+        machine = sign_in(OAuthSettings(redirect_uri=redirect_uri), Situation(server_url=url, stored=Stored()))
+        with pytest.raises(AuthorizationError) as caught:
+            await run(machine, visit=partial(press, button="deny"))
+    assert caught.value.code == "access_denied"
+
+
+async def test_the_document_of_a_client_goes_before_its_registration(provider: Path) -> None:
+    document = "https://client.example/mcp.json"
+    async with listening() as (redirect_uri, callbacks):
+        metadata = {"client_id": document, "client_name": "documented", "redirect_uris": [redirect_uri]}
+        metadata |= {"token_endpoint_auth_method": "none", "application_type": "native"}
+        metadata |= {"grant_types": ["authorization_code", "refresh_token"]}
+        async with parties(provider, documents={document: metadata}) as (server, url, _, _):
+            settings = OAuthSettings(redirect_uri=redirect_uri, client_metadata_url=document)
+            start = Situation(server_url=url, stored=Stored())
+            grant = await drive(sign_in(settings, start), callbacks)
+            await drive(refresh(settings, after(start, grant)))
+    assert granted(grant)["client_id"] == document
+    assert server.done["registration"] == 0
+
+
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
+async def test_a_preregistered_client_names_itself_by_its_secret(provider: Path, method: Any) -> None:
+    secret = "a secret: 100% & more"
+    async with listening() as (redirect_uri, callbacks):
+        client = {"client_id": "known", "client_secret": secret, "redirect_uris": [redirect_uri]}
+        client |= {"token_endpoint_auth_method": method, "application_type": "native"}
+        client |= {"grant_types": ["authorization_code", "refresh_token"]}
+        async with parties(provider, clients=[client]) as (server, url, _, _):
+            known = PreregisteredClient(client_id="known", client_secret=secret, auth_method=method)
+            settings = OAuthSettings(redirect_uri=redirect_uri, client=known)
+            start = Situation(server_url=url, stored=Stored())
+            grant = await drive(sign_in(settings, start), callbacks)
+            await drive(refresh(settings, after(start, grant)))
+    assert granted(grant)["client_id"] == "known"
+    assert server.done == {"authorization": 1, "authorization_code": 1, "refresh_token": 1}
+
+
+@pytest.mark.parametrize("nonces", [False, True])
+async def test_tokens_are_bound_to_the_key_of_the_proofs(provider: Path, nonces: bool) -> None:
+    proofs = Proofs()
+    async with parties(provider, dpop_nonces=nonces) as (_, url, redirect_uri, run):
+        settings = OAuthSettings(redirect_uri=redirect_uri)
+        start = Situation(server_url=url, stored=Stored(), proofs=proofs)
+        grant = await run(sign_in(settings, start))
+        again = await run(refresh(settings, after(start, grant)))
+    for one in (grant, again):
+        assert one.record.tokens.token_type == "DPoP"
+        assert granted(one)["cnf"] == {"jkt": proofs.key.thumbprint}
