@@ -59,8 +59,8 @@ async def serve_streams(
     stateless: bool = False,
     handle_signals: bool = True,
 ) -> None:
-    """Serve ``server`` to whoever connects, until a signal or a cancel. ``front`` makes what serves the streams; its
-    own tasks run in the nursery that it is given. `ServingOptions` documents the last three parameters."""
+    """Serve ``server`` to all who connect, until a signal or cancel. ``front`` makes the `Front` of the streams, whose
+    own tasks run in the nursery given to ``front``. `ServingOptions` documents the last three parameters."""
     async with written_in_a_thread():
         with collecting_rarely(), ExitStack() as signals:  # signals may come until the lifespan has ended
             async with server.running(limits, stateless=stateless) as running:

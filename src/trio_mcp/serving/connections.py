@@ -48,7 +48,7 @@ async def serve_connections(
     stateless: bool = False,
     handle_signals: bool = True,
 ) -> None:
-    """Serve ``server`` to whoever connects, each stream being one connection: see `serve_streams`."""
+    """Serve ``server`` to all who connect, each stream being one connection: see `serve_streams`."""
     await serve_streams(
         server,
         listen,

@@ -13,8 +13,9 @@ from tests.serving.http.raw import Answer, Connection, Endpoint, events_in, mess
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from trio_mcp import Cancellation, Limits, RequestContext, Server, WorkerContext
+from trio_mcp.auth.resource_server.protected import Protected
 from trio_mcp.server.served import Servable
-from trio_mcp.serving.http.endpoint import EndpointSettings
+from trio_mcp.serving.http.entrance import EndpointSettings
 from trio_mcp.serving.http.front import HttpFront
 from trio_mcp.transports.host_checks import host_checks_for
 
@@ -214,8 +215,11 @@ class MemoryEndpoint(Endpoint):
 
 
 @asynccontextmanager
-async def in_memory(server: Servable, *, stateless: bool = False, **limits: Any) -> AsyncGenerator[MemoryEndpoint]:
-    settings = EndpointSettings("/mcp", host_checks_for("127.0.0.1", None, None))
+async def in_memory(
+    server: Servable, *, stateless: bool = False, auth: Protected | None = None, **limits: Any
+) -> AsyncGenerator[MemoryEndpoint]:
+    gate = None if auth is None else auth.gate()
+    settings = EndpointSettings("/mcp", host_checks_for("127.0.0.1", None, None), gate)
     bounds = Limits(**limits) if limits else None
     async with server.running(bounds, stateless=stateless) as running, trio.open_nursery() as nursery:
         endpoint = MemoryEndpoint(HttpFront(running, nursery, settings, websocket=False), nursery)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...jsonrpc.codec import frame_error
 from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
@@ -11,6 +11,9 @@ from ...jsonrpc.messages import ErrorResponse, RequestId
 from ...protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY
 from ...runtime.replies import error_line
 from ...transports.http.application import Answer
+
+if TYPE_CHECKING:
+    from ...auth.resource_server.refusal import Refusal
 
 __all__ = [
     "JSON_HEADERS",
@@ -20,6 +23,8 @@ __all__ = [
     "error",
     "invalid",
     "json_status",
+    "lines_of",
+    "refused",
     "status_of_legacy_refusal",
     "status_of_refusal",
     "text",
@@ -63,6 +68,16 @@ def busy(reason: str, extra: bytes, request_id: RequestId | None = None) -> Answ
 def unavailable(reason: str, extra: bytes) -> Answer:
     """Return an answer for people to a request that comes at the wrong time."""
     return text(HTTPStatus.SERVICE_UNAVAILABLE, reason, RETRY_AFTER + extra)
+
+
+def refused(refusal: Refusal, extra: bytes) -> Answer:
+    """Return the answer to a request whose caller is not known, or not admitted."""
+    return text(refusal.status, refusal.reason, lines_of(refusal) + extra)
+
+
+def lines_of(refusal: Refusal) -> bytes:
+    """Return the headers that go with ``refusal``."""
+    return b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in refusal.headers)
 
 
 def status_of_refusal(code: int) -> HTTPStatus:

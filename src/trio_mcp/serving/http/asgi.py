@@ -6,7 +6,7 @@ import contextvars
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -19,10 +19,16 @@ from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admission, Answer
 from ...transports.http.heads import BadRequest, RequestHead
-from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, head_of
+from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, fields, head_of
 from .clock import watch_clock
-from .endpoint import Endpoint, EndpointSettings
+from .endpoint import Endpoint
+from .entrance import EndpointSettings
 from .front import bounds_of
+from .resource_metadata import resource_metadata
+
+if TYPE_CHECKING:
+    from ...auth.resource_server.gate import Gate
+    from ...auth.resource_server.protected import Protected
 
 __all__ = ["HTTPApp", "http_app"]
 
@@ -42,6 +48,7 @@ def http_app(
     server: Servable,
     *,
     path: str = "/mcp",
+    auth: Protected | None = None,
     origins: Allowed = None,
     hosts: Allowed = None,
     limits: Limits | None = None,
@@ -55,7 +62,13 @@ def http_app(
         mcp = http_app(server, origins=[], hosts=["mcp.example.com"])
         app = Starlette(routes=[Mount("/api", mcp)], lifespan=mcp.lifespan)  # serves /api/mcp
 
-    ``origins`` and ``hosts`` are as for `serve_http`. An application does not know who can reach its server, so this
+    ``auth``, ``origins`` and ``hosts`` are as for `serve_http`. Clients look for the metadata of a protected server at
+    the root of the host (RFC 9728 section 3.1), also where the application is mounted elsewhere::
+
+        documents = [Route(path, mcp.metadata) for path in mcp.metadata.paths]
+        app = Starlette(routes=[*documents, Mount("/api", mcp)], lifespan=mcp.lifespan)
+
+    An application does not know who can reach its server, so this
     raises `ValueError` unless both are given. ``limits`` and ``stateless``: see `ServingOptions`. Addresses,
     certificates, connections and signals are the ASGI server's.
     """
@@ -65,7 +78,9 @@ def http_app(
             'http_app(server, origins=["https://app.example.com"], hosts=["mcp.example.com"]); '
             'origins=[] lets no web page in, "*" lets any'
         )
-    return HTTPApp(server, EndpointSettings(path, host_checks_for(None, origins, hosts)), limits, stateless=stateless)
+    gate = None if auth is None else auth.gate()
+    settings = EndpointSettings(path, host_checks_for(None, origins, hosts), gate)
+    return HTTPApp(server, settings, limits, stateless=stateless)
 
 
 class HTTPApp:
@@ -77,6 +92,8 @@ class HTTPApp:
         self._limits = limits
         self._stateless = stateless
         self._front: _AsgiFront | None = None
+        self.metadata = ResourceMetadataApp(settings.gate)
+        """The metadata of a protected application, to be mounted at the root of the host."""
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
@@ -155,6 +172,23 @@ class HTTPApp:
         return self._front
 
 
+class ResourceMetadataApp:
+    """The protected resource metadata as an ASGI application: see `http_app`. Needs no lifespan."""
+
+    def __init__(self, gate: Gate | None) -> None:
+        self._document = b"" if gate is None else gate.metadata
+        self.paths: tuple[str, ...] = () if gate is None else tuple(sorted(gate.metadata_paths))
+        """The paths at which clients look for the metadata; none where nothing is protected."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"the metadata of a protected resource have no {scope['type']}")
+        answer = resource_metadata(self._document, scope["method"])
+        await send({"type": "http.response.start", "status": answer.status, "headers": fields(answer)})
+        await send({"type": "http.response.body", "body": answer.body})
+
+
 class _AsgiFront:
     """The requests that an ASGI server brings to an endpoint of ``running``. Its tasks run in ``nursery``."""
 
@@ -191,6 +225,8 @@ class _AsgiFront:
         try:
             head = head_of(scope, self._bounds)
             looked = self._endpoint.look(head)
+            if not isinstance(looked, Answer | Admission):
+                looked = await body.await_admission(looked, head)
             data = await body.read(head) if isinstance(looked, Admission) else b""
         except BadRequest as bad:
             closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2

@@ -11,11 +11,12 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from ...transports.http.application import Answer, Response, Source
+from ...concurrency.nurseries import open_service_nursery
+from ...transports.http.application import Admission, Answer, Ask, Response, Source
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.heads import BadRequest, RequestHead, check_headers
 
-__all__ = ["AsgiBody", "AsgiResponse", "ClientLeft", "Receive", "Scope", "Send", "head_of"]
+__all__ = ["AsgiBody", "AsgiResponse", "ClientLeft", "Receive", "Scope", "Send", "fields", "head_of"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -76,6 +77,26 @@ class AsgiBody:
         self._bounds = bounds
         self.is_over = False
         """True once the last piece was received."""
+        self._early = bytearray()
+        """The bytes that were received before the request was admitted."""
+
+    async def await_admission(self, ask: Ask, head: RequestHead) -> Answer | Admission:
+        """Return the decision of ``ask`` on the request. Raises `ClientLeft`, and cancels ``ask``, when the client is
+        seen to go meanwhile."""
+        if "expect" in head.headers:  # RFC 9110 section 10.1.1: ASGI servers send 100 when the body is received
+            return await ask()
+        with trio.CancelScope() as scope:
+            async with open_service_nursery("the request is decided on") as services:
+                services.start_soon(self._watch_early, scope)
+                return await ask()
+        raise ClientLeft
+
+    async def _watch_early(self, asking: trio.CancelScope) -> None:
+        try:
+            while len(self._early) < self._bounds.max_unserved_bytes:
+                self._early += await self._piece()
+        except ClientLeft:
+            asking.cancel(reason="the client is gone")
 
     async def read(self, head: RequestHead) -> bytes:
         """Receive and return all of the body. Raises `BadRequest` and `ClientLeft`."""
@@ -84,12 +105,12 @@ class AsgiBody:
             raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
         if int(length) > self._bounds.max_body_bytes:
             raise self._too_long()
-        body = bytearray()
+        body, self._early = self._early, bytearray()
         with trio.move_on_after(self._bounds.body_timeout):
-            while not self.is_over:
+            while len(body) <= self._bounds.max_body_bytes and not self.is_over:
                 body += await self._piece()
-                if len(body) > self._bounds.max_body_bytes:
-                    raise self._too_long()
+            if len(body) > self._bounds.max_body_bytes:
+                raise self._too_long()
             return bytes(body)
         reason = f"the body did not come within {self._bounds.body_timeout:g} s"
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
@@ -210,9 +231,7 @@ class AsgiResponse(Response):
     async def _write(self, body: AsgiBody) -> None:
         whole, source = self._whole, self._source
         assert whole is not None
-        headers = _fields(whole.headers)
-        if source is None and whole.status != HTTPStatus.NO_CONTENT:  # RFC 9110 section 8.6
-            headers.append((b"content-length", b"%d" % len(whole.body)))
+        headers = fields(whole, has_length=source is None)
         if self._closes:
             headers.append((b"connection", b"close"))
         await self._give({"type": "http.response.start", "status": int(whole.status), "headers": headers})
@@ -238,7 +257,10 @@ def _piece(data: bytes | bytearray, *, more: bool) -> dict[str, Any]:
     return {"type": "http.response.body", "body": bytes(data), "more_body": more}
 
 
-def _fields(lines: bytes) -> list[tuple[bytes, bytes]]:
-    """Return lines of headers in the form of ASGI."""
-    pairs = (line.partition(b": ") for line in lines.splitlines())
-    return [(name.lower(), value) for name, _, value in pairs]
+def fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
+    """Return the headers of ``answer`` in the form of ASGI, with the length of the body unless nobody knows that."""
+    pairs = (line.partition(b": ") for line in answer.headers.splitlines())
+    headers = [(name.lower(), value) for name, _, value in pairs]
+    if has_length and answer.status != HTTPStatus.NO_CONTENT:  # RFC 9110 section 8.6
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+    return headers

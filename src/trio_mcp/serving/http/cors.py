@@ -13,12 +13,16 @@ from ...transports.http.heads import RequestHead
 __all__ = ["Cors"]
 
 _EXPOSED: Final = (
-    b"Access-Control-Expose-Headers: mcp-session-id, www-authenticate, mcp-protocol-version, retry-after\r\n"
+    b"Access-Control-Expose-Headers: "
+    b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce, retry-after\r\n"
     b"Vary: Origin\r\n"
 )
 _METHODS: Final = b"Access-Control-Allow-Methods: POST, GET, DELETE, OPTIONS\r\nAccess-Control-Max-Age: 7200\r\n"
-_HEADERS: Final = (
-    "content-type, accept, authorization, mcp-protocol-version, mcp-session-id, last-event-id, mcp-method, mcp-name"
+_HEADERS: Final = ", ".join(
+    (
+        *("content-type", "accept", "authorization", "dpop", "mcp-protocol-version", "mcp-session-id"),
+        *("last-event-id", "mcp-method", "mcp-name"),
+    )
 )
 _PARAM: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,100}")
 _MOST_KEPT: Final = 100

@@ -14,7 +14,8 @@ from ...transports.http.bounds import HttpBounds
 from ...transports.http.connection import HttpConnection
 from ..connections import Connections
 from .clock import watch_clock
-from .endpoint import Endpoint, EndpointSettings
+from .endpoint import Endpoint
+from .entrance import EndpointSettings
 
 __all__ = ["HttpFront", "bounds_of"]
 

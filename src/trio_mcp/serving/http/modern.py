@@ -1,5 +1,5 @@
-"""ModernSide serves the requests that each stand for itself: those of the modern era and, in a server that is run
-stateless, those of legacy revisions."""
+"""ModernSide serves the requests that each stand for itself: all of the modern era and, in a server that is run
+stateless, all of legacy revisions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from ...protocol.errors import HEADER_MISMATCH
 from ...runtime.cancellation import CancelCause
 from ...runtime.channel import MessageChannel
 from ...runtime.exchange import Exchange, Held
-from ...runtime.peer import EVERYBODY, Headers, Peer
+from ...runtime.peer import EVERYBODY
 from ...server.served import Running
 from ...state.events import Event, RequestReceived
 from ...state.stateless import StatelessState
 from ...transports.event_stream.writing import KEEP_ALIVE, STREAM_HEADERS, events
-from ...transports.http.application import Response
-from ...transports.http.heads import RequestHead
 from .answers import unavailable
+from .http_request import HttpRequest
 from .post_exchange import PostExchange
 from .posted_connection import PostedConnection
 from .request_headers import param_mismatch
@@ -49,22 +48,19 @@ class ModernExchange(PostExchange):
     def __init__(
         self,
         connection: Exchange,
-        head: RequestHead,
-        response: Response,
-        extra: bytes,
+        posted: HttpRequest,
         high_water: int,
         open_ones: dict[ModernExchange, None],
     ) -> None:
-        peer = Peer(None, Headers.of_lower_case(head.headers))
-        super().__init__(connection, peer, response, extra, high_water)
-        self._head = head
+        super().__init__(connection, posted, high_water)
+        self._head = posted.head
         self._is_mismatch = False
         self._open_ones = open_ones
         self._has_sent = True
         self._requests: tuple[InboundRequest, ...] = ()
         """The requests that were taken up: more than one in a batch."""
         open_ones[self] = None
-        response.on_gone = self._gone
+        posted.response.on_gone = self._gone
 
     def _gone(self) -> None:
         self.end()
@@ -170,20 +166,20 @@ class ModernSide:
         """The state that rules on all the requests."""
         return self._state
 
-    def take(self, event: Event, body: bytes, head: RequestHead, response: Response, extra: bytes) -> None:
-        """Carry out ``event``, a request that ``body`` held or the refusal of one, and answer with ``response``."""
+    def take(self, event: Event, posted: HttpRequest) -> None:
+        """Carry out ``event``, which ``posted`` has brought: a request, or the refusal of one."""
         connection = self._connection
         if self._is_ending:
             if type(event) is RequestReceived:
                 self._state.finish(event.request)
-            response.answer(unavailable("the server is shutting down", extra), close=True)
+            posted.response.answer(unavailable("the server is shutting down", posted.extra), close=True)
             return
         if connection.is_over:
             connection = self._connection = self._connect()
-        exchange = ModernExchange(connection.exchange, head, response, extra, self._limits.high_water, self._open_ones)
+        exchange = ModernExchange(connection.exchange, posted, self._limits.high_water, self._open_ones)
         if type(event) is RequestReceived:
             exchange.take_up(event.request)
-        connection.take(event, body, exchange)
+        connection.take(event, posted.body, exchange)
 
     def break_silence(self) -> None:
         """Have all streams send comments that were silent: see `PostExchange.break_silence`."""

@@ -10,9 +10,9 @@ from ...jsonrpc.errors import TOO_BUSY
 from ...runtime.cancellation import CancelCause
 from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner
-from ...runtime.peer import Peer
-from ...transports.http.application import Answer, Response
+from ...transports.http.application import Answer
 from .answers import JSON_HEADERS, RETRY_AFTER, json_status, status_of_refusal, unavailable
+from .http_request import HttpRequest
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
@@ -21,8 +21,8 @@ __all__ = ["PostExchange"]
 
 
 class PostExchange(PartExchange):
-    """A part of ``connection`` that ends with its reply: a single JSON answer when the reply is the first line, else a
-    stream of events (`open_stream`). ``extra``: headers of the answer in either form.
+    """The exchange of ``posted``, a part of ``connection`` that ends with its reply: a single JSON answer when the
+    reply is the first line, else a stream of events (`open_stream`).
 
     A request that is cancelled gets no reply. Its stream ends without a message (DESIGN ruling 1), and where no stream
     was opened, an empty one is; where the server ends, status 503.
@@ -30,13 +30,15 @@ class PostExchange(PartExchange):
 
     __slots__ = ("_was_silent", "extra", "is_over", "is_stream", "request", "response")
 
-    def __init__(self, connection: Exchange, peer: Peer, response: Response, extra: bytes, high_water: int) -> None:
-        super().__init__(connection, Outbox(high_water), peer)
+    def __init__(
+        self, connection: Exchange, posted: HttpRequest, high_water: int, session_id: str | None = None
+    ) -> None:
+        super().__init__(connection, Outbox(high_water), posted.peer(session_id))
         self.outbox.call_writer(self.open_stream)
         self.request: InboundRequest | None = None
         """The request of this POST; `None` for a batch, and before a request is read."""
-        self.response = response
-        self.extra = extra
+        self.response = posted.response
+        self.extra = posted.extra
         self.is_stream = False
         """True once the answer is a stream."""
         self.is_over = False

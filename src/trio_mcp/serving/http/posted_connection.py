@@ -32,7 +32,7 @@ class PostedConnection:
         self.ended = trio.Event()
         """Event set when the last request is over."""
         self._early: list[Callable[[], None]] | None = []
-        """What came before the connection had started; `None` from then on."""
+        """Events from before the start of the connection; `None` from then on."""
 
     async def run(self) -> None:
         """Serve until the connection ends. See `DuplexChannel.run`."""
@@ -43,7 +43,7 @@ class PostedConnection:
             self.ended.set()
 
     def started(self, value: None = None) -> None:
-        """Carry out what came before the start."""
+        """Carry out the events from before the start."""
         early, self._early = self._early or [], None
         for each in early:
             each()

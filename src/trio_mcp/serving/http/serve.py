@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import trio
 
@@ -12,8 +12,11 @@ from ...server.served import Running, Servable
 from ...transports.host_checks import Allowed, host_checks_for
 from ..accepting import SocketListeners, serve_streams
 from ..options import ServingOptions
-from .endpoint import EndpointSettings
+from .entrance import EndpointSettings
 from .front import HttpFront
+
+if TYPE_CHECKING:
+    from ...auth.resource_server.protected import Protected
 
 __all__ = ["serve_http"]
 
@@ -24,6 +27,7 @@ async def serve_http(
     port: int = 8000,
     *,
     path: str = "/mcp",
+    auth: Protected | None = None,
     origins: Allowed = None,
     hosts: Allowed = None,
     ssl_context: ssl.SSLContext | None = None,
@@ -40,6 +44,10 @@ async def serve_http(
     request there is cancelled by its notification, and goes on when its connection breaks. With ``stateless=True``
     there are no sessions, no questions to legacy clients, and any process can answer any request.
 
+    With ``auth``, every request needs a token, see `Protected`, and ``ctx.auth`` is the caller. Sessions, waiting
+    handlers and the states of modern clients belong to one principal each. Streams of changes end with the token of the
+    client, who comes back with a fresh one.
+
     ``origins`` are the web pages that may ask, ``hosts`` the names under which the server is reached, as for
     `serve_websocket`: needed where other machines can reach ``host``, else this raises `ValueError`. ``listeners`` of
     the application's own replace ``host`` and ``port``. With an ``ssl_context`` the URL is ``https://``. With
@@ -50,7 +58,8 @@ async def serve_http(
     is ended properly.
     """
     check_served_under_trio("serve_http")
-    settings = EndpointSettings(path, host_checks_for(None if listeners is not None else host, origins, hosts))
+    checks = host_checks_for(None if listeners is not None else host, origins, hosts)
+    settings = EndpointSettings(path, checks, None if auth is None else auth.gate())
 
     async def listen() -> SocketListeners:
         if listeners is not None:

@@ -12,14 +12,13 @@ import trio
 from ...jsonrpc.messages import Batch, Message, Request, Unreadable
 from ...runtime.channel import ConnectionLost, MessageChannel
 from ...runtime.outbox import Outbox
-from ...runtime.peer import Headers, Peer
+from ...runtime.peer import Peer
 from ...server.served import Running
 from ...state.events import Refused, RequestReceived
 from ...transports.event_stream.replay_log import BadCursor, ReplayLog
 from ...transports.event_stream.writing import STREAM_HEADERS, identified_events
-from ...transports.http.application import Response
-from ...transports.http.heads import RequestHead
 from .answers import empty, invalid
+from .http_request import HttpRequest
 from .posted_connection import PostedConnection
 from .session_exchange import RETRY, OpeningExchange, SessionExchange
 from .session_stream import FinishedStream, SessionStream
@@ -133,26 +132,22 @@ class Session:
         revision = self._connection.state.revision
         return version is None or revision is None or version == revision.name
 
-    def post(
-        self, message: Message | Batch | Unreadable, body: bytes, head: RequestHead, response: Response, extra: bytes,
-        *, opens: bool = False,
-    ) -> None:  # fmt: skip
-        """Take a message, or a batch, and answer with ``response``."""
+    def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
+        """Take a message, or a batch, that was ``posted``."""
         self._used = trio.current_time()
         self.is_confirmed = self.is_confirmed or not opens
         connection = self._connection
         event = connection.state.receive(message)
         if not (_asks(message) or type(event) is Refused):
-            connection.take(event, body, connection.exchange)
-            response.answer(empty(HTTPStatus.ACCEPTED, extra))
+            connection.take(event, posted.body, connection.exchange)
+            posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
             return
-        peer = Peer(self.id, Headers.of_lower_case(head.headers), self.principal)
         kind = OpeningExchange if opens else SessionExchange
-        exchange = kind(self, connection.exchange, peer, response, extra, self._limits.high_water)
+        exchange = kind(self, connection.exchange, posted, self._limits.high_water)
         self._posts[exchange] = None
         if type(event) is RequestReceived:
             exchange.take_up(event.request)
-        connection.take(event, body, exchange)
+        connection.take(event, posted.body, exchange)
 
     def answer_unreadable(self, message: Unreadable, body: bytes) -> None:
         """Fail the request of ours that ``message`` was meant to answer."""
@@ -193,8 +188,8 @@ class Session:
         self.send_late_lines(stream.outbox)
 
     def send_late_lines(self, outbox: Outbox) -> None:
-        """Have lines that are put into ``outbox`` from now on sent with what belongs to no request: a handler that was
-        cancelled takes back what it has asked when the stream of its request is over."""
+        """Have lines that are put into ``outbox`` from now on sent with the lines that belong to no request: a handler
+        that was cancelled takes back a question when the stream of its request is over."""
 
         # The outbox keeps what it calls: neither itself nor the session, or the collector would have to find them.
         late, free = ref(outbox), self._connection.exchange.outbox
@@ -206,9 +201,11 @@ class Session:
 
         outbox.call_writer(pass_on)
 
-    def get(self, cursor: str | None, response: Response, extra: bytes) -> None:
-        """Answer a GET: with the stream that ``cursor`` names, from there on, or with the stream of messages that
+    def get(self, asked: HttpRequest) -> None:
+        """Answer a GET: with the stream that the cursor names, from there on, or with the stream of messages that
         belong to no request. A response that has the stream already ends."""
+        response, extra = asked.response, asked.extra
+        cursor = asked.head.headers.get("last-event-id")
         self._used = trio.current_time()
         self.is_confirmed = True
         polls = self._polls

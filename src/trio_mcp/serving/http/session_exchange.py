@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ...runtime.exchange import Exchange
 from ...runtime.outbox import Outbox
-from ...runtime.peer import Peer
-from ...transports.http.application import Response
 from .answers import status_of_legacy_refusal
+from .http_request import HttpRequest
 from .post_exchange import PostExchange
 from .session_stream import SessionStream
 
@@ -42,7 +41,7 @@ class SessionOfPosts(Protocol):
         ...
 
     def send_late_lines(self, outbox: Outbox) -> None:
-        """Have lines that are put into ``outbox`` from now on sent with what belongs to no request."""
+        """Have lines that are put into ``outbox`` from now on sent with the lines that belong to no request."""
         ...
 
     def left(self, post: SessionExchange) -> None:
@@ -60,16 +59,8 @@ class SessionExchange(PostExchange):
 
     __slots__ = ("_alarm", "_session", "_stream")
 
-    def __init__(
-        self,
-        session: SessionOfPosts,
-        connection: Exchange,
-        peer: Peer,
-        response: Response,
-        extra: bytes,
-        high_water: int,
-    ) -> None:
-        super().__init__(connection, peer, response, extra, high_water)
+    def __init__(self, session: SessionOfPosts, connection: Exchange, posted: HttpRequest, high_water: int) -> None:
+        super().__init__(connection, posted, high_water, session.id)
         self._session = session
         self._stream: SessionStream | None = None
         self._alarm: Alarm | None = None

@@ -10,11 +10,9 @@ import trio
 
 from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
-from ...runtime.peer import Headers, Peer
 from ...server.served import Running
-from ...transports.http.application import Response
-from ...transports.http.heads import RequestHead
 from .answers import busy
+from .http_request import HttpRequest
 from .session import Session
 
 __all__ = ["SessionTable"]
@@ -38,16 +36,16 @@ class SessionTable:
         session = self._sessions.get(session_id)
         return session if session is not None and session.principal == principal and not session.is_over else None
 
-    def open(self, message: Request, body: bytes, head: RequestHead, response: Response, extra: bytes) -> None:
-        """Answer ``initialize``, and open a session."""
+    def open(self, message: Request, posted: HttpRequest) -> None:
+        """Answer ``initialize``, and open a session for the caller."""
         if len(self._sessions) >= self._limits.max_sessions and not self._make_room():
-            response.answer(busy("Too busy: too many sessions; try again later", extra, message.id))
+            posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
-        session = Session(self._running, session_id, Peer(session_id, Headers.of_lower_case(head.headers)))
+        session = Session(self._running, session_id, posted.peer(session_id))
         self._sessions[session_id] = session
         self._nursery.start_soon(self._run, session)
-        session.post(message, body, head, response, extra, opens=True)
+        session.post(message, posted, opens=True)
 
     def _make_room(self) -> bool:
         """End the oldest session that its client has not used, and return whether there was one. Otherwise who opens

@@ -1,4 +1,4 @@
-"""What an HTTP connection asks of the application behind it, and offers to it."""
+"""HttpApplication, the application behind an HTTP connection, and Response, the way back to the client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import attrs
 
 from .heads import RequestHead
 
-__all__ = ["Admission", "Answer", "HttpApplication", "Looked", "Response", "Source"]
+__all__ = ["Admission", "Answer", "Ask", "HttpApplication", "Looked", "Response", "Source"]
 
 
 @attrs.define(eq=False)
@@ -29,10 +29,11 @@ class Admission:
     """Lets the body of a request be read, and the request be served."""
 
     caller: object | None = attrs.field(default=None, repr=False)
-    """Whoever sends the request, in the words of the application; handed on to `HttpApplication.serve`."""
+    """The sender of the request, in the words of the application; handed on to `HttpApplication.serve`."""
 
 
-Looked: TypeAlias = Answer | Admission | Callable[[], Awaitable[Answer | Admission]]
+Ask: TypeAlias = Callable[[], Awaitable[Answer | Admission]]
+Looked: TypeAlias = Answer | Admission | Ask
 
 
 class Source(Protocol):
@@ -76,9 +77,9 @@ class HttpApplication(Protocol):
     """The requests of a connection end here, one at a time and in order."""
 
     def look(self, head: RequestHead) -> Looked:
-        """Decide by the head alone, before the body is read or asked for: refuse the request, or admit its caller.
+        """Decide by the head alone, before the body is read or asked for: refuse the request, or admit the caller.
 
-        What cannot be decided at once is returned as a function, which is awaited before anything more of the request
+        A decision that takes time is returned as a function, which is awaited before anything more of the request
         is taken up, and cancelled when the client goes. An exception of the function ends the connection."""
         ...
 

@@ -16,7 +16,7 @@ import trio
 from ...concurrency.sleeper import Sleeper
 from ..broken import let_go_of_cause, until_broken
 from .answers import CONTINUE, answer_bytes, stream_head
-from .application import Admission, Answer, HttpApplication, Response, Source
+from .application import Admission, Answer, Ask, HttpApplication, Response, Source
 from .bounds import HttpBounds
 from .heads import BadRequest, RequestHead
 from .outgoing import Outgoing
@@ -106,7 +106,7 @@ class HttpConnection:
         self._head: RequestHead | None = None
         """The head whose body is to come."""
         self._looked: Answer | Admission | None = None
-        """What the application has decided on that head."""
+        """The decision of the application on that head."""
         self._response: _Response | None = None
         """The response that is not over."""
         self._close = False
@@ -114,7 +114,7 @@ class HttpConnection:
         self._ending = False
         """True after `end`."""
         self._writing = False
-        """True while a task writes what did not go at once."""
+        """True while a task writes the rest of an answer."""
         self._unread = False
         """True when a part of a request is not read, so that the client may still be sending."""
         self._lingered = 0
@@ -274,11 +274,11 @@ class HttpConnection:
             self._advancing = False
         self._resume_soon()
 
-    def _resume_soon(self, ask: Callable[[], Awaitable[Answer | Admission]] | None = None) -> None:
+    def _resume_soon(self, ask: Ask | None = None) -> None:
         self._resuming = True
         self._start_soon(partial(self._resume, ask))
 
-    async def _resume(self, ask: Callable[[], Awaitable[Answer | Admission]] | None) -> None:
+    async def _resume(self, ask: Ask | None) -> None:
         try:
             if ask is not None:
                 self._looked = await ask()

@@ -1,0 +1,35 @@
+"""HttpRequest is one request that an endpoint has admitted."""
+
+from __future__ import annotations
+
+import attrs
+
+from ...runtime.peer import Headers, Peer
+from ...runtime.principal import Auth
+from ...transports.http.application import Response
+from ...transports.http.heads import RequestHead
+
+__all__ = ["HttpRequest"]
+
+
+@attrs.define(eq=False)
+class HttpRequest:
+    """A request, and the way back."""
+
+    head: RequestHead
+    body: bytes = attrs.field(repr=False)
+    response: Response
+    extra: bytes
+    """Headers of any answer."""
+    auth: Auth | None
+    """The caller; `None` where the endpoint is not protected."""
+
+    @property
+    def principal(self) -> str | None:
+        """The name of the caller."""
+        return None if self.auth is None else self.auth.principal.name
+
+    def peer(self, session_id: str | None = None) -> Peer:
+        """Return the caller as handlers see callers."""
+        headers = Headers.of_lower_case(self.head.headers)
+        return Peer(session_id, headers, self.principal, self.auth)
