@@ -15,7 +15,18 @@ from tests.connecting.http.scripted import Answer, Got, modern, serving, text
 from tests.interaction.client.raw import RawServer
 from tests.patience import PATIENCE
 
-from trio_mcp import Address, Bearer, Command, ConnectionLost, InMemory, Server, serve_tcp, serve_unix, serve_websocket
+from trio_mcp import (
+    Address,
+    BadTarget,
+    Bearer,
+    Command,
+    ConnectionLost,
+    InMemory,
+    Server,
+    serve_tcp,
+    serve_unix,
+    serve_websocket,
+)
 from trio_mcp.connecting.targets import Target, target_of
 
 
@@ -95,6 +106,11 @@ async def test_an_address_is_called_with_its_authorization() -> None:
 def test_headers_tls_and_authorization_are_for_http_and_websockets(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="are for HTTP and WebSockets"):
         Address("tcp://127.0.0.1:1", **more)
+
+
+def test_an_address_has_one_authorization() -> None:
+    with pytest.raises(BadTarget, match="written by auth="):
+        Address("https://example.com/mcp", headers={"Authorization": "Bearer x"}, auth=Bearer("y"))
 
 
 def test_what_may_be_secret_is_not_in_the_representation() -> None:

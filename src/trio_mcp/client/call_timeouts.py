@@ -41,13 +41,12 @@ class CallTimeouts:
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[trio.CancelScope]:
-        """Limit the time of the block as `trio.move_on_after` does, but for the time in which all limits stand
-        still."""
-        with (
-            trio.CancelScope() as scope,
-            self._known((TimeLimit(scope, seconds, math.inf, math.inf, renewed=False),)),
-        ):
-            yield scope
+        """Limit the time of the block as `trio.move_on_after` does, but for the time in which all limits stand still:
+        this limit, and those of `fail_after_work` around the block."""
+        with trio.CancelScope() as scope:
+            limit = TimeLimit(scope, seconds, math.inf, math.inf, renewed=False)
+            with self._known((*call_limits(), limit)):
+                yield scope
 
     def around_call(self) -> AbstractContextManager[Any]:
         """Keep the limits of the call inside. Raises `trio.TooSlowError` for the limit that is set here."""

@@ -104,7 +104,8 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
     """Limit the time of the block; the limit pauses while our user is asked in the course of the calls inside.
 
     Like `trio.fail_after`, but the time of elicitation handlers for these calls does not count, nor the time of
-    sampling handlers that ask the user (`ClientSettings.sampling_asks_user`). A legacy server does not say which call a
+    sampling handlers that ask the user (`ClientSettings.sampling_asks_user`), nor the time in which the user signs in,
+    also while a client is being opened inside. A legacy server does not say which call a
     question belongs to, so the limits of all calls in flight on the connection pause. The default limit of a client,
     ``call_timeout``, works the same way; for calls inside this limit or `fail_after_silence`, these replace the
     default. Limits nest.

@@ -17,6 +17,7 @@ from ..client.options import ClientOptions
 from ..server.server import Server
 from .bad_target import BadTarget
 from .command import Command
+from .credentials import check_headers
 from .http.opening import open_http
 from .lines import open_tcp, open_unix
 from .memory import open_memory
@@ -45,7 +46,7 @@ class Address:
     ``unix:///path``.
 
     ``headers``, ``ssl_context`` and ``auth`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
-    `BadTarget` for another URL.
+    `BadTarget` for another URL, and for two authorizations at once.
     """
 
     url: str = attrs.field(validator=_is_spoken)
@@ -62,6 +63,10 @@ class Address:
             raise BadTarget(f"the address of an HTTP server is like https://example.com/mcp, not {self.url!r}")
         if parts.scheme in ("ws", "wss") and not parts.hostname:
             raise BadTarget(f"the address of a WebSocket is like ws://127.0.0.1:8765/mcp, not {self.url!r}")
+        try:
+            check_headers(self.auth, self.headers)
+        except ValueError as error:
+            raise BadTarget(str(error)) from None
         try:
             port = parts.port
         except ValueError:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Final, cast
 
 import attrs
 import trio
 
+from ..auth.credentials import ClientAuth, Credentials, UserIsAsked
+from ..auth.errors import AuthorizationError
 from ..client.client import Client
 from ..client.options import ClientOptions, ClientSettings
 from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.together import only_member
 from ..connecting.bad_target import BadTarget
 from ..connecting.command import Command
-from ..connecting.targets import Target
+from ..connecting.targets import Address, Target
 from ..diagnostics.log import share_of_a_peer
 from ..jsonrpc.errors import MCPError
 from ..runtime.channel import ConnectionLost
@@ -61,6 +64,7 @@ class Member:
         self._stderr = LastLines()
         self._failures = 0
         self._ready_since: float | None = None
+        self._user_was_asked = False
         self._scope = trio.CancelScope()
         self._news = trio.lowlevel.ParkingLot()
         self.ended = trio.Event()
@@ -152,10 +156,12 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # The lifespan of a server in memory has no limit of its own. `trio.fail_after` is not used, because contextlib
-        # makes it.
-        with trio.move_on_after(self._connect_timeout) as connecting:
-            async with self._target().open(**self._options) as client, trio.open_nursery() as nursery:
+        # The lifespan of a server in memory has no limit of its own, and a client whose user may sign in has one that
+        # stands still meanwhile. `trio.fail_after` is not used, because contextlib makes it.
+        target = self._target()
+        limited = not isinstance(target, Address) or target.auth is None
+        with trio.move_on_after(self._connect_timeout if limited else math.inf) as connecting:
+            async with target.open(**self._options) as client, trio.open_nursery() as nursery:
                 connecting.deadline = math.inf
                 self._listing.begin(client)
                 nursery.start_soon(self._listing.keep, client, self._news)
@@ -167,12 +173,20 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the target, with a copy of the child's standard error."""
+        """Return the target, with a copy of the child's standard error, or with word of questions to the user."""
         target = self.description.target
-        if not isinstance(target, Command):
-            return target
-        self._stderr = LastLines(target.stderr)
-        return attrs.evolve(target, stderr=self._stderr)
+        self._user_was_asked = False
+        match target:
+            case Command():
+                self._stderr = LastLines(target.stderr)
+                return attrs.evolve(target, stderr=self._stderr)
+            case Address() if target.auth is not None:
+                return attrs.evolve(target, auth=_Noted(target.auth, self._note_question))
+            case _:
+                return target
+
+    def _note_question(self) -> None:
+        self._user_was_asked = True
 
     def _failed(self, failure: Exception) -> None:
         """Take note of a failure: decide what comes next, and publish the new status before anything is cleaned up."""
@@ -187,12 +201,28 @@ class Member:
         self._ready_since = None
         stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
         status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
-        hopeless = isinstance(error, BadTarget)  # a fault of the configuration, on any machine and at any time
+        # A fault of the configuration, on any machine and at any time; or a user who would be asked the same again.
+        hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self._user_was_asked)
         if policy is not None and expected and not hopeless and self._failures < policy.attempts:
             self._failures += 1
             delay = policy.delay(self._failures)
             status = attrs.evolve(status, state=MemberState.RESTARTING, restarts=self._failures, retry_in=delay)
         self._become(status)
+
+
+@attrs.frozen
+class _Noted(ClientAuth):
+    """An authorization that calls ``note`` whenever the user is asked."""
+
+    auth: ClientAuth
+    note: Callable[[], None]
+
+    def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
+        def asking() -> AbstractContextManager[None]:
+            self.note()
+            return user_is_asked()
+
+        return self.auth.opened(server_url, asking)
 
 
 def _heard_elsewhere(_: object) -> None:

@@ -27,8 +27,9 @@ def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 class RestartPolicy:
     """Restart a failed member, each time after twice the delay, until it has failed too often.
 
-    A member whose target is invalid on any machine (`BadTarget`) is not restarted. A member whose command does not
-    exist, or whose host does not answer, is restarted, since both may change. Only the member is restarted: an
+    A member whose target is invalid on any machine (`BadTarget`) is not restarted, nor a member whose user was asked to
+    sign in, to no avail (`AuthorizationError`): the user would be asked again and again. A member whose command does
+    not exist, or whose host does not answer, is restarted, since both may change. Only the member is restarted: an
     interrupted call is reported to its caller, and never repeated.
     """
 

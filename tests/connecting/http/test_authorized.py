@@ -202,6 +202,18 @@ async def test_the_limit_of_connecting_stands_still_while_the_user_is_asked(jump
         assert (await client.call_tool("any")).text == "done"
 
 
+async def test_limits_around_connecting_stand_still_while_the_user_is_asked(jump_clock: MockClock) -> None:
+    async def asks(handed: Handed, request: RefusedRequest) -> None:
+        with handed.user_is_asked():
+            jump_clock.jump(2 * LONG)
+        handed.token = "good"
+
+    async with serving(guarded(modern(as_json))) as server:
+        with fail_after_work(LONG):
+            async with open_http(server.url, auth=Handed(asks)) as client:
+                assert (await client.call_tool("any")).text == "done"
+
+
 async def test_connecting_has_no_more_time_than_without_the_user(jump_clock: MockClock) -> None:
     async def asks(handed: Handed, request: RefusedRequest) -> None:
         jump_clock.jump(LONG / 2)
