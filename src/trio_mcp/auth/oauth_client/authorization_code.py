@@ -14,16 +14,16 @@ import attrs
 from ...transports.http_client.origin import split_url
 from ..errors import AuthorizationError
 from ..storage.stored import IssuerRecord
-from .client_authentication import TokenClient
 from .discovery import discover, known_issuer
 from .documents import ServerMetadata
+from .endpoints.client_authentication import TokenClient
+from .endpoints.refusals import refused
+from .endpoints.registration import client_at
+from .endpoints.token_request import tokens_by
 from .grant import Grant, Situation
-from .refusals import refused
-from .registration import client_at
-from .scopes import OFFLINE_ACCESS, wanted_scopes
+from .scopes import OFFLINE_ACCESS, scope_parameter, scopes_at
 from .settings import OAuthSettings
 from .steps import Machine, Visit
-from .token_request import tokens_by
 
 __all__ = ["sign_in"]
 
@@ -57,12 +57,7 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
     if "S256" not in (server.code_challenge_methods_supported or ()):
         raise AuthorizationError("the authorization server does not support PKCE with S256")
     record = situation.stored.issuers.get(found.issuer, IssuerRecord())
-    wanted = wanted_scopes(
-        configured=settings.scopes,
-        challenge=situation.challenge,
-        supported=found.resource_scopes,
-        requested=record.requested_scopes,
-    )
+    wanted = scopes_at(found, settings.scopes, situation)
     scopes = wanted
     # Refresh Tokens: where the authorization server lists the scope. Alone, the scope would replace those by default.
     if wanted and settings.refreshable and OFFLINE_ACCESS in (server.scopes_supported or ()):
@@ -108,9 +103,8 @@ def _authorize_url(request: _Request, client: TokenClient, scopes: tuple[str, ..
         "code_challenge": challenge,
         "code_challenge_method": "S256",
         "resource": resource,  # RFC 8707 section 2, whether the server supports it or not
+        **scope_parameter(scopes),
     }
-    if scopes:
-        parameters["scope"] = " ".join(scopes)
     if OFFLINE_ACCESS in scopes:
         parameters["prompt"] = "consent"  # OpenID Connect Core section 11
     # RFC 6749 section 3.1: a query of the endpoint is kept.

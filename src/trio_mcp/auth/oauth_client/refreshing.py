@@ -6,11 +6,11 @@ import attrs
 
 from ..errors import AuthorizationError
 from .discovery import metadata_of
+from .endpoints.registration import client_of
+from .endpoints.token_request import tokens_by
 from .grant import Grant, Situation
-from .registration import client_of
 from .settings import OAuthSettings
 from .steps import Machine
-from .token_request import tokens_by
 
 __all__ = ["refresh"]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
-from ..challenges import Challenge
 from ..errors import AuthorizationError
+from ..storage.stored import IssuerRecord
+from .discovery import AuthorizationServer
+from .grant import Situation
 
-__all__ = ["OFFLINE_ACCESS", "scopes_in", "wanted_scopes"]
+__all__ = ["OFFLINE_ACCESS", "scope_parameter", "scopes_at", "scopes_in"]
 
 OFFLINE_ACCESS: Final = "offline_access"
 """The scope by which some authorization servers are asked for a refresh token (OpenID Connect Core section 11)."""
@@ -25,30 +27,32 @@ def scopes_in(text: str) -> tuple[str, ...]:
     return _each_once(text.split())
 
 
-def wanted_scopes(
-    *,
-    configured: Collection[str] | None,
-    challenge: Challenge | None,
-    supported: Collection[str] | None,
-    requested: Collection[str],
-) -> tuple[str, ...]:
-    """Return the scopes to ask for; none at all means that the request has no parameter ``scope``.
+def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, situation: Situation) -> tuple[str, ...]:
+    """Return the scopes to ask for at the authorization server that was ``found``; none at all means that the request
+    has no parameter ``scope``.
 
-    The scopes ``requested`` before are among the result, lest a step-up lose one; so are the ``configured``
-    ones, in place of the suggestions of the server: the ``challenge``, else the scopes ``supported`` by the resource. A
+    The scopes that were requested there before are among the result, lest a step-up lose one; so are the ``configured``
+    ones, in place of the suggestions of the server: the challenge, else the ``scopes_supported`` of the resource. A
     challenge for ``insufficient_scope`` is added to either, since nothing less helps (Step-Up Authorization Flow).
     Raises `AuthorizationError` where that is more than a request can have.
     """
-    challenged = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
+    challenge = situation.challenge
+    challenged = () if challenge is None else scopes_in(challenge.params.get("scope", ""))
     steps_up = challenge is not None and challenge.params.get("error") == "insufficient_scope"
     if configured is not None:
-        wanted = (*configured, *challenged) if steps_up else tuple(configured)
+        wanted = (*configured, *challenged) if steps_up else configured
     else:
-        wanted = challenged or tuple(supported or ())
+        wanted = challenged or found.resource_scopes or ()
+    requested = situation.stored.issuers.get(found.issuer, IssuerRecord()).requested_scopes
     scopes = _each_once((*requested, *wanted))
     if len(" ".join(scopes)) > _LONGEST:
         raise AuthorizationError(f"the server asks for scopes of more than {_LONGEST} characters")
     return scopes
+
+
+def scope_parameter(scopes: tuple[str, ...]) -> dict[str, str]:
+    """Return the parameter for ``scopes``; none for none."""
+    return {"scope": " ".join(scopes)} if scopes else {}
 
 
 def _each_once(words: Iterable[str]) -> tuple[str, ...]:

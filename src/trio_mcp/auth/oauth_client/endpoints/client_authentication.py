@@ -10,9 +10,9 @@ from urllib.parse import quote_plus
 
 import attrs
 
-from ..errors import AuthorizationError
-from ..storage.stored import RegisteredClient
-from .settings import AuthMethod, PreregisteredClient
+from ...errors import AuthorizationError
+from ...storage.stored import RegisteredClient
+from ..settings import AuthMethod, PreregisteredClient
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key

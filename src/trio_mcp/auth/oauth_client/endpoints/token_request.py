@@ -7,17 +7,20 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlencode
 
-from ..errors import AuthorizationError
-from ..fetching.exchange import Fetch, Fetched, FetchFailed
-from ..storage.stored import Tokens
-from .client_authentication import TokenClient, authentication
-from .documents import ServerMetadata, TokenResponse, decoded
-from .grant import Situation
-from .refusals import error_code, refused
-from .scopes import scopes_in
-from .steps import Machine
+import attrs
 
-__all__ = ["ask", "tokens_by"]
+from ...errors import AuthorizationError
+from ...fetching.exchange import Fetch, Fetched, FetchFailed
+from ...storage.stored import IssuerRecord, Tokens
+from ..discovery import AuthorizationServer
+from ..documents import ServerMetadata, TokenResponse, decoded
+from ..grant import Grant, Situation
+from ..scopes import scope_parameter, scopes_in
+from ..steps import Machine
+from .client_authentication import TokenClient, authentication
+from .refusals import error_code, refused
+
+__all__ = ["ask", "granted", "tokens_by"]
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
@@ -28,11 +31,26 @@ _LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
 _TYPES: Final = {"bearer": "Bearer", "dpop": "DPoP"}
 
 
+def granted(
+    form: Mapping[str, str],
+    found: AuthorizationServer,
+    client: TokenClient | None,
+    scopes: tuple[str, ...],
+    situation: Situation,
+) -> Machine[Grant]:
+    """Return the tokens with ``scopes`` for the grant in ``form``, from the authorization server that was ``found``."""
+    form = {**form, **scope_parameter(scopes)}
+    tokens = yield from tokens_by(form, server=found.metadata, client=client, situation=situation, scopes=scopes)
+    record = situation.stored.issuers.get(found.issuer, IssuerRecord())
+    kept = None if client is None else client.kept
+    return Grant(issuer=found.issuer, record=attrs.evolve(record, client=kept, tokens=tokens, requested_scopes=scopes))
+
+
 def tokens_by(
     form: Mapping[str, str],
     *,
     server: ServerMetadata,
-    client: TokenClient,
+    client: TokenClient | None,
     situation: Situation,
     scopes: tuple[str, ...],
 ) -> Machine[Tokens]:
@@ -61,7 +79,7 @@ def tokens_by(
 
 
 def ask(
-    form: Mapping[str, str], *, server: ServerMetadata, client: TokenClient, situation: Situation
+    form: Mapping[str, str], *, server: ServerMetadata, client: TokenClient | None, situation: Situation
 ) -> Machine[TokenResponse]:
     """Return the answer of the token endpoint to ``form``, its token checked for nothing but characters."""
     url = server.token_endpoint
@@ -75,7 +93,7 @@ def ask(
         answer = yield from _exchange(form, url, server, client, situation, nonce)
     # RFC 6749 section 5.2, and the servers that send errors with status 200
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
-        raise refused("the token endpoint has refused", error, answer.status)
+        raise refused(f"the token endpoint of {server.issuer[:200]!r} has refused", error, answer.status)
     try:
         response = decoded(answer.body, TokenResponse)
     except ValueError:
@@ -89,12 +107,12 @@ def _exchange(
     form: Mapping[str, str],
     url: str,
     server: ServerMetadata,
-    client: TokenClient,
+    client: TokenClient | None,
     situation: Situation,
     nonce: str | None,
 ) -> Machine[Fetched]:
     algorithms = server.token_endpoint_auth_signing_alg_values_supported
-    headers, named = authentication(client, server.issuer, situation.now(), algorithms)
+    headers, named = ({}, {}) if client is None else authentication(client, server.issuer, situation.now(), algorithms)
     headers["accept"] = "application/json"
     if situation.proofs is not None:
         try:

@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..errors import AuthorizationError
-from ..fetching.exchange import Fetch, Fetched, FetchFailed
-from ..storage.stored import IssuerRecord, RegisteredClient
+from ...errors import AuthorizationError
+from ...fetching.exchange import Fetch, Fetched, FetchFailed
+from ...storage.stored import IssuerRecord, RegisteredClient
+from ..documents import ClientRegistration, ServerMetadata, decoded
+from ..settings import AuthMethod, OAuthSettings
+from ..steps import Machine
 from .client_authentication import SECRET_METHODS, TokenClient, preregistered
-from .documents import ClientRegistration, ServerMetadata, decoded
 from .refusals import error_code, refused
-from .settings import AuthMethod, OAuthSettings
-from .steps import Machine
 
 __all__ = ["client_at", "client_of"]
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from ..errors import AuthorizationError
+from ...errors import AuthorizationError
 
 __all__ = ["error_code", "refused"]
 

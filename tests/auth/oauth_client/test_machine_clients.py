@@ -1,0 +1,259 @@
+"""Machine clients: client credentials, workload identity, and authorization that an enterprise manages."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64encode
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
+from tests.auth.oauth_client.scripted_web import (
+    ISSUER,
+    NOW,
+    SERVER,
+    ScriptedWeb,
+    answer,
+    basic_of,
+    form_of,
+    server_metadata,
+    situation,
+    usual_web,
+)
+
+from trio_mcp.auth.challenges import Challenge
+from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.oauth_client.client_credentials import client_credentials
+from trio_mcp.auth.oauth_client.enterprise import enterprise_managed
+from trio_mcp.auth.oauth_client.jwt_bearer import workload_identity
+from trio_mcp.auth.oauth_client.settings import (
+    ClientCredentialsSettings,
+    EnterpriseManagedSettings,
+    PreregisteredClient,
+    WorkloadIdentitySettings,
+)
+from trio_mcp.auth.storage.stored import RegisteredClient, Stored
+
+TOKEN = f"{ISSUER}/token"
+IDP = "https://idp.example"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+
+def credentials(**client: Any) -> ClientCredentialsSettings:
+    return ClientCredentialsSettings(client=PreregisteredClient(**{"client_id": "robot", **client}))
+
+
+def test_client_credentials_ask_for_tokens_with_the_secret_in_the_header() -> None:
+    web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
+    challenge = Challenge("bearer", {"scope": "read"})
+    grant = web.run(client_credentials(credentials(client_secret="s:3/c"), situation(challenge=challenge)))
+    assert basic_of(web.sent_to(TOKEN)) == ("robot", "s:3/c")
+    assert form_of(web.sent_to(TOKEN)) == {"grant_type": "client_credentials", "resource": SERVER, "scope": "read"}
+    assert grant.record.tokens is not None
+    assert grant.record.tokens.access_token == "access-1"
+
+
+def test_secret_of_a_preregistered_client_is_not_in_what_is_kept() -> None:
+    web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
+    grant = web.run(client_credentials(credentials(client_secret="s3cret"), situation()))
+    assert grant.record.client == RegisteredClient(client_id="robot", auth_method="client_secret_basic")
+
+
+KEYS = {
+    "ES256": ECKey.generate_key("P-256"),
+    "ES384": ECKey.generate_key("P-384"),
+    "Ed25519": OKPKey.generate_key("Ed25519"),
+    "RS256": RSAKey.generate_key(2048),
+}
+
+
+@pytest.mark.parametrize("form", ["PEM", "JWK"])
+@pytest.mark.parametrize(("algorithm", "key"), KEYS.items(), ids=KEYS)
+def test_client_names_itself_by_a_signed_assertion_for_the_issuer_alone(algorithm: str, key: Key, form: str) -> None:
+    private = key.as_pem(private=True).decode() if form == "PEM" else key.as_dict(private=True)  # type: ignore[union-attr]
+    web = usual_web(token_endpoint_auth_methods_supported=["private_key_jwt"])
+    web.run(client_credentials(credentials(private_key=private), situation()))
+    sent = form_of(web.sent_to(TOKEN))
+    assertion = jwt.decode(sent.pop("client_assertion"), key, [algorithm])
+    claims = dict(assertion.claims)
+    assert len(claims.pop("jti")) > 16
+    assert claims == {"iss": "robot", "sub": "robot", "aud": ISSUER, "iat": NOW, "exp": NOW + 60}
+    assert sent == {
+        "grant_type": "client_credentials",
+        "resource": SERVER,
+        "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+    }
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        {"private_key": "s3cret, which is no PEM"},
+        {"private_key": {"kty": "oct", "k": "c2VjcmV0"}},
+        {"private_key": {"kty": "EC", "crv": "P-256", "d": "s3cret"}},
+        {"private_key": KEYS["ES256"].as_pem(private=False).decode()},
+        {"private_key": KEYS["ES256"].as_pem(private=True).decode(), "signing_algorithm": "HS256"},
+        {"private_key": KEYS["ES256"].as_pem(private=True).decode(), "signing_algorithm": "RS256"},
+        {"private_key": KEYS["ES256"].as_pem(private=True).decode(), "signing_algorithm": "none"},
+    ],
+    ids=["text", "symmetric", "broken", "public", "symmetric algorithm", "other algorithm", "none"],
+)
+def test_key_that_signs_nothing_is_an_error_without_the_key_in_it(client: dict[str, Any]) -> None:
+    web = usual_web()
+    with pytest.raises(AuthorizationError, match="the private key of the client") as caught:
+        web.run(client_credentials(credentials(**client), situation()))
+    assert "s3cret" not in repr(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert TOKEN not in web.asked
+
+
+def test_credentials_of_another_issuer_go_nowhere() -> None:
+    web = usual_web()
+    with pytest.raises(AuthorizationError, match="belong to 'https://honest.example'"):
+        web.run(client_credentials(credentials(client_secret="s", issuer="https://honest.example"), situation()))
+    assert web.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
+
+
+def test_credentials_without_an_issuer_belong_to_the_first_one_that_has_seen_them() -> None:
+    first = usual_web("https://first.example")
+    grant = first.run(client_credentials(credentials(client_secret="s"), situation()))
+    stored = Stored().with_record(grant.issuer, grant.record)
+    second = usual_web("https://second.example")
+    with pytest.raises(AuthorizationError, match="belong to 'https://first.example'"):
+        second.run(client_credentials(credentials(client_secret="s"), situation(stored)))
+    assert second.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
+
+
+def assertion_for(*audience: str) -> str:
+    claims = urlsafe_b64encode(json.dumps({"aud": audience[0] if len(audience) == 1 else audience}).encode())
+    return f"e30.{claims.rstrip(b'=').decode()}.c2ln"
+
+
+def test_workload_identity_sends_the_assertion_of_the_platform() -> None:
+    web = usual_web()
+    assertion = assertion_for(ISSUER)
+    grant = web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion, client_id="wl"), situation()))
+    assert form_of(web.sent_to(TOKEN)) == {
+        "grant_type": JWT_BEARER,
+        "assertion": assertion,
+        "resource": SERVER,
+        "client_id": "wl",
+    }
+    assert grant.record.client == RegisteredClient(client_id="wl")
+
+
+def test_workload_without_a_client_id_sends_none() -> None:
+    web = usual_web()
+    grant = web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(ISSUER)), situation()))
+    assert set(form_of(web.sent_to(TOKEN))) == {"grant_type", "assertion", "resource"}
+    assert grant.record.client is None
+
+
+@pytest.mark.parametrize("audience", [(ISSUER,), (f"{ISSUER}/",), (TOKEN,), ("https://other.example", ISSUER)])
+def test_assertion_is_for_the_issuer_or_its_token_endpoint(audience: tuple[str, ...]) -> None:
+    web = usual_web()
+    web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(*audience)), situation()))
+    assert TOKEN in web.asked
+
+
+@pytest.mark.parametrize(
+    "assertion",
+    [assertion_for("https://honest.example"), "opaque", "a.!!.c", "a.e30.c", "a.W10.c", "", "a." + "W" * 9999],
+)
+def test_assertion_that_is_for_somebody_else_is_shown_to_nobody(assertion: str) -> None:
+    web = usual_web()
+    with pytest.raises(AuthorizationError, match="the assertion is not for the authorization server"):
+        web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion), situation()))
+    assert TOKEN not in web.asked
+
+
+def test_issuer_in_the_settings_says_who_may_see_an_assertion_of_any_form() -> None:
+    web = usual_web()
+    web.run(workload_identity(WorkloadIdentitySettings(assertion="opaque", issuer=ISSUER), situation()))
+    assert form_of(web.sent_to(TOKEN))["assertion"] == "opaque"
+
+
+@pytest.mark.parametrize("code", ["invalid_grant", "invalid_scope", "unauthorized_client"])
+def test_refused_assertion_is_not_sent_again(code: str) -> None:
+    web = usual_web()
+    web.answers[TOKEN] = answer({"error": code, "error_description": assertion_for(ISSUER)}, 400)
+    with pytest.raises(AuthorizationError) as caught:
+        web.run(workload_identity(WorkloadIdentitySettings(assertion=assertion_for(ISSUER)), situation()))
+    assert caught.value.code == code
+    assert assertion_for(ISSUER) not in str(caught.value)
+    assert web.asked.count(TOKEN) == 1
+
+
+def enterprise(**changes: Any) -> EnterpriseManagedSettings:
+    return EnterpriseManagedSettings(
+        **{
+            "idp_issuer": IDP,
+            "idp_client": PreregisteredClient(client_id="at-idp"),
+            "subject_token": "id-token",
+            "client": PreregisteredClient(client_id="at-as", client_secret="s3cret"),
+            **changes,
+        }
+    )
+
+
+ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
+
+
+def enterprise_web() -> ScriptedWeb:
+    web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
+    web.answers[f"{IDP}/.well-known/openid-configuration"] = answer(server_metadata(IDP))
+    web.answers[f"{IDP}/token"] = answer({"access_token": "jag", "issued_token_type": ID_JAG, "token_type": "N_A"})
+    return web
+
+
+def test_enterprise_exchanges_the_token_of_the_user_for_a_grant_and_the_grant_for_tokens() -> None:
+    web = enterprise_web()
+    challenge = Challenge("bearer", {"scope": "read"})
+    grant = web.run(enterprise_managed(enterprise(), situation(challenge=challenge)))
+    assert form_of(web.sent_to(f"{IDP}/token")) == {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "requested_token_type": ID_JAG,
+        "audience": ISSUER,
+        "resource": SERVER,
+        "scope": "read",
+        "subject_token": "id-token",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+        "client_id": "at-idp",
+    }
+    assert web.sent_to(f"{IDP}/token").secrets_of == IDP
+    assert basic_of(web.sent_to(TOKEN)) == ("at-as", "s3cret")
+    assert form_of(web.sent_to(TOKEN)) == {
+        "grant_type": JWT_BEARER,
+        "assertion": "jag",
+        "resource": SERVER,
+        "scope": "read",
+    }
+    assert web.sent_to(TOKEN).secrets_of == ISSUER
+    assert grant.issuer == ISSUER
+
+
+def test_token_endpoint_of_the_identity_provider_can_be_given() -> None:
+    web = enterprise_web()
+    web.run(enterprise_managed(enterprise(idp_token_endpoint=f"{IDP}/token"), situation()))
+    assert [url for url in web.asked if url.startswith(IDP)] == [f"{IDP}/token"]
+
+
+@pytest.mark.parametrize("kind", [None, "urn:ietf:params:oauth:token-type:access_token"])
+def test_token_of_the_identity_provider_that_is_no_grant_is_not_shown_to_the_server(kind: str | None) -> None:
+    web = enterprise_web()
+    web.answers[f"{IDP}/token"] = answer(
+        {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}
+    )
+    with pytest.raises(AuthorizationError, match="another token than a grant"):
+        web.run(enterprise_managed(enterprise(), situation()))
+    assert TOKEN not in web.asked
+
+
+def test_refusal_of_the_identity_provider_ends_the_way() -> None:
+    web = enterprise_web()
+    web.answers[f"{IDP}/token"] = answer({"error": "access_denied"}, 403)
+    with pytest.raises(AuthorizationError, match="'https://idp.example' has refused: access_denied") as caught:
+        web.run(enterprise_managed(enterprise(), situation()))
+    assert caught.value.code == "access_denied"
+    assert TOKEN not in web.asked
