@@ -110,7 +110,7 @@ def test_key_that_signs_nothing_is_an_error_without_the_key_in_it(client: dict[s
 
 def test_credentials_of_another_issuer_go_nowhere() -> None:
     web = usual_web()
-    with pytest.raises(AuthorizationError, match="belong to 'https://honest.example'"):
+    with pytest.raises(AuthorizationError, match=r"belong to 'https://honest\.example'"):
         web.run(client_credentials(credentials(client_secret="s", issuer="https://honest.example"), situation()))
     assert web.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
 
@@ -120,7 +120,7 @@ def test_credentials_without_an_issuer_belong_to_the_first_one_that_has_seen_the
     grant = first.run(client_credentials(credentials(client_secret="s"), situation()))
     stored = Stored().with_record(grant.issuer, grant.record)
     second = usual_web("https://second.example")
-    with pytest.raises(AuthorizationError, match="belong to 'https://first.example'"):
+    with pytest.raises(AuthorizationError, match=r"belong to 'https://first\.example'"):
         second.run(client_credentials(credentials(client_secret="s"), situation(stored)))
     assert second.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
 
@@ -253,7 +253,7 @@ def test_token_of_the_identity_provider_that_is_no_grant_is_not_shown_to_the_ser
 def test_refusal_of_the_identity_provider_ends_the_way() -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer({"error": "access_denied"}, 403)
-    with pytest.raises(AuthorizationError, match="'https://idp.example' has refused: access_denied") as caught:
+    with pytest.raises(AuthorizationError, match=r"'https://idp\.example' has refused: access_denied") as caught:
         web.run(enterprise_managed(enterprise(), situation()))
     assert caught.value.code == "access_denied"
     assert TOKEN not in web.asked
