@@ -76,7 +76,8 @@ if TYPE_CHECKING:
     from .auth.errors import AuthorizationError
     from .auth.oauth_client.bearer import Bearer
     from .auth.resource_server.protected import Protected
-    from .auth.resource_server.verifier import VerifierUnavailable
+    from .auth.resource_server.verifiers.jwt import JWTVerifier
+    from .auth.resource_server.verifiers.verifier import VerifierUnavailable
     from .auth.storage.files import FileStorage
     from .auth.storage.keyrings import KeyringStorage
     from .auth.storage.memory import MemoryStorage
@@ -135,6 +136,7 @@ _LATER: Final = {
     "HTTPApp": ".serving.http.asgi",
     "HTTPError": ".runtime.http_error",
     "InMemory": ".connecting.targets",
+    "JWTVerifier": ".auth.resource_server.verifiers.jwt",
     "KeepAlive": ".client.keep_alive",
     "KeyringStorage": ".auth.storage.keyrings",
     "MemberDescription": ".hosting.descriptions",
@@ -165,7 +167,7 @@ _LATER: Final = {
     "StorageFailed": ".auth.storage.stored",
     "Stored": ".auth.storage.stored",
     "UnreadableMessage": ".client.unreadable",
-    "VerifierUnavailable": ".auth.resource_server.verifier",
+    "VerifierUnavailable": ".auth.resource_server.verifiers.verifier",
     "Watch": ".hosting.watching",
 }
 """Names that are imported when they are first asked for: hosts start servers by the dozen, and a server on stdio needs
@@ -225,6 +227,7 @@ __all__ = [
     "InMemory",
     "InputRequest",
     "InputRequired",
+    "JWTVerifier",
     "KeepAlive",
     "KeyringStorage",
     "Limits",

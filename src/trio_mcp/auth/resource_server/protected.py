@@ -13,7 +13,7 @@ from .gate import Gate, OnAuthenticated, Satisfies
 from .metadata import ResourceMetadata, check_issuer, check_resource, scope_tokens
 from .refusing import Refusals
 from .tokens import TokenCheck
-from .verifier import BuiltInVerifier, Verifier, Verify
+from .verifiers.verifier import BuiltInVerifier, Verifier, Verify
 
 __all__ = ["Protected"]
 

@@ -17,7 +17,7 @@ from .defects import log_defect
 from .refusal import Refusal
 from .refusing import broken, unavailable
 from .single_flight import SingleFlight
-from .verifier import VerifierUnavailable, Verify
+from .verifiers.verifier import VerifierUnavailable, Verify
 
 __all__ = ["Finding", "TokenCheck"]
 

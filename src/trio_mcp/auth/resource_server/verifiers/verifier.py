@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from ...runtime.principal import Principal
+from ....runtime.principal import Principal
 
 __all__ = ["BuiltInVerifier", "Verifier", "VerifierUnavailable", "Verify", "VerifyingObject"]
 

@@ -1,0 +1,329 @@
+"""Signed tokens: which are good for this server, and whom they speak for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from base64 import urlsafe_b64encode
+from typing import Any
+
+import pytest
+from joserfc.jwk import OctKey
+from joserfc.jws import JWSRegistry
+
+from trio_mcp import JWTVerifier, Principal
+
+from ..asking import ISSUER, NOW, RESOURCE, bearing, let_in, protected
+from .minting import CLAIMS, Network, ec_key, jwk, minted, okp_key, rsa_key
+
+KEYS = {"keys": [jwk(ec_key(), kid="1")]}
+RSA = jwk(rsa_key())
+
+
+def verifier(resource: str = RESOURCE, servers: tuple[str, ...] = (ISSUER,), **options: Any) -> Any:
+    return JWTVerifier(**{"keys": KEYS, **options}).at(resource, servers, lambda: NOW)
+
+
+async def verified(token: str, **options: Any) -> Principal | None:
+    return await verifier(**options).verify(token)
+
+
+async def test_a_token_of_the_issuer_speaks_for_its_subject() -> None:
+    assert await verified(minted()) == Principal(
+        issuer=ISSUER, subject="anna", client_id="app", scopes="read write", expires_at=NOW + 360
+    )
+
+
+async def test_all_that_a_token_says_can_be_read() -> None:
+    principal = await verified(minted(tenant={"id": 7}))
+    assert principal is not None
+    assert dict(principal.claims) == {**CLAIMS, "tenant": {"id": 7}}
+
+
+async def test_a_server_needs_to_name_its_issuers_once() -> None:
+    gate = protected(JWTVerifier(keys=KEYS)).gate(now=lambda: NOW)
+    assert (await let_in(gate, bearing(minted()))).principal.name == f"{ISSUER}|anna"
+
+
+@pytest.mark.parametrize(
+    ("claims", "scopes"),
+    [
+        ({"scope": "a  b"}, {"a", "b"}),
+        ({"scope": ["a", "b c"]}, {"a", "b", "c"}),
+        ({"scope": None, "scp": "a b"}, {"a", "b"}),
+        ({"scope": None, "scp": ["a"]}, {"a"}),
+        ({"scope": None}, set()),
+    ],
+)
+async def test_scopes_are_written_in_several_ways(claims: dict[str, Any], scopes: set[str]) -> None:
+    principal = await verified(minted(**claims))
+    assert principal is not None
+    assert principal.scopes == scopes
+
+
+@pytest.mark.parametrize(
+    ("claims", "name", "client"),
+    [
+        ({}, "anna", "app"),
+        ({"client_id": None, "azp": "web"}, "anna", "web"),
+        ({"azp": "web"}, "anna", "app"),
+        ({"sub": None}, "app", "app"),
+        ({"client_id": None}, "anna", None),
+    ],
+)
+async def test_a_principal_is_the_subject_or_else_the_client(claims: dict[str, Any], name: str, client: Any) -> None:
+    principal = await verified(minted(**claims))
+    assert principal is not None
+    assert (principal.name, principal.client_id) == (f"{ISSUER}|{name}", client)
+
+
+@pytest.mark.parametrize("aud", [RESOURCE, [RESOURCE], ["other", RESOURCE], "HTTPS://MCP.example.com:443/mcp"])
+async def test_a_token_for_this_resource_is_good(aud: Any) -> None:
+    assert await verified(minted(aud=aud))
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "another issuer": {"iss": "https://evil.example"},
+    "an issuer with a slash more": {"iss": f"{ISSUER}/"},
+    "no issuer": {"iss": None},
+    "an issuer that is no text": {"iss": [ISSUER]},
+    "another audience": {"aud": "https://other.example/mcp"},
+    "the origin as audience": {"aud": "https://mcp.example.com"},
+    "a slash more": {"aud": f"{RESOURCE}/"},
+    "no audience": {"aud": None},
+    "audiences of other types": {"aud": [RESOURCE, 7]},
+    "an audience that is an object": {"aud": {RESOURCE: 1}},
+    "expired": {"exp": NOW - 60},
+    "expired long ago": {"exp": -(10**300)},
+    "no end": {"exp": None},
+    "an end that is text": {"exp": str(NOW + 300)},
+    "an end that is true": {"exp": True},
+    "an end of hundreds of digits": {"exp": 10**400},
+    "not yet": {"nbf": NOW + 61},
+    "issued in the future": {"iat": NOW + 61},
+    "nobody": {"sub": None, "client_id": None},
+    "an empty name": {"sub": "", "client_id": ""},
+    "a subject that is no text": {"sub": 7},
+    "scopes that are no texts": {"scope": [7]},
+    "bound to a certificate": {"cnf": {"x5t#S256": "abc"}},
+    "bound in a strange way": {"cnf": "abc"},
+    "bound to an empty key": {"cnf": {"jkt": ""}},
+}
+
+
+@pytest.mark.parametrize("claims", BAD.values(), ids=BAD)
+async def test_a_token_with_other_claims_is_not_good(claims: dict[str, Any]) -> None:
+    assert await verified(minted(**claims)) is None
+
+
+@pytest.mark.parametrize("name", ["iss", "aud", "exp"])
+async def test_a_token_without_a_claim_that_has_to_be_there_is_not_good(name: str) -> None:
+    assert await verified(minted(without=name)) is None
+
+
+@pytest.mark.parametrize("claims", [{"exp": NOW - 59}, {"nbf": NOW + 59}, {"iat": NOW + 59}])
+async def test_clocks_may_differ(claims: dict[str, Any]) -> None:
+    assert await verified(minted(**claims))
+    assert await verified(minted(**claims), leeway=0) is None
+
+
+async def test_a_bound_token_names_its_key() -> None:
+    principal = await verified(minted(cnf={"jkt": "abc"}))
+    assert principal is not None
+    assert principal.key_thumbprint == "abc"
+
+
+@pytest.mark.parametrize("aud", ["api://default", "other"])
+async def test_an_audience_may_be_another_name(aud: str) -> None:
+    assert await verified(minted(aud=aud), audience=["api://default", "other"])
+    assert await verified(minted(), audience=aud) is None
+
+
+@pytest.mark.parametrize("typ", ["at+jwt", "AT+JWT", "application/at+jwt"])
+async def test_an_access_token_calls_itself_one(typ: str) -> None:
+    assert await verified(minted(header={"typ": typ}))
+
+
+@pytest.mark.parametrize("typ", [None, "JWT", "jwt", "application/jwt"])
+async def test_a_token_that_does_not_is_good_where_the_author_says_so(typ: str | None) -> None:
+    assert await verified(minted(header={"typ": typ})) is None
+    assert await verified(minted(header={"typ": typ}), require_typ=False)
+
+
+@pytest.mark.parametrize("typ", ["dpop+jwt", "oauth-id-jag+jwt", "logout+jwt", "", 7, ["at+jwt"]])
+async def test_a_token_that_is_something_else_is_never_good(typ: Any) -> None:
+    assert await verified(with_header(typ=typ), require_typ=False) is None
+
+
+def with_header(**header: Any) -> str:
+    """A token whose header is written as it is, and signed all the same."""
+    return sealed({"typ": "at+jwt", "alg": "ES256", "kid": "1", **header}, "ES256", ec_key())
+
+
+def sealed(header: Any, algorithm: str, key: Any) -> str:
+    said = ".".join(base64url(json.dumps(part).encode()) for part in (header, CLAIMS))
+    return f"{said}.{base64url(JWSRegistry.algorithms[algorithm].sign(said.encode(), key))}"
+
+
+def base64url(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"alg": "none"},
+        {"alg": "HS256"},
+        {"alg": "RS256"},
+        {"alg": None},
+        {"alg": ["ES256"]},
+        {"crit": ["b64"], "b64": False},
+        {"crit": []},
+        {"kid": 1},
+        {"kid": "2"},
+    ],
+    ids=str,
+)
+async def test_a_header_that_asks_for_something_else_is_not_good(header: dict[str, Any]) -> None:
+    assert await verified(with_header(**header)) is None
+
+
+async def test_a_key_that_comes_with_the_token_proves_nothing() -> None:
+    other = ec_key(2)
+    mine = {"jwk": jwk(other), "jku": "https://evil.example/keys", "x5u": "https://evil.example/key", "x5c": ["a"]}
+    network = Network()
+    network.publish(jwk(ec_key(), kid="1"))
+    assert await verified(minted(other, header=mine), keys=None, fetcher=network) is None
+    assert not any("evil" in url for url in network.asked)
+
+
+async def test_a_token_signed_by_another_key_is_not_good() -> None:
+    assert await verified(minted(ec_key(2))) is None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key"),
+    [
+        ("RS256", rsa_key()),
+        ("RS512", rsa_key()),
+        ("PS256", rsa_key()),
+        ("PS384", rsa_key()),
+        ("ES384", ec_key(1, "P-384")),
+        ("ES512", ec_key(1, "P-521")),
+        ("Ed25519", okp_key()),
+    ],
+)
+async def test_algorithms_of_today_are_taken(algorithm: str, key: Any) -> None:
+    token = minted(key, header={"alg": algorithm})
+    assert await verified(token, keys={"keys": [jwk(key)]})
+    assert await verified(token, keys={"keys": [jwk(key)]}, algorithms=["ES256"]) is None
+
+
+async def test_the_old_name_of_ed25519_is_taken() -> None:
+    token = sealed({"typ": "at+jwt", "alg": "EdDSA"}, "EdDSA", okp_key())
+    assert await verified(token, keys={"keys": [jwk(okp_key())]})
+
+
+async def test_a_public_key_is_no_secret_of_an_hmac() -> None:
+    token = sealed({"typ": "at+jwt", "alg": "HS256"}, "HS256", OctKey.import_key({"kty": "oct", "k": RSA["n"]}))
+    assert await verified(token, keys={"keys": [RSA]}) is None
+
+
+@pytest.mark.parametrize("text", ["", "a", "a.b", "a.b.c", "....", "a.b.c.d.e", "..", "ä.ö.ü"])
+async def test_what_is_no_signed_token_is_not_good(text: str) -> None:
+    assert await verified(text) is None
+
+
+async def test_a_token_is_written_in_one_way() -> None:
+    token = minted()
+    assert await verified(token)
+    last = token[-1]
+    others = [token + "=", token + "A", token[:-1]]
+    others += [token[:-1] + chr(ord(last) + step) for step in (-1, 1, 2)]
+    assert [await verified(other) for other in others] == [None] * len(others)
+
+
+async def test_a_long_token_is_not_read() -> None:
+    assert await verified(minted(more="a" * 8 * 1024)) is None
+    assert await verified(minted(more="a" * 4 * 1024))
+
+
+async def test_deep_json_is_not_good() -> None:
+    deep = base64url(b"[" * 5000)
+    parts = minted().split(".")
+    assert await verified(f"{deep}.{parts[1]}.{parts[2]}") is None
+    assert await verified(f"{parts[0]}.{deep}.{parts[2]}") is None
+
+
+async def test_a_refusal_is_told_to_the_log_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "trio_mcp")
+    token = minted(header={"typ": "JWT"})
+    assert await verified(token) is None
+    assert caplog.messages == [
+        "an access token was refused: the typ is 'JWT', not at+jwt (see JWTVerifier.require_typ)"
+    ]
+
+
+# Several issuers
+
+
+async def test_each_issuer_has_its_own_keys() -> None:
+    other = "https://other.example"
+    network = Network()
+    network.publish(jwk(ec_key(1), kid="1"))
+    network.publish(jwk(ec_key(2), kid="1"), issuer=other)
+    both = verifier(servers=(ISSUER, other), keys=None, fetcher=network)
+    assert await both.verify(minted(ec_key(1)))
+    assert await both.verify(minted(ec_key(2), iss=other))
+    assert await both.verify(minted(ec_key(2))) is None
+    assert await both.verify(minted(ec_key(1), iss=other)) is None
+
+
+async def test_issuers_may_be_fewer_than_the_resource_names() -> None:
+    assert await verified(minted(), servers=("https://other.example",), issuer=ISSUER)
+    assert await verified(minted(), issuer="https://other.example") is None
+
+
+# Mistakes of authors
+
+
+@pytest.mark.parametrize("algorithms", [[], ["none"], ["HS256"], ["ES256", "HS512"], ["ES256K"]])
+def test_algorithms_are_asymmetric(algorithms: list[str]) -> None:
+    with pytest.raises(ValueError, match="algorithms are some of"):
+        JWTVerifier(algorithms=algorithms)
+
+
+def test_keys_come_from_one_place() -> None:
+    with pytest.raises(ValueError, match="not both"):
+        JWTVerifier(keys=KEYS, jwks_uri="https://login.example.com/keys")
+
+
+@pytest.mark.parametrize("keys", [{}, {"keys": []}, {"keys": [{"kty": "oct", "k": "abc"}]}])
+def test_keys_that_are_given_can_be_used(keys: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"JWK set|no key"):
+        JWTVerifier(keys=keys)
+
+
+def test_one_place_of_keys_is_that_of_one_issuer() -> None:
+    with pytest.raises(ValueError, match="name one issuer"):
+        protected(JWTVerifier(jwks_uri="https://a.example/keys"), authorization_servers=[ISSUER, "https://b"]).gate()
+
+
+def test_an_issuer_is_asked_by_https() -> None:
+    with pytest.raises(ValueError, match="https"):
+        JWTVerifier(issuer="http://login.example.com").at(RESOURCE, ())
+
+
+def test_nothing_of_joserfc_is_imported_without_use() -> None:
+    script = (
+        "import sys, trio_mcp; trio_mcp.Protected(resource='https://a/', authorization_servers=['https://b'],"
+        "verifier=print).gate(); assert not [name for name in sys.modules if name.startswith('joserfc')]"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_missing_joserfc_is_told_by_the_name_of_the_extra() -> None:
+    script = "import sys; sys.modules['joserfc.jwk'] = None; import trio_mcp; trio_mcp.JWTVerifier"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "install trio-mcp[auth]" in done.stderr

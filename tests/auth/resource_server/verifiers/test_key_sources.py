@@ -1,0 +1,238 @@
+"""When the keys of an issuer are asked for, and what holds while it does not answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import JWTVerifier, VerifierUnavailable
+from trio_mcp.auth.fetching.exchange import FetchFailed
+
+from ..asking import ISSUER, NOW, RESOURCE
+from .minting import Network, ec_key, jwk, minted
+
+METADATA = f"{ISSUER}/.well-known/oauth-authorization-server"
+KEYS = f"{ISSUER}/keys"
+
+
+@pytest.fixture
+def network() -> Network:
+    network = Network()
+    network.publish(jwk(ec_key(1), kid="1"))
+    return network
+
+
+def verifier(network: Network, issuer: str = ISSUER, **options: Any) -> Any:
+    return JWTVerifier(fetcher=network, **options).at(RESOURCE, (issuer,), lambda: NOW)
+
+
+def unknown(number: int) -> str:
+    """A token whose key nobody knows."""
+    return minted(ec_key(9), header={"kid": f"unknown-{number}"})
+
+
+async def test_keys_are_asked_for_once_at_the_place_that_the_issuer_names(network: Network) -> None:
+    jwt = verifier(network)
+    assert [await jwt.verify(minted(jti=str(number))) is not None for number in range(3)] == [True] * 3
+    assert network.asked == [METADATA, KEYS]
+
+
+async def test_nobody_is_asked_before_a_token_that_might_be_good(network: Network) -> None:
+    jwt = verifier(network)
+    for token in (minted(exp=NOW - 100), minted(aud="other"), minted(iss="https://evil.example"), "text"):
+        assert await jwt.verify(token) is None
+    assert network.asked == []
+
+
+async def test_a_given_place_is_asked_at_once(network: Network) -> None:
+    jwt = verifier(network, jwks_uri=KEYS)
+    assert await jwt.verify(minted())
+    assert network.asked == [KEYS]
+
+
+async def test_an_issuer_with_a_path_is_asked_at_three_places() -> None:
+    issuer, network = f"{ISSUER}/realms/one", Network()
+    with pytest.raises(VerifierUnavailable):
+        await verifier(network, issuer).verify(minted(iss=issuer))
+    assert network.asked == [
+        f"{ISSUER}/.well-known/oauth-authorization-server/realms/one",
+        f"{ISSUER}/.well-known/openid-configuration/realms/one",
+        f"{ISSUER}/realms/one/.well-known/openid-configuration",
+    ]
+
+
+async def test_an_issuer_may_say_where_its_keys_are_as_openid_does(network: Network) -> None:
+    network.answers[f"{ISSUER}/.well-known/openid-configuration"] = network.answers[METADATA]
+    network.answers[METADATA] = b"<html>for people</html>"
+    assert await verifier(network).verify(minted())
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"issuer": f"{ISSUER}/", "jwks_uri": KEYS},
+        {"jwks_uri": KEYS},
+        {"issuer": ISSUER},
+        [],
+        b"{",
+        {"issuer": ISSUER, "jwks_uri": 7},
+    ],
+    ids=str,
+)
+async def test_metadata_that_are_not_those_of_the_issuer_are_not_used(network: Network, document: Any) -> None:
+    network.answers[METADATA] = document
+    with pytest.raises(VerifierUnavailable):
+        await verifier(network).verify(minted())
+
+
+async def test_a_key_that_is_new_is_asked_for(network: Network, autojump_clock: MockClock) -> None:
+    jwt = verifier(network, jwks_uri=KEYS)
+    assert await jwt.verify(minted())
+    network.publish(jwk(ec_key(1), kid="1"), jwk(ec_key(2), kid="2"))
+    await trio.sleep(31)
+    assert await jwt.verify(minted(ec_key(2), header={"kid": "2"}))
+    assert await jwt.verify(minted())
+    assert network.asked == [KEYS, KEYS]
+
+
+@pytest.mark.parametrize("kid", [None, "1"])
+async def test_keys_may_have_no_names(network: Network, kid: str | None, autojump_clock: MockClock) -> None:
+    network.publish(jwk(ec_key(1)))
+    jwt = verifier(network, jwks_uri=KEYS)
+    assert await jwt.verify(minted(header={"kid": kid}))
+    network.publish(jwk(ec_key(2)))
+    await trio.sleep(31)
+    assert await jwt.verify(minted(ec_key(2), header={"kid": kid}))
+    assert await jwt.verify(minted(header={"kid": kid})) is None
+
+
+async def test_a_flood_of_unknown_keys_is_one_question_in_half_a_minute(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    jwt = verifier(network, jwks_uri=KEYS)
+    assert await jwt.verify(minted())
+    for number in range(100):
+        assert await jwt.verify(unknown(number)) is None
+        await trio.sleep(1)
+    assert len(network.asked) == 1 + 3
+
+
+async def test_a_bad_signature_under_a_known_name_is_no_question(network: Network, autojump_clock: MockClock) -> None:
+    jwt = verifier(network, jwks_uri=KEYS)
+    assert await jwt.verify(minted())
+    await trio.sleep(31)
+    assert await jwt.verify(minted(ec_key(9))) is None
+    assert len(network.asked) == 1
+
+
+async def test_old_keys_are_asked_for_again(network: Network, autojump_clock: MockClock) -> None:
+    jwt = verifier(network, jwks_uri=KEYS)
+    assert await jwt.verify(minted())
+    network.publish(jwk(ec_key(2), kid="2"))
+    await trio.sleep(599)
+    assert await jwt.verify(minted(jti="2"))
+    await trio.sleep(1)
+    assert await jwt.verify(minted()) is None, "the issuer has withdrawn the key"
+    assert len(network.asked) == 2
+
+
+async def test_old_keys_stay_good_while_the_issuer_does_not_answer(
+    network: Network, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    jwt = verifier(network, jwks_uri=KEYS)
+    assert await jwt.verify(minted())
+    network.is_down()
+    for _ in range(10):
+        await trio.sleep(300)
+        assert await jwt.verify(minted())
+    assert f"the keys of {ISSUER} cannot be fetched: refused" in caplog.messages
+
+
+async def test_a_new_key_is_nobody_s_fault_while_the_issuer_does_not_answer(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    jwt = verifier(network, jwks_uri=KEYS)
+    assert await jwt.verify(minted())
+    network.is_down()
+    await trio.sleep(31)
+    with pytest.raises(VerifierUnavailable):
+        await jwt.verify(minted(ec_key(2), header={"kid": "2"}))
+    with pytest.raises(VerifierUnavailable):
+        await jwt.verify(minted(ec_key(3), header={"kid": "3"}))
+    assert len(network.asked) == 2
+
+
+async def test_without_any_keys_the_issuer_is_asked_every_five_seconds(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    answers = dict(network.answers)
+    jwt = verifier(network, jwks_uri=KEYS)
+    network.is_down()
+    for _ in range(11):
+        with pytest.raises(VerifierUnavailable):
+            await jwt.verify(minted())
+        await trio.sleep(1)
+    assert len(network.asked) == 3
+    network.answers = answers
+    await trio.sleep(5)
+    assert await jwt.verify(minted())
+
+
+async def test_those_that_come_while_keys_are_asked_for_wait_for_them(network: Network) -> None:
+    go, found = trio.Event(), list[bool]()
+    network.before_answer = go.wait
+    jwt = verifier(network, jwks_uri=KEYS)
+
+    async def verify(number: int) -> None:
+        found.append(await jwt.verify(minted(jti=str(number))) is not None)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(verify, number)
+        await wait_all_tasks_blocked()
+        go.set()
+    assert (found, network.asked) == ([True] * 5, [KEYS])
+
+
+async def test_one_that_leaves_does_not_keep_the_keys_from_the_others(network: Network) -> None:
+    go, found = trio.Event(), list[bool]()
+    network.before_answer = go.wait
+    jwt = verifier(network, jwks_uri=KEYS)
+    leaving = trio.CancelScope()
+
+    async def leave() -> None:
+        with leaving:
+            await jwt.verify(minted())
+
+    async def verify() -> None:
+        found.append(await jwt.verify(minted()) is not None)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leave)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(verify)
+        await wait_all_tasks_blocked()
+        leaving.cancel(reason="the client is gone")
+        await wait_all_tasks_blocked()
+        go.set()
+    assert (found, network.asked) == ([True], [KEYS])
+
+
+async def test_an_issuer_has_ten_seconds_to_answer(
+    network: Network, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    network.before_answer = trio.sleep_forever
+    with pytest.raises(VerifierUnavailable):
+        await verifier(network).verify(minted())
+    assert trio.current_time() == pytest.approx(10)
+    assert "no answer within 10 s" in caplog.text
+
+
+@pytest.mark.parametrize("keys", [b"", b"{}", {"keys": []}, FetchFailed("no route")])
+async def test_keys_that_make_no_sense_are_as_good_as_none(network: Network, keys: Any) -> None:
+    network.answers[KEYS] = keys
+    with pytest.raises(VerifierUnavailable):
+        await verifier(network).verify(minted())
