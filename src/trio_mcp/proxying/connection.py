@@ -8,17 +8,16 @@ from typing import Any, Final, Protocol
 import trio
 
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
+from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.conversion.converters import structure_params, unstructure
 from ..protocol.revisions import MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, EmptyResult, Implementation, InitializeResult
 from ..protocol.types.notifications import SetLevelParams
 from ..protocol.types.resources import SubscribeParams
 from ..protocol.types.subscriptions import ListenResult
-from ..runtime.channel import ConnectionLost, MessageChannel
+from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.exchange import Exchange
-from ..runtime.http_error import HTTPError
 from ..runtime.peer import Peer
 from ..runtime.replies import Replies
 from ..runtime.requests.handler import LATER, Decision, Now
@@ -31,7 +30,7 @@ from ..state.connection_state import ConnectionState
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .downstream import Downstream
-from .forwarding import check_headers, forward, upstream_error
+from .forwarding import UPSTREAM_ERRORS, check_headers, forward, upstream_error
 from .listening import listen
 from .reaching import Reach
 from .reading_order import ReadingOrder
@@ -162,7 +161,7 @@ class ProxyConnection:
             return await forward(scope, self._downstream, upstream)
         try:
             return await special(scope, upstream)
-        except (PeerError, ConnectionLost, HTTPError, ProtocolViolation) as error:
+        except UPSTREAM_ERRORS as error:
             raise upstream_error(error) from None
 
     def _adopt(self, upstream: Upstream) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final, cast
 
+from ..auth.errors import AuthorizationError
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..protocol.conversion.converters import NotExpressible, unstructure
@@ -26,7 +28,12 @@ from .downstream import Downstream
 from .translating import translated, translated_result
 from .upstream import Upstream
 
-__all__ = ["check_headers", "forward", "upstream_error"]
+__all__ = ["UPSTREAM_ERRORS", "check_headers", "forward", "upstream_error"]
+
+logger = logging.getLogger("trio_mcp")
+
+UPSTREAM_ERRORS: Final = (PeerError, ConnectionLost, HTTPError, ProtocolViolation, AuthorizationError)
+"""Failures of a request to the server behind, for `upstream_error`."""
 
 _MOST_PAGES: Final = 1000
 _OF_ONE_CONNECTION: Final = frozenset((PROGRESS_TOKEN, PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL))
@@ -46,7 +53,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
     with downstream.calling(scope):
         try:
             result = await upstream.request(method, params, _reporter(scope))
-        except (PeerError, ConnectionLost, HTTPError, ProtocolViolation) as error:
+        except UPSTREAM_ERRORS as error:
             raise upstream_error(error) from None
         finally:
             request = scope.request  # the request of the last round
@@ -91,16 +98,18 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
             if not isinstance(cursor, str):
                 break
             params = {**params, "cursor": cursor}
-    except (PeerError, ConnectionLost, HTTPError, ProtocolViolation) as error:
+    except UPSTREAM_ERRORS as error:
         if not (isinstance(error, PeerError) and error.code == METHOD_NOT_FOUND):
             raise upstream_error(error) from None
         listing = upstream.tool_headers.listing()
     upstream.tool_headers.listed(listing)
 
 
-def upstream_error(error: PeerError | ConnectionLost | HTTPError | ProtocolViolation) -> CodedError:
+def upstream_error(
+    error: PeerError | ConnectionLost | HTTPError | ProtocolViolation | AuthorizationError,
+) -> CodedError:
     """Return the error for the client: an error reply of the server behind word for word; other errors without internal
-    details."""
+    details. What has to do with tokens is the business of the proxy's people, and is logged."""
     if isinstance(error, PeerError):
         return CodedError(error.code, error.message, error.data)
     if isinstance(error, ConnectionLost):
@@ -109,6 +118,9 @@ def upstream_error(error: PeerError | ConnectionLost | HTTPError | ProtocolViola
         if error.status is None:
             return CodedError(UPSTREAM_LOST, "The server behind this proxy cannot be reached")
         return CodedError(UPSTREAM_LOST, f"The server behind this proxy answered with HTTP status {error.status}")
+    if isinstance(error, AuthorizationError):
+        logger.warning("the server behind does not let this proxy in: %s", error)
+        return CodedError(UPSTREAM_LOST, "The server behind this proxy does not let this proxy in")
     return CodedError(INTERNAL_ERROR, "Internal error: what the server behind answered makes no sense")
 
 

@@ -45,6 +45,10 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     answered by the only client there is, else by the only client with a call in flight, else with an error. Logs of a
     legacy server go to all clients that want logs.
 
+    A protected server behind is called with the proxy's own authorization, ``proxy(Address(url, auth=OAuth()).open)``,
+    whoever the client is. The token of a client is never handed on (2026-07-28 authorization, Access Token Privilege
+    Restriction): ``serve_http(proxy(...), auth=Protected(...))`` has tokens of its own checked.
+
     ``name`` is for the people who run the proxy. ``limits`` bound each connection to the proxy.
     """
     return Proxy(upstream, name, limits)

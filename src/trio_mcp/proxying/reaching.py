@@ -9,6 +9,7 @@ from typing import Final, Protocol, Unpack
 
 import trio
 
+from ..auth.errors import AuthorizationError
 from ..client.client import Client
 from ..client.options import ClientOptions
 from ..concurrency.nurseries import ServiceNursery
@@ -113,6 +114,10 @@ class OwnUpstream:
             why = f"the server behind refused: {error.message}"
         except ConnectionLost as error:
             why = f"the server behind is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
+        except AuthorizationError as error:
+            # The reason is for the people of the proxy alone, and no part of the words for the client.
+            logger.warning("the server behind does not let this proxy in: %s", error)
+            why = f"{_UNREACHABLE}: the server does not let this proxy in"
         except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
             why = f"{_UNREACHABLE}: {error}"
         except Exception:  # foreign code must not end the connections of other clients
