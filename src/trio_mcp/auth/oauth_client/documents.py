@@ -25,6 +25,7 @@ class ServerMetadata:
     authorization_endpoint: str | None = None
     token_endpoint: str | None = None
     registration_endpoint: str | None = None
+    revocation_endpoint: str | None = None
     scopes_supported: tuple[str, ...] | None = None
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
     token_endpoint_auth_signing_alg_values_supported: tuple[str, ...] | None = None

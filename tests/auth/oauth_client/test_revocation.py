@@ -1,0 +1,108 @@
+"""Tokens are revoked where they were granted, by the client that they were granted to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.auth.oauth_client.scripted_web import (
+    ISSUER,
+    NOW,
+    ScriptedWeb,
+    answer,
+    basic_of,
+    failed,
+    form_of,
+    server_metadata,
+    settings,
+    situation,
+)
+
+from trio_mcp import AuthorizationError
+from trio_mcp.auth.oauth_client.endpoints.revocation import revoke
+from trio_mcp.auth.oauth_client.settings import PreregisteredClient
+from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored, Tokens
+
+ENDPOINT = f"{ISSUER}/revoke"
+METADATA = f"{ISSUER}/.well-known/oauth-authorization-server"
+REGISTERED = RegisteredClient(client_id="client-1", redirect_uris=("http://127.0.0.1/",))
+TOKENS = Tokens(access_token="access-1", refresh_token="refresh-1")
+
+
+def signed_in(client: RegisteredClient | None = REGISTERED, tokens: Tokens | None = TOKENS) -> Stored:
+    return Stored().with_record(ISSUER, IssuerRecord(client=client, tokens=tokens))
+
+
+def web(**metadata: Any) -> ScriptedWeb:
+    document = server_metadata(**{"revocation_endpoint": ENDPOINT, **metadata})
+    return ScriptedWeb({METADATA: answer(document), ENDPOINT: answer(b"", 200)})
+
+
+def revoked_by(scripted: ScriptedWeb, stored: Stored, **changes: Any) -> list[dict[str, str]]:
+    scripted.run(revoke(settings(**changes), situation(stored), ISSUER))
+    return [form_of(step) for step in scripted.steps if step.url == ENDPOINT]
+
+
+def test_refresh_token_is_revoked_first_and_then_the_access_token() -> None:
+    scripted = web()
+    assert revoked_by(scripted, signed_in()) == [
+        {"token": "refresh-1", "token_type_hint": "refresh_token", "client_id": "client-1"},
+        {"token": "access-1", "token_type_hint": "access_token", "client_id": "client-1"},
+    ]
+    assert {step.secrets_of for step in scripted.steps if step.url == ENDPOINT} == {ISSUER}
+    assert scripted.asked == [METADATA, ENDPOINT, ENDPOINT]
+
+
+def test_client_names_itself_as_at_the_token_endpoint() -> None:
+    stored = signed_in(RegisteredClient(client_id="known"))
+    scripted = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
+    (form, _) = revoked_by(scripted, stored, client=PreregisteredClient(client_id="known", client_secret="s3cret"))
+    assert "client_id" not in form
+    assert basic_of(scripted.sent_to(ENDPOINT)) == ("known", "s3cret")
+
+
+def test_client_of_other_settings_names_itself_by_its_id() -> None:
+    (form, _) = revoked_by(web(), signed_in(RegisteredClient(client_id="https://app.example/client.json")))
+    assert form["client_id"] == "https://app.example/client.json"
+
+
+@pytest.mark.parametrize("tokens", [None, Tokens(access_token="access-1")])
+def test_there_is_not_more_to_revoke_than_there_is(tokens: Tokens | None) -> None:
+    assert len(revoked_by(web(), signed_in(tokens=tokens))) == (0 if tokens is None else 1)
+
+
+def test_issuer_without_tokens_is_not_asked() -> None:
+    scripted = web()
+    scripted.run(revoke(settings(), situation(signed_in()), "https://other.example"))
+    assert scripted.steps == []
+
+
+@pytest.mark.parametrize(
+    ("scripted", "reason"),
+    [
+        (web(revocation_endpoint=None), "revokes no tokens"),
+        (ScriptedWeb({}), "has no metadata"),
+        (ScriptedWeb({**web().answers, ENDPOINT: failed()}), "could not be asked"),
+        (ScriptedWeb({**web().answers, ENDPOINT: answer(b"", 503)}), "has refused: status 503"),
+        (ScriptedWeb({**web().answers, ENDPOINT: answer({"error": "invalid_client"}, 401)}), "invalid_client"),
+        (ScriptedWeb({**web().answers, ENDPOINT: answer({"error": "refresh-1"}, 400)}), "an unknown error"),
+    ],
+)
+def test_tokens_that_may_be_good_still_are_an_error_without_them(scripted: ScriptedWeb, reason: str) -> None:
+    with pytest.raises(AuthorizationError, match=reason) as raised:
+        scripted.run(revoke(settings(), situation(signed_in()), ISSUER))
+    assert "refresh-1" not in str(raised.value)
+    assert "access-1" not in str(raised.value)
+
+
+def test_tokens_of_nobody_known_cannot_be_revoked() -> None:
+    with pytest.raises(AuthorizationError, match="not known which client"):
+        web().run(revoke(settings(), situation(signed_in(client=None)), ISSUER))
+
+
+def test_secret_that_is_over_is_not_shown() -> None:
+    over = RegisteredClient(
+        client_id="client-1", client_secret="old", secret_expires_at=NOW - 1, auth_method="client_secret_post"
+    )
+    (form, _) = revoked_by(web(), signed_in(over))
+    assert "client_secret" not in form
