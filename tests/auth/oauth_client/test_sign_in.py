@@ -12,6 +12,7 @@ from tests.auth.oauth_client.scripted_web import (
     SERVER,
     answer,
     form_of,
+    resource_metadata,
     settings,
     situation,
     usual_web,
@@ -19,6 +20,7 @@ from tests.auth.oauth_client.scripted_web import (
 
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.oauth_client.refreshing import refresh
 from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored, Tokens
 
 
@@ -35,6 +37,7 @@ def test_first_sign_in_asks_for_metadata_registers_visits_and_exchanges_the_code
     assert grant.record == IssuerRecord(
         client=RegisteredClient(client_id="client-1", redirect_uris=(REDIRECT,)),
         tokens=Tokens(access_token="access-1", expires_at=NOW + 3600, refresh_token="refresh-1"),
+        resource=SERVER,
     )
 
 
@@ -60,6 +63,18 @@ def test_authorization_request_has_the_resource_and_a_challenge_that_the_token_r
         "client_id": "client-1",
         "resource": SERVER,
     }
+
+
+def test_tokens_are_asked_for_what_the_metadata_call_the_resource_character_by_character() -> None:
+    origin = "https://mcp.example"
+    web = usual_web()
+    web.answers[f"{origin}/.well-known/oauth-protected-resource/mcp"] = answer(b"", 404)
+    web.answers[f"{origin}/.well-known/oauth-protected-resource"] = answer(resource_metadata(resource=origin))
+    grant = web.run(sign_in(settings(), situation()))
+    assert (web.visited["resource"], form_of(web.sent_to(f"{ISSUER}/token"))["resource"]) == (origin, origin)
+    web.run(refresh(settings(), situation(Stored().with_record(grant.issuer, grant.record))))
+    form = form_of(web.sent_to(f"{ISSUER}/token"))
+    assert (form["grant_type"], form["resource"]) == ("refresh_token", origin)
 
 
 def test_second_sign_in_uses_the_registration_of_the_first() -> None:

@@ -69,7 +69,7 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
         state=secrets.token_urlsafe(32),
         verifier=secrets.token_urlsafe(48),  # 64 characters (RFC 7636 section 4.1)
     )
-    url = _authorize_url(request, client, scopes, situation.server_url)
+    url = _authorize_url(request, client, scopes, found.resource)
     callback: str = yield Visit(url=url, redirect_uri=settings.redirect_uri)
     form = {
         "grant_type": "authorization_code",
@@ -77,8 +77,10 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
         "redirect_uri": settings.redirect_uri,
         "code_verifier": request.verifier,
     }
-    tokens = yield from tokens_by(form, server=server, client=client, situation=situation, scopes=scopes)
-    record = attrs.evolve(record, client=client.kept, tokens=tokens, requested_scopes=wanted)
+    tokens = yield from tokens_by(
+        form, server=server, resource=found.resource, client=client, situation=situation, scopes=scopes
+    )
+    record = attrs.evolve(record, client=client.kept, tokens=tokens, requested_scopes=wanted, resource=found.resource)
     return Grant(issuer=found.issuer, record=record)
 
 

@@ -36,6 +36,8 @@ class AuthorizationServer:
 
     metadata: ServerMetadata
     """Where the server has none (2025-03-26 only), the endpoints at their fixed paths."""
+    resource: str
+    """The ``resource`` of all requests for tokens (RFC 8707 section 2)."""
     resource_scopes: tuple[str, ...] | None = None
     """The ``scopes_supported`` of the resource."""
 
@@ -55,7 +57,7 @@ def discover(situation: Situation, only: str | None = None) -> Machine[Authoriza
         # That revision does not say whether the issuer has a slash at the end, and here nobody has named the issuer.
         metadata = (yield from _metadata(origin, (origin, f"{origin}/"))) or _fixed_paths(origin)
         _chosen((metadata.issuer,), only, situation.stored)
-        return AuthorizationServer(metadata=metadata)
+        return AuthorizationServer(metadata=metadata, resource=situation.server_url)
     if not _covers(resource.resource, situation.server_url):  # RFC 9728 section 3.3
         raise AuthorizationError(f"the resource metadata are those of another server: {_shown(resource.resource)}")
     if not resource.authorization_servers:
@@ -64,7 +66,8 @@ def discover(situation: Situation, only: str | None = None) -> Machine[Authoriza
     metadata = yield from _metadata(issuer, (issuer,))
     if metadata is None:
         raise AuthorizationError(f"the authorization server {_shown(issuer)} has no metadata")
-    return AuthorizationServer(metadata=metadata, resource_scopes=resource.scopes_supported)
+    # RFC 9728 section 7.3: tokens are for what the metadata name, which is compared character by character.
+    return AuthorizationServer(metadata=metadata, resource=resource.resource, resource_scopes=resource.scopes_supported)
 
 
 def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMetadata]:

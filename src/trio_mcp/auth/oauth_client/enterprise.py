@@ -53,7 +53,7 @@ def _exchanged(
         "grant_type": _EXCHANGE,
         "requested_token_type": _ID_JAG,
         "audience": found.issuer,
-        "resource": situation.server_url,
+        "resource": found.resource,
         **scope_parameter(scopes),
         "subject_token": settings.subject_token,
         "subject_token_type": settings.subject_token_type,

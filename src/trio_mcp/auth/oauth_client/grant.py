@@ -32,7 +32,7 @@ class Situation:
     """The start of a machine."""
 
     server_url: str
-    """The canonical URL of the MCP server, which is the ``resource`` of all requests (RFC 8707)."""
+    """The canonical URL of the MCP server (2026-07-28 authorization, Canonical Server URI)."""
     stored: Stored
     """All that the client keeps of its authorization at this server."""
     challenge: Challenge | None = None

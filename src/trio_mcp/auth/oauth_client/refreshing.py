@@ -33,7 +33,11 @@ def refresh(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
         raise AuthorizationError("the refresh token belongs to another client", code="invalid_grant")
     form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
     old = record.tokens
-    tokens = yield from tokens_by(form, server=server, client=client, situation=situation, scopes=old.scopes)
+    # RFC 8707 section 2.2: no other resource than the one of the grant
+    resource = record.resource or situation.server_url
+    tokens = yield from tokens_by(
+        form, server=server, resource=resource, client=client, situation=situation, scopes=old.scopes
+    )
     if tokens.refresh_token is None:
         tokens = attrs.evolve(tokens, refresh_token=old.refresh_token)
     return Grant(issuer=issuer, record=attrs.evolve(record, tokens=tokens))

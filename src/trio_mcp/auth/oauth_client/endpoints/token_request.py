@@ -40,26 +40,30 @@ def granted(
 ) -> Machine[Grant]:
     """Return the tokens with ``scopes`` for the grant in ``form``, from the authorization server that was ``found``."""
     form = {**form, **scope_parameter(scopes)}
-    tokens = yield from tokens_by(form, server=found.metadata, client=client, situation=situation, scopes=scopes)
+    tokens = yield from tokens_by(
+        form, server=found.metadata, resource=found.resource, client=client, situation=situation, scopes=scopes
+    )
     record = situation.stored.issuers.get(found.issuer, IssuerRecord())
     kept = None if client is None else client.kept
-    return Grant(issuer=found.issuer, record=attrs.evolve(record, client=kept, tokens=tokens, requested_scopes=scopes))
+    record = attrs.evolve(record, client=kept, tokens=tokens, requested_scopes=scopes, resource=found.resource)
+    return Grant(issuer=found.issuer, record=record)
 
 
 def tokens_by(
     form: Mapping[str, str],
     *,
     server: ServerMetadata,
+    resource: str,
     client: TokenClient | None,
     situation: Situation,
     scopes: tuple[str, ...],
 ) -> Machine[Tokens]:
-    """Return the tokens that the token endpoint of ``server`` grants for the grant in ``form``, where ``scopes`` are
-    the requested ones. Asks once, and once more with the nonce that the endpoint demands (RFC 9449 section 8).
+    """Return the tokens for ``resource`` that the token endpoint of ``server`` grants for the grant in ``form``, where
+    ``scopes`` are the requested ones. Asks once, and once more with the nonce that the endpoint demands (RFC 9449 section 8).
 
     Raises `AuthorizationError` with the error of the endpoint as code, and no other word of its answer.
     """
-    form = {**form, "resource": situation.server_url}  # RFC 8707 section 2, whether the server supports it or not
+    form = {**form, "resource": resource}  # RFC 8707 section 2, whether the server supports it or not
     answer = yield from ask(form, server=server, client=client, situation=situation)
     kind = _TYPES.get(answer.token_type.lower())
     # RFC 6749 section 7.1: a token of an unknown type is not used.
