@@ -87,8 +87,8 @@ class RawClient:
 
     @classmethod
     @asynccontextmanager
-    async def registered(cls, issuer: str) -> AsyncIterator[RawClient]:
-        """A client whose metadata and registration were asked for."""
+    async def registered(cls, issuer: str, **changes: Any) -> AsyncIterator[RawClient]:
+        """A client whose metadata and registration were asked for; ``changes`` are those of the registration."""
         metadata = (await get(f"{issuer}/.well-known/oauth-authorization-server")).body
         async with listening() as (redirect_uri, callbacks):
             registration = {
@@ -97,6 +97,7 @@ class RawClient:
                 "redirect_uris": [redirect_uri],
                 "grant_types": ["authorization_code", "refresh_token"],
                 "token_endpoint_auth_method": "none",
+                **changes,
             }
             heard = await post(metadata["registration_endpoint"], registration, JSON)
             assert heard.status == 201, heard

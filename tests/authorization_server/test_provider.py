@@ -37,6 +37,15 @@ async def test_a_signed_token_is_for_the_resource_and_the_scopes_that_were_asked
     assert server.done == {"registration": 1, "authorization": 1, "authorization_code": 1}
 
 
+async def test_a_client_may_ask_for_other_scopes_than_those_of_its_registration(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=["files:read", "files:write"]) as server,
+        RawClient.registered(server.issuer, scope="files:read") as client,
+    ):
+        tokens = await client.tokens(RESOURCE, "files:read files:write")
+        assert claims_of(tokens["access_token"])["scope"] == "files:read files:write"
+
+
 async def test_a_refresh_token_is_good_once(provider: Path) -> None:
     async with (
         authorization_server(provider, scopes=["files:read"]) as server,

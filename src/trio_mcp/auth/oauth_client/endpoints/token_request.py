@@ -59,7 +59,8 @@ def tokens_by(
     scopes: tuple[str, ...],
 ) -> Machine[Tokens]:
     """Return the tokens for ``resource`` that the token endpoint of ``server`` grants for the grant in ``form``, where
-    ``scopes`` are the requested ones. Asks once, and once more with the nonce that the endpoint demands (RFC 9449 section 8).
+    ``scopes`` are the requested ones. Asks once, and once more with the nonce that the endpoint demands (RFC 9449
+    section 8).
 
     Raises `AuthorizationError` with the error of the endpoint as code, and no other word of its answer.
     """

@@ -37,6 +37,8 @@ function makeProvider(issuer, settings) {
     cookies: { keys: [randomBytes(32).toString('base64url')] },
     clients: settings.clients,
     clientDefaults: { id_token_signed_response_alg: 'ES256' },
+    // Clients name the scopes of their first request when they register; they may ask for others later.
+    extraClientMetadata: { properties: ['scope'], validator: (ctx, key, value, metadata) => delete metadata.scope },
     responseTypes: ['code'],
     pkce: { required: () => true },
     rotateRefreshToken: true,
