@@ -1,0 +1,79 @@
+"""Our protected server and tokens of a real authorization server, which a client got by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.authorization_server.protected import READ, WRITE, protected
+from tests.authorization_server.raw import RawClient, get, post
+
+from trio_mcp import Bearer, JWTVerifier, open_http
+from trio_mcp.auth.challenges import parse_challenges
+from trio_mcp.cli.demo.authorization_server.running import authorization_server
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+async def test_a_request_without_a_token_is_told_where_to_get_one(provider: Path) -> None:
+    async with (
+        authorization_server(provider) as server,
+        protected(server.issuer, JWTVerifier()) as url,
+    ):
+        refused = await post(url, {})
+        (challenge,) = parse_challenges(refused.headers["www-authenticate"])
+        metadata = await get(challenge.params["resource_metadata"])
+    assert refused.status == 401
+    assert (challenge.scheme, challenge.params["scope"]) == ("bearer", READ)
+    assert "error" not in challenge.params
+    assert metadata.body["resource"] == url
+    assert metadata.body["authorization_servers"] == [server.issuer]
+
+
+@ERAS
+async def test_a_token_for_the_server_is_known_by_what_its_issuer_says(provider: Path, era: Any) -> None:
+    async with (
+        authorization_server(provider, scopes=[READ, WRITE]) as server,
+        RawClient.registered(server.issuer) as client,
+        protected(server.issuer, JWTVerifier()) as url,
+    ):
+        token = (await client.tokens(url, READ))["access_token"]
+        async with open_http(url, auth=Bearer(token), era=era) as ours:
+            who = (await ours.call_tool("who")).structured_content
+    assert who == {"sub": "alice", "client": client.client_id, "scopes": [READ]}
+
+
+async def test_a_token_for_another_server_is_refused(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=[READ]) as server,
+        RawClient.registered(server.issuer) as client,
+        protected(server.issuer, JWTVerifier()) as url,
+    ):
+        token = (await client.tokens(f"{url}/other", READ))["access_token"]
+        refused = await post(url, {}, (b"Authorization", f"Bearer {token}".encode()))
+    (challenge,) = parse_challenges(refused.headers["www-authenticate"])
+    assert (refused.status, challenge.params["error"]) == (401, "invalid_token")
+
+
+async def test_a_token_of_another_authorization_server_is_refused(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=[READ]) as server,
+        authorization_server(provider, scopes=[READ]) as foreign,
+        RawClient.registered(foreign.issuer) as client,
+        protected(server.issuer, JWTVerifier()) as url,
+    ):
+        token = (await client.tokens(url, READ))["access_token"]
+        refused = await post(url, {}, (b"Authorization", f"Bearer {token}".encode()))
+    assert refused.status == 401
+
+
+async def test_an_id_token_opens_nothing(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=[READ]) as server,
+        RawClient.registered(server.issuer) as client,
+        protected(server.issuer, JWTVerifier(audience=client.client_id)) as url,
+    ):
+        token = (await client.tokens(url, f"openid {READ}"))["id_token"]
+        refused = await post(url, {}, (b"Authorization", f"Bearer {token}".encode()))
+    assert refused.status == 401
