@@ -11,11 +11,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import attrs
 
+from ...protocol.authorization import ServerMetadata
 from ...transports.http_client.origin import split_url
 from ..errors import AuthorizationError
 from ..storage.stored import IssuerRecord
 from .discovery import discover, known_issuer
-from .documents import ServerMetadata
 from .endpoints.client_authentication import TokenClient
 from .endpoints.refusals import refused
 from .endpoints.registration import client_at

@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 
 import attrs
 
+from ...protocol.authorization import InvalidDocument, ResourceMetadata, ServerMetadata
 from ...transports.http_client.origin import split_url
 from ..errors import AuthorizationError
 from ..fetching.exchange import Fetch, Fetched, FetchFailed
 from ..storage.stored import Stored
-from .documents import ResourceMetadata, ServerMetadata, decoded
 from .grant import Situation
 from .settings import PreregisteredClient
 from .steps import Machine
@@ -104,7 +104,7 @@ def _resource_metadata(situation: Situation) -> Machine[ResourceMetadata | None]
         *([f"{origin}{_RESOURCE}{path}"] if path else []),
         f"{origin}{_RESOURCE}",
     )
-    found = yield from _first(urls, lambda body: decoded(body, ResourceMetadata))
+    found = yield from _first(urls, ResourceMetadata.from_json)
     if found is None and named is not None:
         raise AuthorizationError(f"the resource metadata are not where the server says they are: {_shown(named)}")
     return found
@@ -114,10 +114,10 @@ def _metadata(issuer: str, names: Sequence[str]) -> Machine[ServerMetadata | Non
     """Return the metadata of ``issuer``, which call it by one of its ``names``; `None` where there are none."""
 
     def read(body: bytes) -> ServerMetadata:
-        metadata = decoded(body, ServerMetadata)
+        metadata = ServerMetadata.from_json(body)
         # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: identical, character by character.
         if metadata.issuer not in names:
-            raise ValueError(f"metadata of another issuer, {_shown(metadata.issuer)}")
+            raise InvalidDocument(f"metadata of another issuer, {_shown(metadata.issuer)}")
         return metadata
 
     return (yield from _first(_metadata_urls(issuer), read))
@@ -149,7 +149,7 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
         if answer.status == 200 and answer.body.lstrip().startswith(b"{"):
             try:
                 return read(answer.body)
-            except ValueError as error:
+            except InvalidDocument as error:
                 failure = f"{_shown(url)}: {error}"
         # Many servers answer any path with a page for people, and others ask for a token first.
         elif answer.status != 200 and not 400 <= answer.status < 500:

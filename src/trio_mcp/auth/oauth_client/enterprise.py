@@ -7,9 +7,9 @@ from typing import Final
 
 import attrs
 
+from ...protocol.authorization import ServerMetadata
 from ..errors import AuthorizationError
 from .discovery import AuthorizationServer, discover, known_issuer, metadata_of
-from .documents import ServerMetadata
 from .endpoints.client_authentication import preregistered
 from .endpoints.token_request import ask, granted
 from .grant import Grant, Situation

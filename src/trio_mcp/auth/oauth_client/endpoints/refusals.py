@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
+from ....protocol.authorization import InvalidDocument, OAuthErrorResponse
 from ...errors import AuthorizationError
 
 __all__ = ["error_code", "refused"]
@@ -29,15 +28,11 @@ _CODES: Final = frozenset(
 )
 
 
-class _Error(msgspec.Struct):
-    error: str
-
-
 def error_code(body: bytes) -> str | None:
-    """Return the ``error`` in a JSON answer, unchecked; `None` where the answer has none."""
+    """Return the ``error`` in an answer, whose word the server has chosen; `None` where the answer has none."""
     try:
-        return msgspec.json.decode(body, type=_Error).error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return OAuthErrorResponse.from_json(body).error
+    except InvalidDocument:
         return None
 
 

@@ -6,12 +6,10 @@ from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
-
+from ....protocol.authorization import ClientInformation, ClientMetadata, InvalidDocument, ServerMetadata
 from ...errors import AuthorizationError
 from ...fetching.exchange import Fetch, Fetched, FetchFailed
 from ...storage.stored import IssuerRecord, RegisteredClient
-from ..documents import ClientRegistration, ServerMetadata, decoded
 from ..settings import AuthMethod, OAuthSettings
 from ..steps import Machine
 from .client_authentication import SECRET_METHODS, TokenClient, preregistered
@@ -20,7 +18,6 @@ from .refusals import error_code, refused
 __all__ = ["client_at", "client_of"]
 
 _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
-_LONGEST: Final = 4096
 
 
 def client_at(
@@ -65,21 +62,21 @@ def _register(url: str, server: ServerMetadata, settings: OAuthSettings) -> Mach
     more than the first request does."""
     wanted = _wanted_method(server.token_endpoint_auth_methods_supported)
     native = urlsplit(settings.redirect_uri).hostname in _LOOPBACK
-    metadata = {
-        "client_name": settings.client_name,
-        "redirect_uris": [settings.redirect_uri],
-        "grant_types": ["authorization_code", *(["refresh_token"] if settings.refreshable else [])],
-        "response_types": ["code"],
-        "token_endpoint_auth_method": wanted,
+    metadata = ClientMetadata(
+        client_name=settings.client_name,
+        redirect_uris=(settings.redirect_uri,),
+        grant_types=("authorization_code", "refresh_token") if settings.refreshable else ("authorization_code",),
+        response_types=("code",),
+        token_endpoint_auth_method=wanted,
         # Otherwise OpenID Connect takes the client for a web server, which has no loopback redirects.
-        "application_type": "native" if native else "web",
-    }
+        application_type="native" if native else "web",
+    )
     try:
         answer: Fetched = yield Fetch(
             method="POST",
             url=url,
             headers=(("accept", "application/json"),),
-            body=msgspec.json.encode(metadata),
+            body=metadata.to_json(),
             content_type="application/json",
         )
     except FetchFailed as error:
@@ -87,11 +84,9 @@ def _register(url: str, server: ServerMetadata, settings: OAuthSettings) -> Mach
     if answer.status not in (200, 201):  # RFC 7591 section 3.2.1 says 201
         raise refused("the authorization server has not registered the client", error_code(answer.body), answer.status)
     try:
-        made = decoded(answer.body, ClientRegistration)
-    except ValueError:
+        made = ClientInformation.from_json(answer.body)
+    except InvalidDocument:
         raise refused("the authorization server has not registered the client", error_code(answer.body)) from None
-    if not made.client_id or max(len(made.client_id), len(made.client_secret or "")) > _LONGEST:
-        raise AuthorizationError("the authorization server has given the client an id that nobody can send")
     kept = RegisteredClient(
         client_id=made.client_id,
         client_secret=made.client_secret,

@@ -6,10 +6,10 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
 
+from ....protocol.authorization import ServerMetadata
 from ...errors import AuthorizationError
 from ...fetching.exchange import Fetch, Fetched, FetchFailed
 from ..discovery import metadata_of
-from ..documents import ServerMetadata
 from ..grant import Situation
 from ..settings import OAuthSettings
 from ..steps import Machine

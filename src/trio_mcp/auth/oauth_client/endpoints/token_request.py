@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 
 import attrs
 
+from ....protocol.authorization import InvalidDocument, ServerMetadata, TokenResponse
 from ...errors import AuthorizationError
 from ...fetching.exchange import Fetch, Fetched, FetchFailed
 from ...storage.stored import IssuerRecord, Tokens
 from ..discovery import AuthorizationServer
-from ..documents import ServerMetadata, TokenResponse, decoded
 from ..grant import Grant, Situation
 from ..scopes import scope_parameter, scopes_in
 from ..steps import Machine
@@ -100,8 +100,8 @@ def ask(
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
         raise refused(f"the token endpoint of {server.issuer[:200]!r} has refused", error, answer.status)
     try:
-        response = decoded(answer.body, TokenResponse)
-    except ValueError:
+        response = TokenResponse.from_json(answer.body)
+    except InvalidDocument:
         raise AuthorizationError("the token endpoint has answered with no token") from None
     if not _TOKEN.fullmatch(response.access_token):
         raise AuthorizationError("the authorization server has granted a token that nobody can send")
