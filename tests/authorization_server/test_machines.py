@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+from joserfc.jwk import JWKRegistry
 from tests.authorization_server.driving import drive
 from tests.authorization_server.raw import claims_of, listening
 from tests.interaction.websocket.raw_peer import port_of, serving
@@ -19,9 +20,11 @@ from trio_mcp import Protected
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.oauth_client.client_credentials import client_credentials
+from trio_mcp.auth.oauth_client.endpoints.revocation import revoke
 from trio_mcp.auth.oauth_client.grant import Grant, Situation
 from trio_mcp.auth.oauth_client.refreshing import refresh
-from trio_mcp.auth.oauth_client.settings import OAuthSettings, PreregisteredClient
+from trio_mcp.auth.oauth_client.settings import ClientCredentialsSettings, OAuthSettings, PreregisteredClient
 from trio_mcp.auth.proofs import ProofKey
 from trio_mcp.auth.storage.stored import Stored
 from trio_mcp.cli.demo.authorization_server.pressing import press
@@ -167,3 +170,60 @@ async def test_tokens_are_bound_to_the_key_of_the_proofs(provider: Path, nonces:
     for one in (grant, again):
         assert one.record.tokens.token_type == "DPoP"
         assert granted(one)["cnf"] == {"jkt": proofs.key.thumbprint}
+
+
+def program(**metadata: Any) -> dict[str, Any]:
+    """A client that acts on its own behalf, as the authorization server knows it."""
+    common = {"client_id": "program", "grant_types": ["client_credentials"], "redirect_uris": [], "response_types": []}
+    return {**common, **metadata}
+
+
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
+async def test_a_program_gets_a_token_for_its_secret(provider: Path, method: Any) -> None:
+    secret = "a secret: 100% & more"
+    known = PreregisteredClient(client_id="program", client_secret=secret, auth_method=method)
+    clients = [program(client_secret=secret, token_endpoint_auth_method=method)]
+    async with parties(provider, clients=clients) as (server, url, _, run):
+        start = Situation(server_url=url, stored=Stored())
+        grant = await run(client_credentials(ClientCredentialsSettings(client=known), start))
+    assert (granted(grant)["client_id"], granted(grant)["aud"], granted(grant)["scope"]) == ("program", url, READ)
+    assert server.done == {"client_credentials": 1}
+
+
+@pytest.mark.parametrize("algorithm", ["ES256", "RS256", "PS256", "Ed25519"])
+async def test_a_program_gets_a_token_for_the_signature_of_its_key(provider: Path, algorithm: str) -> None:
+    kind: Any = {"ES256": ("EC", "P-256"), "Ed25519": ("OKP", "Ed25519")}.get(algorithm, ("RSA", 2048))
+    key = JWKRegistry.generate_key(*kind)
+    public = {**key.as_dict(private=False), "use": "sig", "kid": "1"}
+    known = PreregisteredClient(
+        client_id="program", private_key=key.as_dict(private=True), signing_algorithm=algorithm, key_id="1"
+    )
+    metadata = program(token_endpoint_auth_method="private_key_jwt", jwks={"keys": [public]})
+    async with parties(provider, clients=[metadata]) as (_, url, _, run):
+        start = Situation(server_url=url, stored=Stored())
+        grant = await run(client_credentials(ClientCredentialsSettings(client=known), start))
+    assert granted(grant)["client_id"] == "program"
+
+
+async def test_revoked_tokens_cannot_be_refreshed(provider: Path) -> None:
+    async with parties(provider, opaque=True) as (server, url, redirect_uri, run):
+        settings = OAuthSettings(redirect_uri=redirect_uri)
+        start = Situation(server_url=url, stored=Stored())
+        now = after(start, await run(sign_in(settings, start)))
+        await run(revoke(settings, now, server.issuer))
+        with pytest.raises(AuthorizationError) as caught:
+            await run(refresh(settings, now))
+    assert caught.value.code == "invalid_grant"
+    assert server.done["revocation"] == 1  # of the grant, and with it of its tokens
+
+
+async def test_a_signed_token_outlives_its_refresh_token_when_both_are_revoked(provider: Path) -> None:
+    async with parties(provider) as (server, url, redirect_uri, run):
+        settings = OAuthSettings(redirect_uri=redirect_uri)
+        start = Situation(server_url=url, stored=Stored())
+        now = after(start, await run(sign_in(settings, start)))
+        with pytest.raises(AuthorizationError) as caught:
+            await run(revoke(settings, now, server.issuer))
+        with pytest.raises(AuthorizationError, match="invalid_grant"):
+            await run(refresh(settings, now))
+    assert caught.value.code == "unsupported_token_type"  # RFC 7009 section 2.2.1

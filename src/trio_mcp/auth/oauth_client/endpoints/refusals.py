@@ -18,9 +18,9 @@ _CODES: Final = frozenset(
         # RFC 6749 sections 4.1.2.1 and 5.2
         *("access_denied", "invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "server_error"),
         *("temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type"),
-        # RFC 7591 section 3.2.2, RFC 8707 section 2, RFC 9449 sections 5 and 8
+        # RFC 7009 section 2.2.1, RFC 7591 section 3.2.2, RFC 8707 section 2, RFC 9449 sections 5 and 8
         *("invalid_client_metadata", "invalid_redirect_uri", "invalid_software_statement", "invalid_target"),
-        *("unapproved_software_statement", "invalid_dpop_proof", "use_dpop_nonce"),
+        *("unapproved_software_statement", "unsupported_token_type", "invalid_dpop_proof", "use_dpop_nonce"),
         # RFC 6750 section 3.1 and RFC 9470 section 3; OpenID Connect Core section 3.1.2.6
         *("insufficient_scope", "insufficient_user_authentication", "invalid_token"),
         *("account_selection_required", "consent_required", "interaction_required", "login_required"),
