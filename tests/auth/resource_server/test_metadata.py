@@ -31,6 +31,14 @@ def test_what_has_no_value_is_left_out() -> None:
     assert document().keys() == {"resource", "authorization_servers", "bearer_methods_supported"}
 
 
+@pytest.mark.parametrize("dpop", ["accepted", "required"])
+def test_clients_are_told_of_dpop(dpop: str) -> None:
+    said = document(dpop=dpop)
+    assert "ES256" in said["dpop_signing_alg_values_supported"]
+    assert not {"none", "HS256"} & set(said["dpop_signing_alg_values_supported"])
+    assert said.get("dpop_bound_access_tokens_required", False) == (dpop == "required")
+
+
 def test_clients_are_told_of_other_scopes_than_those_that_each_request_needs() -> None:
     assert document(scopes=["a"], scopes_supported=["a", "b"])["scopes_supported"] == ["a", "b"]
 

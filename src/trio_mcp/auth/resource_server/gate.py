@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Literal, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final
 
 from ...runtime.peer import Headers
 from ...runtime.principal import Auth, Principal
 from .defects import log_defect
 from .metadata import ResourceMetadata
 from .presented import Malformed, Presented, presented
+from .proof_nonces import NonceNeeded
 from .refusal import Refusal
-from .refusing import Refusals, broken
+from .refusing import Refusals, broken, unavailable
+from .seen_proofs import TooManyProofs
 from .tokens import TokenCheck
+from .verifiers.signed import Untrusted
+
+if TYPE_CHECKING:
+    from .proof_checks import ProofChecks
 
 __all__ = ["Gate", "OnAuthenticated", "RequestHead", "Satisfies"]
 
@@ -48,6 +54,7 @@ class Gate:
         metadata: ResourceMetadata,
         tokens: TokenCheck,
         refusals: Refusals,
+        proofs: ProofChecks | None,
         satisfies: Satisfies | None,
         on_authenticated: OnAuthenticated | None,
     ) -> None:
@@ -59,6 +66,7 @@ class Gate:
         self._refusals = refusals
         self._scopes = refusals.scopes
         self._schemes = refusals.schemes
+        self._proofs = proofs
         self._satisfies = satisfies
         self._on_authenticated = on_authenticated
 
@@ -70,7 +78,7 @@ class Gate:
         found = self._tokens.known(came.token)
         if found is None or (found != "bad" and self._on_authenticated is not None):
             return None
-        return self._judged(came, found)
+        return self._judged(head, came, found)
 
     async def ask(self, head: RequestHead) -> Auth | Refusal:
         """Return the caller, or the refusal, of any request. Never raises but for a cancel: a defect of the author's
@@ -81,7 +89,7 @@ class Gate:
         found = await self._tokens.find(came.token)
         if isinstance(found, Refusal):
             return found
-        auth = self._judged(came, found)
+        auth = self._judged(head, came, found)
         if isinstance(auth, Refusal) or self._on_authenticated is None:
             return auth
         try:
@@ -119,8 +127,28 @@ class Gate:
             return self._refusals.malformed("the Authorization header has no token behind its scheme")
         return self._refusals.no_token() if came is None else came
 
-    def _judged(self, came: Presented, found: Principal | Literal["bad"]) -> Auth | Refusal:
+    def _judged(self, head: RequestHead, came: Presented, found: Principal | Literal["bad"]) -> Auth | Refusal:
         if found == "bad":
             return self._refusals.bad_token(came.scheme)
         auth = Auth(came.token, found)
-        return self.missing(auth, self._scopes) or auth
+        return self._unproven(head, came, found) or self.missing(auth, self._scopes) or auth
+
+    def _unproven(self, head: RequestHead, came: Presented, principal: Principal) -> Refusal | None:
+        """Return the refusal where the client does not show that the token is its own; `None` where it does, or need
+        not."""
+        if came.scheme == "bearer" or self._proofs is None:
+            if principal.key_thumbprint is None:
+                return None
+            # RFC 9449 section 7.2: whoever has stolen the token would send it so.
+            return self._refusals.bad_token(came.scheme, "the access token is bound to a key, and came without a proof")
+        if "dpop" in head.repeated or "dpop" not in head.headers:  # RFC 9449 section 4.3, 1
+            return self._refusals.bad_proof("there is one DPoP header")
+        try:
+            self._proofs.check(head.headers["dpop"], head.method, came.token, principal.key_thumbprint)
+        except Untrusted as reason:
+            return self._refusals.bad_proof(str(reason))
+        except NonceNeeded as needed:
+            return self._refusals.needs_nonce(needed.nonce)
+        except TooManyProofs:
+            return unavailable()
+        return None

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import attrs
 
 from .gate import Gate, OnAuthenticated, Satisfies
 from .metadata import ResourceMetadata, check_issuer, check_resource, scope_tokens
+from .proof_nonces import ProofNonces
 from .refusing import Refusals
 from .tokens import TokenCheck
 from .verifiers.verifier import BuiltInVerifier, Verifier, Verify
+
+if TYPE_CHECKING:
+    from .proof_checks import ProofChecks
 
 __all__ = ["Protected"]
 
@@ -23,6 +27,11 @@ _OFFLINE: Final = "offline_access"
 def _positive(_: Any, field: attrs.Attribute[Any], value: float) -> None:
     if not value > 0:
         raise ValueError(f"{field.name} must be greater than 0, not {value!r}")
+
+
+def _nonces(_: Any, __: Any, value: bool | bytes) -> None:
+    if not isinstance(value, bool) and len(value) < 32:
+        raise ValueError("a secret of dpop_nonces has 32 bytes or more")
 
 
 def _issuers(urls: Sequence[str]) -> tuple[str, ...]:
@@ -66,6 +75,14 @@ class Protected:
     satisfies: Satisfies | None = None
     """Whether ``(granted, needed)``: a set of granted scopes holds one that is broader than the needed scope. Scopes
     that are granted themselves are never asked about."""
+    dpop: Literal["off", "accepted", "required"] = attrs.field(
+        default="off", validator=attrs.validators.in_(("off", "accepted", "required"))
+    )
+    """Tokens that are bound to a key of the client (RFC 9449), so that a stolen one is of no use: whether such tokens
+    are taken, or no others. Needs the extra ``trio-mcp[auth]``."""
+    dpop_nonces: bool | bytes = attrs.field(default=False, validator=_nonces, repr=False)
+    """True has clients repeat a value of the server in each proof, so that no proof can be made in advance, and clocks
+    need not agree. A secret of 32 bytes or more does the same for all processes that share the secret."""
     on_authenticated: OnAuthenticated | None = attrs.field(default=None, repr=False)
     """An ``async`` function of the `Principal` and the headers of a request, which returns the content of
     `Auth.extra`. Called once for each request."""
@@ -88,20 +105,22 @@ class Protected:
 
     def gate(self, *, now: Callable[[], float] = time.time) -> Gate:
         """Return a new gate. ``now`` tells the time in seconds since the epoch."""
+        proofs = self._proofs(now)
+        algorithms = () if proofs is None else proofs.algorithms
         metadata = ResourceMetadata(
             resource=self.resource,
             authorization_servers=self.authorization_servers,
             scopes_supported=self.scopes if self.scopes_supported is None else self.scopes_supported,
             name=self.resource_name,
             documentation=self.resource_documentation,
-            proof_algorithms=(),
-            bound_tokens_only=False,
+            proof_algorithms=algorithms,
+            bound_tokens_only=self.dpop == "required",
         )
         refusals = Refusals(
             metadata_url=metadata.url,
             scopes=self.scopes,
-            takes_bearer=True,
-            proof_algorithms=(),
+            takes_bearer=self.dpop != "required",
+            proof_algorithms=algorithms,
         )
         verify, answers_hold = self._verify(now)
         tokens = TokenCheck(
@@ -111,7 +130,16 @@ class Protected:
             most_at_once=self.max_verifications,
             now=now,
         )
-        return Gate(metadata, tokens, refusals, self.satisfies, self.on_authenticated)
+        return Gate(metadata, tokens, refusals, proofs, self.satisfies, self.on_authenticated)
+
+    def _proofs(self, now: Callable[[], float]) -> ProofChecks | None:
+        if self.dpop == "off":
+            return None
+        from .proof_checks import ProofChecks  # needs joserfc
+
+        secret = self.dpop_nonces
+        nonces = None if secret is False else ProofNonces(None if secret is True else secret)
+        return ProofChecks(self.resource, nonces, now)
 
     def _verify(self, now: Callable[[], float]) -> tuple[Verify, float]:
         """Return the function that verifies, and the seconds for which its answers hold."""

@@ -44,6 +44,18 @@ class Refusals:
         error = {"error": "invalid_token", "error_description": reason}
         return self._refused(HTTPStatus.UNAUTHORIZED, reason, error, self.scopes, scheme)
 
+    def bad_proof(self, reason: str) -> Refusal:
+        """Return the answer to a request whose proof does not show that the client has the key of its token."""
+        error = {"error": "invalid_dpop_proof", "error_description": reason}  # RFC 9449 section 7.1
+        return self._refused(HTTPStatus.UNAUTHORIZED, reason, error, self.scopes, "dpop")
+
+    def needs_nonce(self, nonce: str) -> Refusal:
+        """Return the answer to a request whose proof has to be made again, with ``nonce``."""
+        reason = "the proof of the key needs the nonce of the DPoP-Nonce header"
+        error = {"error": "use_dpop_nonce", "error_description": reason}  # RFC 9449 section 9
+        refusal = self._refused(HTTPStatus.UNAUTHORIZED, reason, error, self.scopes, "dpop")
+        return attrs.evolve(refusal, headers=(*refusal.headers, ("DPoP-Nonce", nonce)))
+
     def lacks_scope(self, scheme: str, needed: Iterable[str]) -> Refusal:
         """Return the answer to a request whose token lacks one of the ``needed`` scopes."""
         reason = "the access token lacks a scope that is needed here"

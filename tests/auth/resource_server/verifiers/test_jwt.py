@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
 from joserfc.jwk import OctKey
-from joserfc.jws import JWSRegistry
 
 from trio_mcp import JWTVerifier, Principal
 
 from ..asking import ISSUER, NOW, RESOURCE, bearing, let_in, protected
-from .minting import CLAIMS, Network, ec_key, jwk, minted, okp_key, rsa_key
+from .minting import CLAIMS, Network, base64url, ec_key, jwk, minted, okp_key, rsa_key, signed_text
 
 KEYS = {"keys": [jwk(ec_key(), kid="1")]}
 RSA = jwk(rsa_key())
@@ -157,17 +154,7 @@ async def test_a_token_that_is_something_else_is_never_good(typ: Any) -> None:
 
 
 def with_header(**header: Any) -> str:
-    """A token whose header is written as it is, and signed all the same."""
-    return sealed({"typ": "at+jwt", "alg": "ES256", "kid": "1", **header}, "ES256", ec_key())
-
-
-def sealed(header: Any, algorithm: str, key: Any) -> str:
-    said = ".".join(base64url(json.dumps(part).encode()) for part in (header, CLAIMS))
-    return f"{said}.{base64url(JWSRegistry.algorithms[algorithm].sign(said.encode(), key))}"
-
-
-def base64url(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
+    return signed_text({"typ": "at+jwt", "alg": "ES256", "kid": "1", **header}, CLAIMS, ec_key(), "ES256")
 
 
 @pytest.mark.parametrize(
@@ -221,12 +208,12 @@ async def test_algorithms_of_today_are_taken(algorithm: str, key: Any) -> None:
 
 
 async def test_the_old_name_of_ed25519_is_taken() -> None:
-    token = sealed({"typ": "at+jwt", "alg": "EdDSA"}, "EdDSA", okp_key())
+    token = signed_text({"typ": "at+jwt", "alg": "EdDSA"}, CLAIMS, okp_key())
     assert await verified(token, keys={"keys": [jwk(okp_key())]})
 
 
 async def test_a_public_key_is_no_secret_of_an_hmac() -> None:
-    token = sealed({"typ": "at+jwt", "alg": "HS256"}, "HS256", OctKey.import_key({"kty": "oct", "k": RSA["n"]}))
+    token = signed_text({"typ": "at+jwt", "alg": "HS256"}, CLAIMS, OctKey.import_key({"kty": "oct", "k": RSA["n"]}))
     assert await verified(token, keys={"keys": [RSA]}) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -12,7 +13,6 @@ import msgspec
 from .signed import Signed
 
 try:
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
     from joserfc.jwk import ECKey, OKPKey, RSAKey
     from joserfc.jws import JWSRegistry
 except ImportError:
@@ -112,14 +112,19 @@ def _member(jwk: Mapping[str, Any], name: str) -> str:
 def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKey | ECKey | OKPKey:
     kinds = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
     named = {"kty": kind} if kind == "RSA" else {"kty": kind, "crv": str(curve)}
+    if kind == "RSA" and (bits := _bits(members["n"])) not in _RSA_BITS:
+        raise UnusableKey(f"an RSA key of {bits} bits")
     try:
-        key = kinds[kind].import_key({**named, **members})
-        public = key.public_key
+        return kinds[kind].import_key({**named, **members})
     except Exception:  # broken keys raise all kinds of errors, some with the key in them
         raise UnusableKey("a key of wrong numbers") from None
-    if isinstance(public, RSAPublicKey) and public.key_size not in _RSA_BITS:
-        raise UnusableKey(f"an RSA key of {public.key_size} bits")
-    return key
+
+
+def _bits(modulus: str) -> int:
+    try:
+        return int.from_bytes(urlsafe_b64decode(modulus + "=" * (-len(modulus) % 4)), "big").bit_length()
+    except ValueError:  # of a text whose length no number has
+        return 0
 
 
 def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[VerificationKey, ...]:

@@ -1,0 +1,104 @@
+"""ProofChecks: whether whoever sends a token has the key that the token is bound to (RFC 9449 section 4.3)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from .metadata import canonical
+from .proof_nonces import NonceNeeded, ProofNonces
+from .seen_proofs import SeenProofs
+from .verifiers.keys import ASYMMETRIC, UnusableKey, VerificationKey, read_key
+from .verifiers.signed import Signed, Untrusted, read_signed
+
+__all__ = ["ProofChecks"]
+
+_LONGEST: Final = 8 * 1024
+"""Characters of a proof: those with the largest keys have 4 KiB."""
+_WINDOW: Final = 60.0
+"""Seconds by which a proof may be old, or clocks may differ, where there are no nonces."""
+_MOST_PROOFS: Final = 100_000
+
+
+class ProofChecks:
+    """Checks the proofs of requests to ``resource``. With ``nonces`` each proof has to repeat one, and the clock of the
+    client does not matter. ``now`` tells the time in seconds since the epoch."""
+
+    algorithms = ASYMMETRIC
+    """Algorithms of proofs that are taken."""
+
+    def __init__(self, resource: str, nonces: ProofNonces | None, now: Callable[[], float]) -> None:
+        self._target = _without_query(resource)
+        self._nonces = nonces
+        self._now = now
+        self._seen = SeenProofs(_MOST_PROOFS)
+
+    def check(self, proof: str, method: str, token: str, thumbprint: str | None) -> None:
+        """Return when ``proof`` was made for this request by ``method``, with the ``token`` that is bound to the key of
+        this ``thumbprint``, and was not used before; the proof is used then. Raises `Untrusted`, `NonceNeeded` and
+        `TooManyProofs`."""
+        # The numbers are those of RFC 9449 section 4.3.
+        signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
+        if signed.header.get("typ") != "dpop+jwt":  # 4
+            raise Untrusted("the typ of a proof is dpop+jwt")
+        key = _key(signed)  # 7
+        if thumbprint is None or key.thumbprint != thumbprint:  # 12
+            raise Untrusted("the token is not bound to the key of the proof")
+        proof_id = self._checked_claims(signed.claims, method, token)  # 3, 8, 9, 12
+        now = self._now()
+        ends_at = self._end(signed.claims, now)  # 10, 11
+        if not key.has_signed(signed):  # 6
+            raise Untrusted("the proof is signed by another key")
+        if not self._seen.add(thumbprint, proof_id, ends_at, now):  # section 11.1
+            raise Untrusted("the proof was used before")
+
+    def _checked_claims(self, claims: Mapping[str, Any], method: str, token: str) -> str:
+        """Return the name of the proof, if the proof is for this request."""
+        proof_id, target, ath = (claims.get(name) for name in ("jti", "htu", "ath"))
+        if not isinstance(proof_id, str) or not proof_id:
+            raise Untrusted("the jti of a proof is missing")
+        if claims.get("htm") != method:
+            raise Untrusted("the proof is for another method")
+        if not isinstance(target, str) or self._target != _without_query(target):
+            raise Untrusted("the proof is for another URL")
+        hashed = urlsafe_b64encode(hashlib.sha256(token.encode()).digest()).rstrip(b"=")
+        if not isinstance(ath, str) or not hmac.compare_digest(ath.encode(), hashed):
+            raise Untrusted("the proof is for another token")
+        return proof_id
+
+    def _end(self, claims: Mapping[str, Any], now: float) -> float:
+        """Return the time from which on the proof is too old."""
+        issued_at = claims.get("iat")
+        if isinstance(issued_at, bool) or not isinstance(issued_at, int | float):
+            raise Untrusted("the iat of a proof is missing")
+        if self._nonces is None:
+            if not now - _WINDOW <= issued_at <= now + _WINDOW:
+                raise Untrusted("the proof is too old, or of the future")
+            return issued_at + _WINDOW
+        nonce = claims.get("nonce")
+        ends_at = self._nonces.ends_at(nonce) if isinstance(nonce, str) else None
+        if ends_at is None or ends_at <= now:
+            raise NonceNeeded(self._nonces.make(now))
+        return ends_at
+
+
+def _key(signed: Signed) -> VerificationKey:
+    jwk: object = signed.header.get("jwk")
+    if not isinstance(jwk, dict):
+        raise Untrusted("the key of a proof is missing")
+    try:
+        return read_key(cast("dict[str, Any]", jwk))
+    except UnusableKey as error:
+        raise Untrusted(f"the key of the proof is {error}") from None
+
+
+def _without_query(url: str) -> str:
+    """Return ``url`` without query and fragment, in the form in which URLs are compared. A slash at the end is none:
+    endpoints answer with and without."""
+    try:
+        return canonical(url.partition("#")[0].partition("?")[0]).rstrip("/")
+    except ValueError:
+        raise Untrusted("the htu of a proof is no URL") from None

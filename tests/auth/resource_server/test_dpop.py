@@ -1,0 +1,344 @@
+"""Tokens that are bound to a key: what a client has to show with each request."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from trio_mcp import Auth, Principal
+from trio_mcp.auth.proofs import ProofKey
+from trio_mcp.auth.resource_server.gate import Gate
+from trio_mcp.auth.resource_server.proof_nonces import ProofNonces
+from trio_mcp.auth.resource_server.refusal import Refusal
+from trio_mcp.auth.resource_server.seen_proofs import SeenProofs, TooManyProofs
+
+from .asking import NOW, RESOURCE, Clock, Head, Verifier, anna, asked, bearing, challenges, let_in, protected, refused
+from .verifiers.minting import ec_key, jwk, okp_key, rsa_key, signed_text
+
+KEY = ProofKey.generate()
+OTHER = ProofKey.generate()
+TOKENS = {"bound": anna(key_thumbprint=KEY.thumbprint), "free": anna()}
+
+
+def gate_of(dpop: str = "accepted", now: Any = lambda: NOW, **more: Any) -> Gate:
+    return protected(Verifier(**TOKENS), dpop=dpop, **more).gate(now=now)
+
+
+def proven(proof: str, token: str = "bound", method: str = "POST") -> Head:
+    return Head({"authorization": f"DPoP {token}", "dpop": proof}, method=method)
+
+
+def proof(key: ProofKey = KEY, method: str = "POST", url: str = RESOURCE, token: str = "bound", **more: Any) -> str:
+    return key.proof(method, url, token=token, **{"now": NOW, **more})
+
+
+def errors(refusal: Refusal) -> dict[str, str | None]:
+    return {challenge.scheme: challenge.params.get("error") for challenge in challenges(refusal)}
+
+
+async def test_a_bound_token_with_a_proof_of_its_key_is_good() -> None:
+    auth = await let_in(gate_of(), proven(proof()))
+    assert auth.principal.key_thumbprint == KEY.thumbprint
+
+
+async def test_each_request_has_a_proof_of_its_own() -> None:
+    gate, head = gate_of(), proven(proof())
+    await let_in(gate, head)
+    refusal = await refused(gate, head)
+    assert (refusal.status, refusal.reason) == (HTTPStatus.UNAUTHORIZED, "the proof was used before")
+    assert await let_in(gate, proven(proof()))
+
+
+async def test_a_proof_is_used_once_where_facts_are_looked_up() -> None:
+    async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
+        return {"looked": "up"}
+
+    gate = gate_of(on_authenticated=on_authenticated)
+    assert [dict((await let_in(gate, proven(proof()))).extra) for _ in range(2)] == [{"looked": "up"}] * 2
+
+
+@pytest.mark.parametrize("dpop", ["off", "accepted"])
+async def test_a_bound_token_is_refused_without_a_proof(dpop: str) -> None:
+    refusal = await refused(gate_of(dpop), bearing("bound"))
+    assert refusal.status == HTTPStatus.UNAUTHORIZED
+    assert errors(refusal)["bearer"] == "invalid_token"
+
+
+async def test_a_token_that_is_bound_to_nothing_needs_no_proof_where_both_are_taken() -> None:
+    assert await let_in(gate_of(), bearing("free"))
+
+
+async def test_a_token_that_is_bound_to_nothing_is_refused_where_proofs_are_required() -> None:
+    refusal = await refused(gate_of("required"), bearing("free"))
+    assert (refusal.status, list(errors(refusal))) == (HTTPStatus.UNAUTHORIZED, ["dpop"])
+
+
+async def test_a_token_that_is_bound_to_nothing_cannot_be_proven() -> None:
+    refusal = await refused(gate_of("required"), proven(proof(token="free"), "free"))
+    assert errors(refusal) == {"dpop": "invalid_dpop_proof"}
+
+
+async def test_both_schemes_are_offered_where_both_are_taken() -> None:
+    refusal = await refused(gate_of(scopes=["a"]), Head())
+    bearer, dpop = challenges(refusal)
+    assert (bearer.scheme, dpop.scheme) == ("bearer", "dpop")
+    assert "ES256" in dpop.params["algs"].split()
+    assert {**dpop.params, "algs": ""} == {**bearer.params, "algs": ""}
+
+
+@pytest.mark.parametrize(("scheme", "used"), [("Bearer", "bearer"), ("DPoP", "dpop")])
+async def test_an_error_is_told_in_the_challenge_of_the_scheme_that_was_used(scheme: str, used: str) -> None:
+    refusal = await refused(gate_of(), Head({"authorization": f"{scheme} bad", "dpop": proof(token="bad")}))
+    assert errors(refusal) == {"bearer": None, "dpop": None, used: "invalid_token"}
+
+
+async def test_a_missing_scope_is_told_in_the_challenge_of_the_scheme_that_was_used() -> None:
+    gate = gate_of(scopes=["a"])
+    assert errors(await refused(gate, proven(proof()))) == {"bearer": None, "dpop": "insufficient_scope"}
+    assert errors(await refused(gate, bearing("free"))) == {"bearer": "insufficient_scope", "dpop": None}
+
+
+async def test_there_is_one_proof() -> None:
+    gate = gate_of()
+    for head in (
+        Head({"authorization": "DPoP bound"}),
+        Head({"authorization": "DPoP bound", "dpop": proof()}, frozenset({"dpop"})),
+        proven(f"{proof()}, {proof()}"),
+        proven(""),
+    ):
+        assert errors(await refused(gate, head)) == {"bearer": None, "dpop": "invalid_dpop_proof"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        RESOURCE,
+        f"{RESOURCE}/",
+        f"{RESOURCE}?a=1",
+        f"{RESOURCE}#part",
+        f"{RESOURCE}?a#b",
+        "HTTPS://MCP.Example.COM:443/mcp",
+    ],
+)
+async def test_a_proof_names_the_resource_in_any_of_the_ways_to_write_it(url: str) -> None:
+    assert await let_in(gate_of(), proven(made(claims={"htu": url})))
+
+
+async def test_a_query_of_the_resource_is_not_in_proofs() -> None:
+    assert await let_in(gate_of(resource=f"{RESOURCE}?a=1"), proven(proof()))
+
+
+async def test_a_proof_is_for_one_method() -> None:
+    assert await let_in(gate_of(), proven(proof(method="GET"), method="GET"))
+
+
+def made(
+    key: Any = None, header: Mapping[str, Any] | None = None, claims: Mapping[str, Any] | None = None, *, jti: str = "1"
+) -> str:
+    """A proof written by hand, good but for what is given."""
+    ath = urlsafe_b64encode(hashlib.sha256(b"bound").digest()).rstrip(b"=").decode()
+    key = key or KEY._key  # pyright: ignore[reportPrivateUsage]
+    heading = {"typ": "dpop+jwt", "alg": "ES256", "jwk": key.as_dict(private=False), **(header or {})}
+    said = {"jti": jti, "htm": "POST", "htu": RESOURCE, "iat": NOW, "ath": ath, **(claims or {})}
+    return signed_text(
+        {name: value for name, value in heading.items() if value is not None},
+        {name: value for name, value in said.items() if value is not None},
+        key,
+    )
+
+
+async def test_a_proof_by_hand_is_good() -> None:
+    assert await let_in(gate_of(), proven(made()))
+
+
+BAD: dict[str, str] = {
+    "of another key": proof(OTHER),
+    "of another token": proof(token="other"),
+    "of no token": made(claims={"ath": None}),
+    "of another method": proof(method="GET"),
+    "of the method in small letters": made(claims={"htm": "post"}),
+    "of no method": made(claims={"htm": None}),
+    "of another path": proof(url="https://mcp.example.com/other"),
+    "of another host": proof(url="https://evil.example/mcp"),
+    "of another scheme": made(claims={"htu": "http://mcp.example.com/mcp"}),
+    "of another port": made(claims={"htu": "https://mcp.example.com:8443/mcp"}),
+    "of a path in other letters": made(claims={"htu": "https://mcp.example.com/MCP"}),
+    "of no URL": made(claims={"htu": None}),
+    "of what is no URL": made(claims={"htu": "mcp"}),
+    "of a URL with a user": made(claims={"htu": "https://u@mcp.example.com/mcp"}),
+    "of a URL that is no text": made(claims={"htu": [RESOURCE]}),
+    "too old": proof(now=NOW - 61),
+    "of the future": proof(now=NOW + 61),
+    "of no time": made(claims={"iat": None}),
+    "of a time that is text": made(claims={"iat": str(NOW)}),
+    "of a time that is true": made(claims={"iat": True}),
+    "of a huge time": made(claims={"iat": 10**400}),
+    "without a name": made(claims={"jti": None}),
+    "with an empty name": made(claims={"jti": ""}),
+    "with a name that is a number": made(claims={"jti": 7}),
+    "of another type": made(header={"typ": "JWT"}),
+    "of no type": made(header={"typ": None}),
+    "without a key": made(header={"jwk": None}),
+    "with a private key": made(header={"jwk": KEY.to_jwk()}),
+    "with a key that is text": made(header={"jwk": "abc"}),
+    "with the key of somebody else": made(OTHER._key, header={"jwk": KEY._key.as_dict(private=False)}),
+    "with a long name of nothing": made(header={"kid": "a" * 9000}),
+    "cut off": proof()[:-1],
+    "no proof": "a.b.c",
+    "no ASCII": "ä",
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+async def test_another_proof_is_refused_and_used_up_by_nothing(bad: str) -> None:
+    gate = gate_of()
+    refusal = await refused(gate, proven(bad))
+    assert (refusal.status, errors(refusal)["dpop"]) == (HTTPStatus.UNAUTHORIZED, "invalid_dpop_proof")
+    assert await let_in(gate, proven(made()))
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"), [(rsa_key(), "RS256"), (rsa_key(), "PS256"), (okp_key(), "Ed25519"), (ec_key(), "ES256")]
+)
+async def test_keys_of_several_types_are_taken(key: Any, algorithm: str) -> None:
+    verifier = Verifier(bound=anna(key_thumbprint=key.thumbprint()))
+    gate = protected(verifier, dpop="required").gate(now=lambda: NOW)
+    assert await let_in(gate, proven(made(key, {"alg": algorithm})))
+
+
+async def test_a_secret_of_an_hmac_is_no_key() -> None:
+    from joserfc.jwk import OctKey
+
+    key = OctKey.import_key({"kty": "oct", "k": jwk(rsa_key())["n"]})
+    gate = protected(Verifier(bound=anna(key_thumbprint=key.thumbprint())), dpop="required").gate(now=lambda: NOW)
+    head = proven(made(key, {"alg": "HS256", "jwk": key.as_dict(private=True)}))
+    assert errors(await refused(gate, head)) == {"dpop": "invalid_dpop_proof"}
+
+
+# Replays
+
+
+async def test_a_proof_cannot_be_used_again_for_as_long_as_it_is_young() -> None:
+    clock = Clock()
+    gate, head = gate_of(now=clock), proven(proof(now=NOW + 60))
+    await let_in(gate, head)
+    for _ in range(120):
+        clock.now += 1
+        assert isinstance(await asked(gate, head), Refusal)
+
+
+def test_what_is_too_old_is_forgotten() -> None:
+    seen = SeenProofs(1000)
+    for number in range(400):
+        assert seen.add("a", str(number), ends_at=number + 60, now=number)
+        assert len(seen) <= 62
+    assert not seen.add("a", "399", ends_at=460, now=400)
+
+
+def test_one_key_has_no_more_than_it_leaves_to_others() -> None:
+    seen = SeenProofs(100)
+    with pytest.raises(TooManyProofs):
+        for number in range(100):
+            seen.add("greedy", str(number), ends_at=60, now=0)
+    assert len(seen) == 50
+    for number in range(25):
+        assert seen.add("modest", str(number), ends_at=60, now=0)
+    assert not seen.add("greedy", "0", ends_at=60, now=0), "nothing was forgotten for that"
+
+
+def test_a_key_that_had_many_has_new_places_later() -> None:
+    seen = SeenProofs(10)
+    for number in range(5):
+        seen.add("a", str(number), ends_at=60, now=0)
+    with pytest.raises(TooManyProofs):
+        seen.add("a", "5", ends_at=60, now=0)
+    assert seen.add("a", "5", ends_at=121, now=61)
+    assert len(seen) == 1
+
+
+async def test_a_client_with_too_many_proofs_is_asked_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_PROOFS", 2)
+    gate = gate_of()
+    await let_in(gate, proven(proof()))
+    refusal = await refused(gate, proven(proof()))
+    assert (refusal.status, dict(refusal.headers)) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "5"})
+
+
+# Nonces
+
+
+async def test_a_proof_without_a_nonce_is_asked_for_again_with_one() -> None:
+    gate = gate_of(dpop_nonces=True)
+    refusal = await refused(gate, proven(proof()))
+    assert (refusal.status, errors(refusal)["dpop"]) == (HTTPStatus.UNAUTHORIZED, "use_dpop_nonce")
+    nonce = dict(refusal.headers)["DPoP-Nonce"]
+    assert await let_in(gate, proven(proof(nonce=nonce)))
+    assert await let_in(gate, proven(proof(nonce=nonce))), "a nonce is good for several proofs"
+
+
+async def test_with_a_nonce_the_clock_of_the_client_does_not_matter() -> None:
+    gate = gate_of(dpop_nonces=True)
+    nonce = dict((await refused(gate, proven(proof()))).headers)["DPoP-Nonce"]
+    head = proven(proof(nonce=nonce, now=12))
+    assert await let_in(gate, head)
+    assert (await refused(gate, head)).reason == "the proof was used before"
+
+
+async def test_a_nonce_is_good_for_five_minutes_and_its_proofs_are_remembered_as_long() -> None:
+    clock = Clock()
+    gate = gate_of(now=clock, dpop_nonces=True)
+    nonce = dict((await refused(gate, proven(proof()))).headers)["DPoP-Nonce"]
+    head = proven(proof(nonce=nonce))
+    await let_in(gate, head)
+    clock.now += 299
+    assert errors(await refused(gate, head))["dpop"] == "invalid_dpop_proof"
+    assert await let_in(gate, proven(proof(nonce=nonce)))
+    clock.now += 1
+    refusal = await refused(gate, proven(proof(nonce=nonce)))
+    assert errors(refusal)["dpop"] == "use_dpop_nonce"
+    assert dict(refusal.headers)["DPoP-Nonce"] != nonce
+
+
+@pytest.mark.parametrize("nonce", ["", "abc", "A" * 32, "ä" * 32, "A" * 31 + "!", 7])
+async def test_a_nonce_of_somebody_else_is_none(nonce: Any) -> None:
+    gate = gate_of(dpop_nonces=True)
+    assert errors(await refused(gate, proven(made(claims={"nonce": nonce}))))["dpop"] == "use_dpop_nonce"
+
+
+def test_a_nonce_with_another_time_is_none() -> None:
+    nonces = ProofNonces(None)
+    nonce = nonces.make(NOW)
+    assert nonces.ends_at(nonce) == NOW + 300
+    others = [nonce[:place] + ("A" if nonce[place] != "A" else "B") + nonce[place + 1 :] for place in range(len(nonce))]
+    assert [nonces.ends_at(other) for other in others] == [None] * len(nonce)
+
+
+def test_processes_that_share_a_secret_know_each_other_s_nonces() -> None:
+    nonce = ProofNonces(b"a" * 32).make(NOW)
+    assert ProofNonces(b"a" * 32).ends_at(nonce) is not None
+    assert ProofNonces(b"b" * 32).ends_at(nonce) is None
+
+
+async def test_an_author_may_give_the_secret_of_the_nonces() -> None:
+    one, other = (gate_of(dpop_nonces=b"a" * 32) for _ in range(2))
+    nonce = dict((await refused(one, proven(proof()))).headers)["DPoP-Nonce"]
+    assert isinstance(await asked(other, proven(proof(nonce=nonce))), Auth)
+
+
+def test_a_short_secret_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        gate_of(dpop_nonces=b"short")
+
+
+def test_the_secret_is_not_shown() -> None:
+    assert "aaaa" not in repr(protected(dpop_nonces=b"a" * 32))
+
+
+def test_dpop_is_one_of_three_things() -> None:
+    with pytest.raises(ValueError, match="dpop"):
+        gate_of("on")
