@@ -30,3 +30,10 @@ def test_nothing_is_known_of_a_peer_unless_told_and_another_may_come() -> None:
 
 def test_peers_are_the_same_by_identity_alone() -> None:
     assert Peer() != Peer()
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Cookie", "DPoP", "Proxy-Authorization"])
+def test_headers_show_no_credentials(name: str) -> None:
+    headers = Headers({name: "Bearer secret", "Host": "x"})
+    assert "secret" not in repr(Peer(headers=headers))
+    assert headers[name] == "Bearer secret"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import attrs
 
 from .principal import Auth
 
 __all__ = ["EVERYBODY", "NOBODY_KNOWN", "THE_ONLY_ONE", "Headers", "Peer"]
+
+_CREDENTIALS: Final = frozenset(("authorization", "cookie", "dpop", "proxy-authorization"))
 
 
 class Headers(Mapping[str, str]):
@@ -37,7 +40,9 @@ class Headers(Mapping[str, str]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        return f"Headers({self._values!r})"
+        """Return the headers without credentials, which are not for logs."""
+        shown = {name: "…" if name in _CREDENTIALS else value for name, value in self._values.items()}
+        return f"Headers({shown!r})"
 
 
 @attrs.frozen(eq=False)

@@ -40,9 +40,9 @@ class UpgradeRequest:
     """The request of a client. ``received`` is the unparsed head."""
 
     path: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = attrs.field(repr=False)
     """Header values by name in lower case. The values of a repeated header are joined with commas."""
-    received: bytes
+    received: bytes = attrs.field(repr=False)
 
     def tokens(self, name: str) -> list[str]:
         """Return the tokens of a header that is a list."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, cast
 
 import trio
 
@@ -69,7 +69,8 @@ class Endpoint:
     # The clock
 
     def look_at_clock(self, now: float) -> None:
-        """End idle sessions. To be called about every second."""
+        """End idle sessions, and streams whose token has ended. To be called about every second."""
+        self._modern.look_at_clock(now)
         self._sessions.look_at_clock(now)
 
     def break_silence(self) -> None:
@@ -87,7 +88,8 @@ class Endpoint:
         """Take a request: see `HttpApplication.serve`."""
         assert caller is None or isinstance(caller, Auth), "the entrance admits no others"
         extra = self._cors.headers(head.headers.get("origin"))
-        request = HttpRequest(head, body, response, extra, caller)
+        principal = None if caller is None else caller.principal.name
+        request = HttpRequest(head, body, response, extra, caller, principal)
         try:
             if head.method == "POST":
                 self._post(request)
@@ -159,7 +161,11 @@ class Endpoint:
     def _post_legacy(self, message: Message | Batch, request: HttpRequest) -> None:
         if self._stateless:
             self._post_stateless(message, request)
-        elif _opens(message) and "mcp-session-id" not in request.head.headers:
+        elif (
+            isinstance(message, Request)
+            and message.method == "initialize"
+            and "mcp-session-id" not in request.head.headers
+        ):
             if self._is_ending:
                 request.response.answer(unavailable("the server is shutting down", request.extra), close=True)
             else:
@@ -221,11 +227,6 @@ class Endpoint:
             reason = "the MCP-Protocol-Version is not the one that the session was opened with"
             return invalid(HTTPStatus.BAD_REQUEST, reason, extra)
         return session
-
-
-def _opens(message: Message | Batch) -> TypeGuard[Request]:
-    """Return whether ``message`` is the first of a session."""
-    return isinstance(message, Request) and message.method == "initialize"
 
 
 def _meta_of(message: Request | Notification) -> dict[str, Any]:

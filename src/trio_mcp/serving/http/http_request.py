@@ -23,13 +23,9 @@ class HttpRequest:
     """Headers of any answer."""
     auth: Auth | None
     """The caller; `None` where the endpoint is not protected."""
-
-    @property
-    def principal(self) -> str | None:
-        """The name of the caller."""
-        return None if self.auth is None else self.auth.principal.name
+    principal: str | None
+    """The name of the caller."""
 
     def peer(self, session_id: str | None = None) -> Peer:
         """Return the caller as handlers see callers."""
-        headers = Headers.of_lower_case(self.head.headers)
-        return Peer(session_id, headers, self.principal, self.auth)
+        return Peer(session_id, Headers.of_lower_case(self.head.headers), self.principal, self.auth)

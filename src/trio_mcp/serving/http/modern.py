@@ -3,6 +3,7 @@ stateless, all of legacy revisions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -18,6 +19,7 @@ from ...server.served import Running
 from ...state.events import Event, RequestReceived
 from ...state.stateless import StatelessState
 from ...transports.event_stream.writing import KEEP_ALIVE, STREAM_HEADERS, events
+from ..expiry import end_of_token
 from .answers import unavailable
 from .http_request import HttpRequest
 from .post_exchange import PostExchange
@@ -41,7 +43,7 @@ class ModernExchange(PostExchange):
     """The exchange of a request that belongs to no connection. The client's going away is the cancel of the request
     (2026-07-28 streamable HTTP, Cancellation), at any moment. ``open_ones`` has all exchanges that are not over."""
 
-    __slots__ = ("_has_sent", "_head", "_is_mismatch", "_open_ones", "_requests")
+    __slots__ = ("_has_sent", "_head", "_is_mismatch", "_open_ones", "_requests", "_until")
 
     has_headers: ClassVar[bool] = True
 
@@ -59,20 +61,27 @@ class ModernExchange(PostExchange):
         self._has_sent = True
         self._requests: tuple[InboundRequest, ...] = ()
         """The requests that were taken up: more than one in a batch."""
+        self._until = math.inf
+        """Time at which a stream of changes ends, with the token of its client."""
         open_ones[self] = None
         posted.response.on_gone = self._gone
 
     def _gone(self) -> None:
         self.end()
         self.outbox.let_go()
+        self._end_all(_GONE)
+
+    def _end_all(self, reason: str) -> None:
         for request in self._requests:
             held = self.find(request)
             if held is not None:
-                held.end(CancelCause.DISCONNECT, _GONE)
+                held.end(CancelCause.DISCONNECT, reason)
 
     def hold(self, request: InboundRequest, held: Held) -> None:
         super().hold(request, held)
         self._requests = (*self._requests, request)
+        if request.method.streams:
+            self._until = end_of_token(self.peer.auth)
         if self.response.is_gone:  # before the request was accepted
             held.end(CancelCause.DISCONNECT, _GONE)
 
@@ -93,6 +102,11 @@ class ModernExchange(PostExchange):
         if not self.is_stream:
             # No line starts a stream any more. The outbox would keep the exchange, and each call a cycle of objects.
             self.outbox.call_writer(_drop)
+
+    def look_at_clock(self, now: float) -> None:
+        """End a stream of changes whose token has ended: without a reply, so that the client comes back."""
+        if now >= self._until:
+            self._end_all("the token of the client has ended")
 
     # The stream
 
@@ -180,6 +194,11 @@ class ModernSide:
         if type(event) is RequestReceived:
             exchange.take_up(event.request)
         connection.take(event, posted.body, exchange)
+
+    def look_at_clock(self, now: float) -> None:
+        """End the streams of changes whose tokens have ended."""
+        for exchange in tuple(self._open_ones):
+            exchange.look_at_clock(now)
 
     def break_silence(self) -> None:
         """Have all streams send comments that were silent: see `PostExchange.break_silence`."""

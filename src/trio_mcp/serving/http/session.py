@@ -17,6 +17,7 @@ from ...server.served import Running
 from ...state.events import Refused, RequestReceived
 from ...transports.event_stream.replay_log import BadCursor, ReplayLog
 from ...transports.event_stream.writing import STREAM_HEADERS, identified_events
+from ..expiry import end_of_token
 from .answers import empty, invalid
 from .http_request import HttpRequest
 from .posted_connection import PostedConnection
@@ -109,8 +110,11 @@ class Session:
         return connection.is_over and not (self._is_draining and connection.duplex.lost is None)
 
     def look_at_clock(self, now: float) -> None:
-        """Forget streams whose time is over, and end when the client has let the session idle for too long."""
+        """Forget streams whose time is over, end responses whose token has ended, and end the session when the client
+        has let the session idle for too long."""
         self._log.forget_finished(now)
+        for stream in tuple(self._streams.values()):
+            stream.look_at_clock(now)
         is_open = self._listening is not None and self._listening.is_open
         if self._connection.state.inbound or is_open or self._posts:
             self._used = now
@@ -204,14 +208,14 @@ class Session:
     def get(self, asked: HttpRequest) -> None:
         """Answer a GET: with the stream that the cursor names, from there on, or with the stream of messages that
         belong to no request. A response that has the stream already ends."""
-        response, extra = asked.response, asked.extra
+        response, extra, until = asked.response, asked.extra, end_of_token(asked.auth)
         cursor = asked.head.headers.get("last-event-id")
         self._used = trio.current_time()
         self.is_confirmed = True
         polls = self._polls
         if cursor is None:
             listening = self._listening or self._listen()
-            listening.attach(response, extra, retry=RETRY if polls else None)
+            listening.attach(response, extra, retry=RETRY if polls else None, until=until)
             return
         try:
             replay = self._log.after(cursor)
@@ -227,7 +231,7 @@ class Session:
         elif stream is None:
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))
         else:
-            stream.attach(response, extra, replay, retry=RETRY if polls else None)
+            stream.attach(response, extra, replay, retry=RETRY if polls else None, until=until)
 
 
 def _asks(message: Message | Batch | Unreadable) -> bool:

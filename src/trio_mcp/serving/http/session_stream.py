@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -54,11 +55,16 @@ class SessionStream:
         return self._source is not None
 
     def attach(
-        self, response: Response, extra: bytes, replay: Replay | None = None, retry: float | None = None
+        self,
+        response: Response,
+        extra: bytes,
+        replay: Replay | None = None,
+        retry: float | None = None,
+        until: float = math.inf,
     ) -> None:
         """Send the stream by ``response`` from now on, behind the events of ``replay`` or, without a replay, those that
         no response took. The response that had the stream ends. ``retry``: seconds after which the client shall come
-        back when this response ends early."""
+        back when this response ends early. ``until``: time at which the response ends, but not the stream."""
         self._leave()
         first = bytearray()
         if retry is not None:
@@ -72,9 +78,17 @@ class SessionStream:
             first += identified_events(replay.events)
         self._sent = self._log.cursor(self.name)
         self.outbox.call_writer(None)
-        source = self._source = _Source(self, first)
+        source = self._source = _Source(self, first, until)
         response.on_gone = lambda: self._detach(source)
         response.stream(200, STREAM_HEADERS + extra, source)
+
+    def look_at_clock(self, now: float) -> None:
+        """End the present response when its time is over. The client may come back."""
+        source = self._source
+        if source is not None and now >= source.until:
+            source.is_over = True
+            self._detach(source)
+            self.outbox.nudge()
 
     def close_response(self, retry: float) -> bool:
         """End the present response, but not the stream: the client shall come back after ``retry`` seconds. Return
@@ -163,12 +177,14 @@ class SessionStream:
 
 
 class _Source:
-    """The share of ``stream`` that one response carries, with ``first`` in front."""
+    """The share of ``stream`` that one response carries, with ``first`` in front; ``until``, see
+    `SessionStream.attach`."""
 
-    __slots__ = ("_first", "_stream", "_was_silent", "is_over")
+    __slots__ = ("_first", "_stream", "_was_silent", "is_over", "until")
 
-    def __init__(self, stream: SessionStream, first: bytearray) -> None:
+    def __init__(self, stream: SessionStream, first: bytearray, until: float) -> None:
         self._stream = stream
+        self.until = until
         self._first = first
         self._was_silent = False
         self.is_over = False

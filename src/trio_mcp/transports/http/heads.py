@@ -42,11 +42,11 @@ class RequestHead:
     """The request line and the headers of a request."""
 
     method: str
-    target: str
+    target: str = attrs.field(repr=False)
     path: str
     """The target without its query, as it came, with nothing decoded. A target in absolute form is reduced to its path,
     and its authority is the ``host`` of `headers`."""
-    headers: dict[str, str]
+    headers: dict[str, str] = attrs.field(repr=False)
     """Values by name in lower case, in Latin-1, without the blanks around them. The values of a repeated header are
     joined with commas."""
     repeated: frozenset[str]

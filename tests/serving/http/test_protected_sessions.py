@@ -1,0 +1,301 @@
+"""Sessions, waiting handlers and states belong to one principal, and each request to its own token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.serving.http.protection import Tokens, bearer, issued, protected, session_of
+from tests.serving.http.raw import LEGACY, Answer, message, modern
+from tests.serving.http.scenes import MemoryEndpoint, Scene, in_memory, messages_in, next_message, rest_of, text_of
+from tests.serving.http.scenes import call as legacy_call
+
+from trio_mcp import CancelCause, RequestContext, Server
+
+ELICITATION = {"elicitation": {"form": {}}}
+
+
+@attrs.frozen
+class Dish:
+    dish: str
+
+
+@pytest.fixture
+async def tokens() -> Tokens:
+    return issued()
+
+
+def scene() -> Scene:
+    scene = Scene()
+
+    @scene.server.tool
+    async def token(ctx: RequestContext) -> str:
+        assert ctx.auth is not None
+        return ctx.auth.token
+
+    @scene.server.tool
+    async def held_token(name: str, ctx: RequestContext) -> str:
+        """Look at the token when the handler may go on."""
+        scene[name].started.set()
+        await scene[name].may_go_on.wait()
+        assert ctx.auth is not None
+        return ctx.auth.token
+
+    @scene.server.tool
+    async def order(ctx: RequestContext) -> str:
+        """Ask the user."""
+        assert ctx.auth is not None
+        before = ctx.auth.token
+        answer = await ctx.elicit("Which dish?", Dish)
+        return f"{before} asked, {ctx.auth.token} answered {answer.content}"
+
+    @scene.server.tool(replay=True)
+    async def order_again(ctx: RequestContext) -> str:
+        """Ask the user, with nothing kept in between."""
+        answer = await ctx.elicit("Which dish?", Dish)
+        assert ctx.auth is not None
+        return f"{ctx.auth.token} answered {answer.content}"
+
+    return scene
+
+
+# Sessions
+
+
+async def test_each_request_of_a_session_sees_its_own_token(tokens: Tokens) -> None:
+    async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "alice-1")
+        for token in ("alice-2", "alice-1", "alice-2"):
+            answer = await endpoint.ask("POST", {**session, **bearer(token)}, legacy_call("token"))
+            assert text_of(answer.json) == token
+
+
+async def test_two_tokens_in_one_session_never_meet(tokens: Tokens) -> None:
+    there = scene()
+    async with in_memory(there.server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "alice-1")
+        held = await endpoint.post(session, legacy_call("held_token", 1, name="held"))
+        await there["held"].started.wait()
+        other = await endpoint.ask("POST", {**session, **bearer("alice-2")}, legacy_call("token", 2))
+        there["held"].may_go_on.set()
+        assert text_of(other.json) == "alice-2"
+        assert text_of(messages_in(await held.answer())[-1]) == "alice-1"
+
+
+async def test_each_member_of_a_batch_sees_the_token_of_the_batch(tokens: Tokens) -> None:
+    async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
+        opening = message(
+            "initialize",
+            {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}},
+            0,
+        )
+        opened = await endpoint.ask("POST", bearer("alice-1"), opening)
+        session = {**bearer("alice-2"), "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        answer = await endpoint.ask("POST", session, [legacy_call("token", 1), legacy_call("token", 2)])
+        assert [text_of(reply) for reply in answer.json] == ["alice-2", "alice-2"]
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+async def test_a_session_is_unknown_to_another_principal(tokens: Tokens, method: str) -> None:
+    async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "alice-1")
+        body = legacy_call("token") if method == "POST" else None
+        theirs = await endpoint.ask(method, {**session, **bearer("bob-1")}, body)
+        unknown = await endpoint.ask(method, {**session, "Mcp-Session-Id": "unknown"}, body)
+        assert (theirs.status, theirs.body) == (404, unknown.body)
+        assert (await endpoint.ask("POST", session, legacy_call("token"))).status == 200
+
+
+async def test_a_stream_is_resumed_by_another_token_but_by_no_other_principal(tokens: Tokens) -> None:
+    there = scene()
+    async with in_memory(there.server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "alice-1")
+        post = await endpoint.post(session, legacy_call("steps", name="mine"))
+        await post.head()
+        cursor = (await post.event()).id
+        await there["mine"].started.wait()
+        await post.aclose()
+        theirs = await (await endpoint.get({**session, **bearer("bob-1")}, cursor)).answer()
+        assert theirs.status == 404
+        there["mine"].may_go_on.set()
+        mine = await endpoint.get({**session, **bearer("alice-2")}, cursor)
+        assert text_of(messages_in(await mine.answer())[-1]) == "three"
+
+
+async def test_a_session_needs_a_token_for_every_request(tokens: Tokens) -> None:
+    async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "alice-1")
+        assert (await endpoint.ask("POST", {**session, "Authorization": None}, legacy_call("token"))).status == 401
+
+
+async def test_another_principal_answers_no_question_of_a_session(tokens: Tokens) -> None:
+    there = scene()
+    async with in_memory(there.server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "alice-1", sampling={})
+        asking = await endpoint.post(session, legacy_call("ask", name="mine"))
+        await asking.head()
+        question = await next_message(asking)
+        result = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "somebody's"}
+        answer = {"jsonrpc": "2.0", "id": question["id"], "result": result}
+        assert (await endpoint.ask("POST", {**session, **bearer("bob-1")}, answer)).status == 404
+        mine = {**answer, "result": {**result, "model": "mine"}}
+        assert (await endpoint.ask("POST", {**session, **bearer("alice-2")}, mine)).status == 202
+        assert text_of((await rest_of(asking))[-1]) == "mine has answered"
+
+
+async def test_a_stateless_endpoint_knows_the_caller_of_a_legacy_request(tokens: Tokens) -> None:
+    async with in_memory(scene().server, stateless=True, auth=protected(tokens)) as endpoint:
+        for token in ("alice-1", "bob-1"):
+            headers = {**bearer(token), "MCP-Protocol-Version": LEGACY}
+            assert text_of((await endpoint.ask("POST", headers, legacy_call("token"))).json) == token
+
+
+# Rounds
+
+
+async def asked(endpoint: MemoryEndpoint, token: str, tool: str, **more: Any) -> Answer:
+    capabilities = {"io.modelcontextprotocol/clientCapabilities": ELICITATION}
+    headers, body = modern("tools/call", {"name": tool, "arguments": {}, "_meta": capabilities, **more})
+    return await endpoint.ask("POST", {**headers, **bearer(token)}, body)
+
+
+def answered(round_: Answer) -> dict[str, Any]:
+    """Return what a client sends to go on after a round."""
+    result = round_.json["result"]
+    (key,) = result["inputRequests"]
+    response = {"action": "accept", "content": {"dish": "soup"}}
+    return {"requestState": result["requestState"], "inputResponses": {key: response}}
+
+
+@pytest.mark.parametrize("tool", ["order", "order_again"])
+async def test_another_principal_can_not_go_on_with_a_round(tokens: Tokens, tool: str) -> None:
+    async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
+        more = answered(await asked(endpoint, "alice-1", tool))
+        theirs = await asked(endpoint, "bob-1", tool, **more)
+        assert theirs.code == -32602
+        mine = await asked(endpoint, "alice-2", tool, **more)
+        assert "alice-2 answered" in text_of(mine.json)
+
+
+async def test_a_handler_that_waited_sees_the_token_that_came_with_the_answer(tokens: Tokens) -> None:
+    async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
+        more = answered(await asked(endpoint, "alice-1", "order"))
+        mine = await asked(endpoint, "alice-2", "order", **more)
+        assert text_of(mine.json).startswith("alice-1 asked, alice-2 answered")
+
+
+# Streams of changes
+
+
+def changing() -> Server:
+    server = Server("changing")
+
+    @server.tool
+    async def first() -> str:
+        return "first"
+
+    return server
+
+
+async def listening(endpoint: MemoryEndpoint, token: str) -> Any:
+    """Listen for changed tools as a modern client, and return the connection behind the acknowledgement."""
+    headers, body = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    connection = await endpoint.post({**headers, **bearer(token)}, body)
+    await connection.head()
+    assert (await next_message(connection))["method"] == "notifications/subscriptions/acknowledged"
+    return connection
+
+
+async def test_a_stream_of_changes_ends_with_its_token_and_without_a_reply(
+    tokens: Tokens, autojump_clock: trio.testing.MockClock
+) -> None:
+    tokens.issue("short", "alice", lifetime=100)
+    async with in_memory(changing(), auth=protected(tokens)) as endpoint:
+        short, lasting = await listening(endpoint, "short"), await listening(endpoint, "alice-1")
+        began = trio.current_time()
+        assert await rest_of(short) == []
+        assert 99 <= trio.current_time() - began <= 102
+        with trio.move_on_after(1000) as waited:
+            await lasting.event()
+        assert waited.cancelled_caught
+
+
+async def test_a_call_goes_on_when_its_token_has_ended(tokens: Tokens, autojump_clock: trio.testing.MockClock) -> None:
+    tokens.issue("short", "alice", lifetime=100)
+    there = scene()
+    async with in_memory(there.server, auth=protected(tokens)) as endpoint:
+        headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "long"}})
+        connection = await endpoint.post({**headers, **bearer("short")}, body)
+        await there["long"].started.wait()
+        await trio.sleep(200)
+        there["long"].may_go_on.set()
+        assert text_of(messages_in(await connection.answer())[-1]) == "long is done"
+
+
+async def test_the_stream_of_a_session_ends_with_its_token_and_is_there_for_a_fresh_one(
+    tokens: Tokens, autojump_clock: trio.testing.MockClock
+) -> None:
+    tokens.issue("short", "alice", lifetime=100)
+    server = changing()
+    async with in_memory(server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "alice-1")
+        short = await endpoint.get({**session, **bearer("short")})
+        await short.head()
+        cursor = (await short.event()).id
+        began = trio.current_time()
+        assert await rest_of(short) == []
+        assert 99 <= trio.current_time() - began <= 102
+
+        @server.tool
+        async def second() -> str:
+            return "second"
+
+        again = await endpoint.get({**session, **bearer("alice-2")}, cursor)
+        await again.head()
+        assert (await next_message(again))["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_resumed_stream_of_a_call_ends_with_its_token_and_the_call_goes_on(
+    tokens: Tokens, autojump_clock: trio.testing.MockClock
+) -> None:
+    tokens.issue("short", "alice", lifetime=100)
+    there = scene()
+    async with in_memory(there.server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "alice-1")
+        post = await endpoint.post(session, legacy_call("steps", name="mine"))
+        await post.head()
+        cursor = (await post.event()).id
+        await post.aclose()
+        short = await endpoint.get({**session, **bearer("short")}, cursor)
+        await short.head()
+        assert all("result" not in each for each in await rest_of(short))
+        there["mine"].may_go_on.set()
+        mine = await endpoint.get(session, cursor)
+        assert text_of(messages_in(await mine.answer())[-1]) == "three"
+
+
+async def test_a_client_that_leaves_cancels_its_own_call_alone(tokens: Tokens) -> None:
+    there = scene()
+    async with in_memory(there.server, auth=protected(tokens)) as endpoint:
+        connections = {}
+        for token in ("alice-1", "bob-1"):
+            headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": token}})
+            connections[token] = await endpoint.post({**headers, **bearer(token)}, body)
+            await there[token].started.wait()
+        await connections["bob-1"].aclose()
+        await there["bob-1"].ended.wait()
+        cancellation = there["bob-1"].cancellation
+        assert cancellation is not None
+        assert cancellation.cause is CancelCause.DISCONNECT
+        there["alice-1"].may_go_on.set()
+        assert text_of(messages_in(await connections["alice-1"].answer())[-1]) == "alice-1 is done"
+
+
+async def test_a_refused_opening_leaves_no_session(tokens: Tokens) -> None:
+    async with in_memory(scene().server, auth=protected(tokens, scopes=["write"]), max_sessions=1) as endpoint:
+        for _ in range(3):
+            opening = message("initialize", {}, 1)
+            assert (await endpoint.ask("POST", bearer("alice-1"), opening)).status == 403
+        assert await session_of(endpoint, "alice-2")
