@@ -1,0 +1,185 @@
+"""The examples of `docs/authorization.md` run as they stand, but for ports and for the names of hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from joserfc import jwt
+from joserfc.jwk import ECKey
+from tests.patience import PATIENCE
+from tests.test_http_page import port, running
+from tests.transports.http_client.scripted import Visitor, scripted
+
+from trio_mcp import Bearer, JWTVerifier, Protected, open_http
+from trio_mcp.auth.fetching.fetcher import HttpFetcher
+from trio_mcp.transports.http_client.client import HttpClient
+
+__all__ = ["port"]
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "authorization.md").read_text()
+BLOCKS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL))
+
+
+@attrs.define
+class Issuer:
+    """An authorization server that has signed tokens, and publishes its keys."""
+
+    url: str
+    key: ECKey = attrs.Factory(lambda: ECKey.generate_key("P-256"))
+
+    def token(self, resource: str, **changes: Any) -> str:
+        now = int(time.time())
+        claims = {"iss": self.url, "sub": "alice", "client_id": "editor", "aud": resource, "scope": "notes:read"}
+        times = {"iat": now, "exp": now + 600}
+        return jwt.encode({"typ": "at+jwt", "alg": "ES256"}, {**claims, **times, **changes}, self.key, ["ES256"])
+
+    async def serve(self, visitor: Visitor) -> None:
+        while request := await visitor.request():
+            document: dict[str, Any] = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+            if request.startswith(b"GET /keys "):
+                document = {"keys": [self.key.as_dict(private=False)]}
+            body = json.dumps(document).encode()
+            await visitor.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
+@asynccontextmanager
+async def issuer() -> AsyncGenerator[Issuer]:
+    running = Issuer("")
+    async with scripted(running.serve) as server:
+        running.url = f"http://127.0.0.1:{server.port}"
+        yield running
+
+
+def written(folder: Path, port: int, **names: str) -> None:
+    """Write the examples with other names of hosts, so that they are all on this machine."""
+    here = {
+        "https://mcp.example.com": f"http://127.0.0.1:{port}",
+        '"mcp.example.com"': '"127.0.0.1"',
+        "8000": str(port),
+    }
+    for name, code in BLOCKS.items():
+        for before, after in {**here, **names}.items():
+            code = code.replace(before, after)
+        (folder / name).write_text(code)
+
+
+async def told(url: str, token: str) -> str:
+    with trio.fail_after(PATIENCE):
+        async with open_http(url, auth=Bearer(token), proxy=None) as client:
+            return (await client.call_tool("whoami")).text
+
+
+async def test_a_server_lets_in_whom_the_authorization_server_has_given_a_token(tmp_path: Path, port: int) -> None:
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with issuer() as login:
+        written(tmp_path, port, **{"https://login.example.com": login.url})
+        async with running(tmp_path, ["python", "protected.py"], port):
+            assert await told(url, login.token(url)) == f"{login.url}|alice may notes:read"
+
+
+@pytest.mark.parametrize(
+    ("claims", "status", "challenge"),
+    [
+        (None, 401, ""),
+        ({"aud": "https://other.example.com/mcp"}, 401, 'error="invalid_token"'),
+        ({"exp": 1}, 401, 'error="invalid_token"'),
+        ({"scope": "notes:write"}, 403, 'error="insufficient_scope"'),
+    ],
+)
+async def test_a_server_refuses_others_in_the_words_of_the_page(
+    tmp_path: Path, port: int, claims: dict[str, Any] | None, status: int, challenge: str
+) -> None:
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with issuer() as login:
+        written(tmp_path, port, **{"https://login.example.com": login.url})
+        headers = [] if claims is None else [(b"Authorization", b"Bearer " + login.token(url, **claims).encode())]
+        async with (
+            running(tmp_path, ["python", "protected.py"], port),
+            HttpClient(url, proxy=None) as client,
+            client.request("POST", "/mcp", headers) as reply,
+        ):
+            assert reply.status == status
+            said = reply.headers["www-authenticate"]
+            assert said.startswith("Bearer ")
+            assert f'resource_metadata="http://127.0.0.1:{port}/.well-known/oauth-protected-resource/mcp"' in said
+            assert challenge in said
+            assert 'scope="notes:read"' in said
+
+
+async def test_a_function_is_a_verifier_and_a_token_at_hand_opens_the_server(tmp_path: Path, port: int) -> None:
+    written(tmp_path, port)
+    async with running(tmp_path, ["python", "table.py"], port):
+        url = f"http://127.0.0.1:{port}/mcp"
+        assert await told(url, "admin") == "https://login.example.com|alice may notes:read"
+        with trio.fail_after(PATIENCE):
+            done = await trio.run_process([sys.executable, "call.py"], cwd=tmp_path, capture_stdout=True)
+    assert done.stdout == b"https://login.example.com|alice may notes:read\n"
+
+
+async def test_a_mounted_server_has_its_metadata_at_the_root_of_the_host(tmp_path: Path, port: int) -> None:
+    url = f"http://127.0.0.1:{port}/tools/mcp"
+    async with issuer() as login:
+        written(tmp_path, port, **{"https://login.example.com": login.url})
+        words = ["hypercorn", "--worker-class", "trio", "--bind", f"127.0.0.1:{port}", "mounted:app"]
+        async with running(tmp_path, words, port):
+            assert await told(url, login.token(url)) == f"{login.url}|alice may notes:read"
+            async with (
+                HttpClient(url, proxy=None) as client,
+                client.request("GET", "/.well-known/oauth-protected-resource/tools/mcp") as reply,
+            ):
+                assert json.loads(await reply.read(4096))["resource"] == url
+
+
+# Tables
+
+SHOWN = {"": attrs.NOTHING, '`"off"`': "off", "none": frozenset(), "`None`": None, "`True`": True, "`False`": False}
+
+
+def table(title: str) -> dict[str, str]:
+    """The defaults in a table of arguments, by the names of the arguments."""
+    rows = PAGE.split(f"| argument of `{title}` | default | |\n")[1].split("\n\n")[0].splitlines()[1:]
+    cells = [[cell.strip() for cell in row.split("|")[1:3]] for row in rows]
+    return {name.strip("`"): default for names, default in cells for name in names.split(", ")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "described"),
+    [
+        (Protected, {"scopes_supported": None}),
+        (JWTVerifier, {"algorithms": attrs.fields(JWTVerifier).algorithms.default}),
+    ],
+)
+def test_the_page_names_each_argument_with_its_default(kind: type[Any], described: dict[str, Any]) -> None:
+    defaults = {
+        name: described.get(name, SHOWN.get(text, text.replace(",", ""))) for name, text in table(kind.__name__).items()
+    }
+    fields = {each.alias or each.name: each.default for each in attrs.fields(kind) if each.init}
+    assert set(defaults) == set(fields)
+    for name, default in fields.items():
+        shown = defaults[name]
+        assert shown == default or (isinstance(default, int | float) and float(shown) == default), name
+
+
+def test_the_page_names_the_bounds_of_fetching_as_they_are() -> None:
+    bounds = attrs.fields(HttpFetcher)
+    assert (
+        f"An answer has at most {bounds.max_bytes.default // 1024} KiB, and {bounds.deadline.default:g} seconds" in PAGE
+    )
+
+
+def test_the_page_leads_to_places_that_there_are() -> None:
+    places = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", PAGE, re.M)}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE)) <= places
+    for file in re.findall(r"\]\(([\w/.-]+)(?:#[\w-]+)?\)", PAGE):
+        assert (ROOT / "docs" / file).exists(), file
