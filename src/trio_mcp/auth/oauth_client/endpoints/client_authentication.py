@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
-from base64 import b64encode
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote_plus
+from collections.abc import Collection
+from typing import Final
 
 import attrs
 
+from ...assertions import ASSERTION_TYPE, basic_credentials, client_assertion
 from ...errors import AuthorizationError
 from ...storage.stored import RegisteredClient
 from ..settings import AuthMethod, PreregisteredClient
-
-if TYPE_CHECKING:
-    from joserfc.jwk import Key
 
 __all__ = ["SECRET_METHODS", "TokenClient", "authentication", "preregistered"]
 
 SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_basic", "client_secret_post")
 """Methods of clients with a secret, the better one first (RFC 6749 section 2.3.1)."""
-_JWT_BEARER: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-_ASSERTION_SECONDS: Final = 60
-_CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "Ed25519"}
-"""Algorithms by curve: RFC 7518 section 3.4, RFC 9864."""
-_ALGORITHMS: Final = frozenset(
-    ("ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA", "Ed25519")
-)
 
 
 @attrs.frozen(kw_only=True)
@@ -82,65 +70,30 @@ def authentication(
     """
     match client.auth_method:
         case "client_secret_basic":
-            # Both parts are form-encoded first, so that a colon in one of them is no end.
-            pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret or '')}"
-            return {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}, {}
+            return {"authorization": basic_credentials(client.client_id, client.client_secret or "")}, {}
         case "client_secret_post":
             return {}, {"client_id": client.client_id, "client_secret": client.client_secret or ""}
         case "private_key_jwt":
             assert client.key is not None
             assertion = _assertion(client.key, issuer, now, algorithms)
-            return {}, {"client_assertion_type": _JWT_BEARER, "client_assertion": assertion}
+            return {}, {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}
         case "none":
             return {}, {"client_id": client.client_id}
 
 
 def _assertion(client: PreregisteredClient, issuer: str, now: float, algorithms: Collection[str] | None) -> str:
     """Return a new JWT for one request. The issuer alone is its audience, so nobody can use the JWT elsewhere."""
+    assert client.private_key is not None
     try:
-        from joserfc import jwt
-    except ImportError:
-        raise AuthorizationError("private_key_jwt needs joserfc: install trio-mcp[auth]") from None
-    claims = {
-        "iss": client.client_id,
-        "sub": client.client_id,
-        "aud": issuer,
-        "iat": int(now),
-        "exp": int(now) + _ASSERTION_SECONDS,
-        "jti": secrets.token_urlsafe(16),
-    }
-    try:
-        key = _imported(client.private_key)
-        algorithm = client.signing_algorithm or _usual_algorithm(key, algorithms)
-        key_id = client.key_id or key.kid
-        header = {"alg": algorithm, **({} if key_id is None else {"kid": key_id})}
-        if algorithm in _ALGORITHMS:
-            return jwt.encode(header, claims, key, [algorithm])
-    except Exception:  # noqa: S110 -- as broken keys raise all kinds of errors, some with the key in them
-        pass
-    raise AuthorizationError("the private key of the client is no PEM or JWK of a key for its signing algorithm")
-
-
-def _imported(private_key: str | Mapping[str, Any] | None) -> Key:
-    from joserfc.errors import JoseError
-    from joserfc.jwk import ECKey, OKPKey, RSAKey, import_key
-
-    if isinstance(private_key, Mapping):
-        return import_key({**private_key})
-    assert private_key is not None
-    # Without its type, a text that is no PEM would be taken for a symmetric key.
-    for kind in (ECKey, RSAKey, OKPKey):
-        try:
-            return kind.import_key(private_key)
-        except (ValueError, JoseError):
-            continue
-    raise ValueError("no PEM of a private key")
-
-
-def _usual_algorithm(key: Key, algorithms: Collection[str] | None) -> str:
-    if key.key_type == "RSA":
-        return "PS256" if algorithms is not None and "RS256" not in algorithms and "PS256" in algorithms else "RS256"
-    usual = _CURVES[str(key.as_dict(private=False)["crv"])]
-    if usual == "Ed25519" and algorithms is not None and "Ed25519" not in algorithms and "EdDSA" in algorithms:
-        return "EdDSA"  # the name before RFC 9864
-    return usual
+        return client_assertion(
+            client.client_id,
+            issuer,
+            client.private_key,
+            algorithm=client.signing_algorithm,
+            key_id=client.key_id,
+            supported=algorithms,
+            now=now,
+        )
+    except (ImportError, ValueError) as error:
+        failure = str(error)
+    raise AuthorizationError(failure)
