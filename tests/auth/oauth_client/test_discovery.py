@@ -1,0 +1,305 @@
+"""Discovery: which URLs are asked, in which order, and whom the answers are believed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.auth.oauth_client.scripted_web import (
+    ISSUER,
+    SERVER,
+    ScriptedWeb,
+    answer,
+    resource_metadata,
+    server_metadata,
+    situation,
+    usual_web,
+)
+
+from trio_mcp.auth.challenges import Challenge
+from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.fetching.exchange import FetchFailed
+from trio_mcp.auth.oauth_client.discovery import discover
+from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored
+
+AT_PATH = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
+AT_ROOT = "https://mcp.example/.well-known/oauth-protected-resource"
+NAMED = "https://elsewhere.example/custom/metadata.json"
+AS_METADATA = "https://as.example/.well-known/oauth-authorization-server"
+TENANT = "https://as.example/tenant1"
+
+LOCATIONS = {
+    ISSUER: [AS_METADATA, "https://as.example/.well-known/openid-configuration"],
+    f"{ISSUER}/": [AS_METADATA, "https://as.example/.well-known/openid-configuration"],
+    TENANT: [
+        "https://as.example/.well-known/oauth-authorization-server/tenant1",
+        "https://as.example/.well-known/openid-configuration/tenant1",
+        "https://as.example/tenant1/.well-known/openid-configuration",
+    ],
+    f"{TENANT}/": [
+        "https://as.example/.well-known/oauth-authorization-server/tenant1",
+        "https://as.example/.well-known/openid-configuration/tenant1",
+        "https://as.example/tenant1/.well-known/openid-configuration",
+    ],
+}
+
+
+def named(url: str = NAMED) -> Challenge:
+    return Challenge("bearer", {"resource_metadata": url})
+
+
+def with_resource(*at: str, **changes: object) -> ScriptedWeb:
+    web = ScriptedWeb(dict.fromkeys(at, answer(resource_metadata(**changes))))
+    web.answers[AS_METADATA] = answer(server_metadata())
+    return web
+
+
+@pytest.mark.parametrize(
+    ("challenge", "where", "asked"),
+    [
+        (named(), NAMED, [NAMED]),
+        (None, AT_PATH, [AT_PATH]),
+        (None, AT_ROOT, [AT_PATH, AT_ROOT]),
+        (named(), AT_PATH, [NAMED, AT_PATH]),
+        (named(), AT_ROOT, [NAMED, AT_PATH, AT_ROOT]),
+        (Challenge("bearer", {"scope": "read"}), AT_PATH, [AT_PATH]),
+    ],
+)
+def test_resource_metadata_are_asked_for_in_order_and_no_longer_than_needed(
+    challenge: Challenge | None, where: str, asked: list[str]
+) -> None:
+    web = with_resource(where)
+    web.run(discover(situation(challenge=challenge)))
+    assert web.asked == [*asked, AS_METADATA]
+
+
+@pytest.mark.parametrize("server_url", ["https://mcp.example", "https://mcp.example/", "https://mcp.example/?tenant=1"])
+def test_server_at_the_root_has_its_metadata_at_the_root_alone(server_url: str) -> None:
+    web = with_resource(AT_ROOT, resource="https://mcp.example")
+    web.run(discover(situation(server_url=server_url)))
+    assert web.asked == [AT_ROOT, AS_METADATA]
+
+
+@pytest.mark.parametrize(("issuer", "locations"), LOCATIONS.items(), ids=LOCATIONS)
+@pytest.mark.parametrize("found", [0, 1, 2])
+def test_server_metadata_are_asked_for_in_order_and_no_longer_than_needed(
+    issuer: str, locations: list[str], found: int
+) -> None:
+    if found >= len(locations):
+        return
+    web = with_resource(AT_PATH, authorization_servers=[issuer])
+    web.answers.pop(AS_METADATA)
+    web.answers[locations[found]] = answer(server_metadata(issuer))
+    assert web.run(discover(situation())).issuer == issuer
+    assert web.asked == [AT_PATH, *locations[: found + 1]]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410])
+def test_refusal_of_a_location_leads_to_the_next(status: int) -> None:
+    web = with_resource(AT_ROOT)
+    web.answers[AT_PATH] = answer({"resource": SERVER}, status)
+    web.run(discover(situation()))
+    assert web.asked == [AT_PATH, AT_ROOT, AS_METADATA]
+
+
+def test_page_for_people_is_no_metadata() -> None:
+    web = with_resource(AT_ROOT)
+    web.answers[AT_PATH] = answer(b"<!doctype html><title>Welcome</title>")
+    web.run(discover(situation()))
+    assert web.asked == [AT_PATH, AT_ROOT, AS_METADATA]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        answer(b"{", 200),
+        answer({"authorization_servers": [ISSUER]}),
+        answer({"resource": SERVER, "authorization_servers": ISSUER}),
+        answer(b"", 301, {"location": AT_ROOT}),
+        answer(b"", 500),
+        FetchFailed("nobody listens there"),
+    ],
+    ids=["no JSON", "no resource", "wrong type", "redirect", "error", "no answer"],
+)
+def test_metadata_that_cannot_be_had_do_not_pass_for_the_habits_of_an_old_server(broken: object) -> None:
+    web = ScriptedWeb({AT_PATH: broken, "https://mcp.example/.well-known/oauth-authorization-server": answer({})})  # type: ignore[dict-item]
+    with pytest.raises(AuthorizationError, match="no authorization server was found at"):
+        web.run(discover(situation()))
+    assert web.asked == [AT_PATH, AT_ROOT]
+
+
+def test_metadata_that_are_not_where_the_server_says_are_an_error() -> None:
+    web = ScriptedWeb({})
+    with pytest.raises(AuthorizationError, match="not where the server says"):
+        web.run(discover(situation(challenge=named())))
+    assert web.asked == [NAMED, AT_PATH, AT_ROOT]
+
+
+@pytest.mark.parametrize(
+    ("server_url", "resource"),
+    [
+        (SERVER, SERVER),
+        (SERVER, "https://mcp.example/mcp/"),
+        (SERVER, "https://mcp.example/"),
+        (SERVER, "https://mcp.example"),
+        (SERVER, "https://MCP.example:443/mcp"),
+        ("https://mcp.example/a/b/c", "https://mcp.example/a/b"),
+        ("https://mcp.example/mcp?tenant=1", "https://mcp.example/mcp?tenant=1"),
+        ("https://mcp.example/mcp?tenant=1", "https://mcp.example/mcp"),
+    ],
+)
+def test_resource_is_the_server_or_a_prefix_of_its_path(server_url: str, resource: str) -> None:
+    web = with_resource(AT_PATH, AT_ROOT, resource=resource)
+    web.run(discover(situation(server_url=server_url, challenge=named(AT_ROOT))))
+    assert web.asked == [AT_ROOT, AS_METADATA]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "https://evil.example/mcp",
+        "http://mcp.example/mcp",
+        "https://mcp.example:8443/mcp",
+        "https://mcp.example.evil.example/mcp",
+        "https://mcp.example@evil.example/mcp",
+        "https://mcp.example/mc",
+        "https://mcp.example/mcp2",
+        "https://mcp.example/mcp/more",
+        "https://mcp.example/MCP",
+        "https://mcp.example/mcp?tenant=2",
+        "https://mcp.example/mcp#x",
+        "https://mcp.example/other/../mcp",
+        "mcp.example/mcp",
+        "",
+    ],
+)
+def test_metadata_of_another_resource_stop_the_way_before_its_authorization_server_is_asked(resource: str) -> None:
+    web = with_resource(AT_PATH, resource=resource)
+    with pytest.raises(AuthorizationError, match="those of another server"):
+        web.run(discover(situation()))
+    assert web.asked == [AT_PATH]
+
+
+@pytest.mark.parametrize("servers", [None, []])
+def test_resource_that_names_no_authorization_server_is_an_error(servers: object) -> None:
+    web = with_resource(AT_PATH, authorization_servers=servers)
+    with pytest.raises(AuthorizationError, match="name no authorization server"):
+        web.run(discover(situation()))
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "https://as.example/",
+        "https://AS.example",
+        "https://as.example:443",
+        "http://as.example",
+        "https://attacker.example",
+        "https://as.example/tenant1",
+        " https://as.example",
+        "",
+    ],
+)
+def test_metadata_of_another_issuer_are_not_used(issuer: str) -> None:
+    web = with_resource(AT_PATH)
+    web.answers[AS_METADATA] = answer(server_metadata(issuer))
+    with pytest.raises(AuthorizationError, match="metadata of another issuer"):
+        web.run(discover(situation()))
+    assert web.asked == [AT_PATH, *LOCATIONS[ISSUER]]
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    ["as.example", "https://", "https://as.example/?x=1", "https://as.example#x", "https://a@as.example", "file:///x"],
+)
+def test_authorization_server_without_a_plain_url_is_not_asked(issuer: str) -> None:
+    web = with_resource(AT_PATH, authorization_servers=[issuer])
+    with pytest.raises(AuthorizationError, match="URL of an authorization server"):
+        web.run(discover(situation()))
+    assert web.asked == [AT_PATH]
+
+
+def test_authorization_server_without_metadata_is_an_error() -> None:
+    web = with_resource(AT_PATH)
+    web.answers.pop(AS_METADATA)
+    with pytest.raises(AuthorizationError, match="has no metadata"):
+        web.run(discover(situation()))
+
+
+# Which of several authorization servers
+
+OTHER = "https://other.example"
+
+
+def both() -> ScriptedWeb:
+    web = with_resource(AT_PATH, authorization_servers=[ISSUER, OTHER])
+    web.answers[f"{OTHER}/.well-known/oauth-authorization-server"] = answer(server_metadata(OTHER))
+    return web
+
+
+def test_first_authorization_server_is_used_by_default() -> None:
+    assert both().run(discover(situation())).issuer == ISSUER
+
+
+def test_authorization_server_where_the_client_is_registered_is_preferred() -> None:
+    stored = Stored(issuers={OTHER: IssuerRecord(client=RegisteredClient(client_id="c"))})
+    assert both().run(discover(situation(stored))).issuer == OTHER
+
+
+def test_authorization_server_that_was_used_last_is_preferred_to_all() -> None:
+    registered = IssuerRecord(client=RegisteredClient(client_id="c"))
+    stored = Stored(issuers={ISSUER: registered, OTHER: registered}, current=OTHER)
+    assert both().run(discover(situation(stored))).issuer == OTHER
+
+
+def test_credentials_choose_their_authorization_server() -> None:
+    assert both().run(discover(situation(), OTHER)).issuer == OTHER
+
+
+def test_authorization_server_that_is_not_named_any_more_is_not_used() -> None:
+    stored = Stored(issuers={"https://old.example": IssuerRecord(client=RegisteredClient(client_id="c"))}, current="x")
+    assert both().run(discover(situation(stored))).issuer == ISSUER
+
+
+# Servers of 2025-03-26, which are authorization servers themselves
+
+OLD = "https://mcp.example"
+OLD_ASKED = [
+    AT_PATH,
+    AT_ROOT,
+    "https://mcp.example/.well-known/oauth-authorization-server",
+    "https://mcp.example/.well-known/openid-configuration",
+]
+
+
+@pytest.mark.parametrize("issuer", [OLD, f"{OLD}/"])
+def test_old_server_has_its_authorization_server_at_its_origin(issuer: str) -> None:
+    web = ScriptedWeb({OLD_ASKED[2]: answer(server_metadata(issuer, token_endpoint=f"{OLD}/oauth/token"))})
+    found = web.run(discover(situation()))
+    assert (found.issuer, found.metadata.token_endpoint) == (issuer, f"{OLD}/oauth/token")
+    assert web.asked == OLD_ASKED[:3]
+
+
+def test_old_server_without_metadata_has_its_endpoints_at_fixed_paths() -> None:
+    web = ScriptedWeb({})
+    found = web.run(discover(situation()))
+    assert web.asked == OLD_ASKED
+    assert found.issuer == OLD
+    assert found.metadata.authorization_endpoint == f"{OLD}/authorize"
+    assert found.metadata.token_endpoint == f"{OLD}/token"
+    assert found.metadata.registration_endpoint == f"{OLD}/register"
+
+
+def test_old_server_with_metadata_of_another_issuer_does_not_fall_back_to_fixed_paths() -> None:
+    web = ScriptedWeb({OLD_ASKED[2]: answer(server_metadata("https://evil.example"))})
+    with pytest.raises(AuthorizationError, match="metadata of another issuer"):
+        web.run(discover(situation()))
+
+
+def test_old_server_gets_no_credentials_of_another_issuer() -> None:
+    with pytest.raises(AuthorizationError, match="credentials of this client belong to"):
+        ScriptedWeb({}).run(discover(situation(), ISSUER))
+
+
+def test_no_request_of_discovery_carries_a_secret() -> None:
+    web = usual_web()
+    web.run(discover(situation()))
+    assert [step.secrets_of for step in web.steps if hasattr(step, "secrets_of")] == [None, None]
