@@ -87,6 +87,8 @@ def _register(url: str, server: ServerMetadata, settings: OAuthSettings) -> Mach
         made = ClientInformation.from_json(answer.body)
     except InvalidDocument:
         raise refused("the authorization server has not registered the client", error_code(answer.body)) from None
+    if not made.client_id:
+        raise AuthorizationError("the authorization server has registered the client without an id")
     kept = RegisteredClient(
         client_id=made.client_id,
         client_secret=made.client_secret,

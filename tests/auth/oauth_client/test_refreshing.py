@@ -1,0 +1,157 @@
+"""Refreshing: new tokens for a refresh token, from nobody but the server that has granted the refresh token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from tests.auth.oauth_client.scripted_web import (
+    ISSUER,
+    NOW,
+    REDIRECT,
+    SERVER,
+    ScriptedWeb,
+    answer,
+    basic_of,
+    form_of,
+    server_metadata,
+    settings,
+    situation,
+)
+
+from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.oauth_client.refreshing import refresh
+from trio_mcp.auth.oauth_client.settings import PreregisteredClient
+from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored, Tokens
+
+METADATA, TOKEN = f"{ISSUER}/.well-known/oauth-authorization-server", f"{ISSUER}/token"
+REGISTERED = RegisteredClient(client_id="kept", redirect_uris=("http://127.0.0.1:1/other-port",))
+OLD = Tokens(access_token="old", refresh_token="refresh-0", scopes=("read",), expires_at=NOW)
+RECORD = IssuerRecord(
+    client=REGISTERED, tokens=OLD, requested_scopes=("read", "write"), proof_key={"kty": "EC"}, resource=SERVER
+)
+NEW = {"access_token": "new", "token_type": "Bearer", "expires_in": 60}
+
+
+def stored(record: IssuerRecord = RECORD, issuer: str = ISSUER) -> Stored:
+    return Stored().with_record("https://first.example", IssuerRecord(tokens=OLD)).with_record(issuer, record)
+
+
+def web(answered: Any = NEW, **metadata: Any) -> ScriptedWeb:
+    token = answered if callable(answered) or not isinstance(answered, dict) else answer(answered)
+    return ScriptedWeb({METADATA: answer(server_metadata(**metadata)), TOKEN: token})
+
+
+def test_refresh_asks_the_current_issuer_for_its_metadata_and_new_tokens() -> None:
+    asked = web({**NEW, "refresh_token": "refresh-1"})
+    grant = asked.run(refresh(settings(), situation(stored())))
+    assert asked.asked == [METADATA, TOKEN]
+    assert form_of(asked.sent_to(TOKEN)) == {
+        "grant_type": "refresh_token",
+        "refresh_token": "refresh-0",
+        "client_id": "kept",
+        "resource": SERVER,
+    }
+    assert asked.sent_to(TOKEN).secrets_of == ISSUER
+    new = Tokens(access_token="new", refresh_token="refresh-1", scopes=("read",), expires_at=NOW + 60)
+    assert (grant.issuer, grant.record) == (ISSUER, attrs.evolve(RECORD, tokens=new))
+
+
+def test_refresh_token_that_is_not_rotated_is_kept() -> None:
+    grant = web().run(refresh(settings(), situation(stored())))
+    assert grant.record.tokens is not None
+    assert grant.record.tokens.refresh_token == "refresh-0"
+
+
+def test_refresh_asks_for_the_resource_of_the_grant() -> None:
+    asked = web()
+    asked.run(refresh(settings(), situation(stored(attrs.evolve(RECORD, resource="https://mcp.example/")))))
+    assert form_of(asked.sent_to(TOKEN))["resource"] == "https://mcp.example/"
+
+
+def test_metadata_of_another_issuer_get_no_refresh_token() -> None:
+    asked = web(issuer="https://evil.example")
+    with pytest.raises(AuthorizationError, match="metadata of another issuer"):
+        asked.run(refresh(settings(), situation(stored())))
+    assert TOKEN not in asked.asked
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        Stored(),
+        Stored(issuers={ISSUER: RECORD}),
+        Stored(current=ISSUER),
+        stored(IssuerRecord()),
+        stored(attrs.evolve(RECORD, tokens=attrs.evolve(OLD, refresh_token=None))),
+    ],
+)
+def test_refresh_without_a_refresh_token_is_refused_without_a_question(kept: Stored) -> None:
+    asked = web()
+    with pytest.raises(AuthorizationError, match="no refresh token") as caught:
+        asked.run(refresh(settings(), situation(kept)))
+    assert caught.value.code == "invalid_grant"
+    assert asked.asked == []
+
+
+@pytest.mark.parametrize(
+    ("client", "changes"),
+    [
+        (None, {}),
+        (attrs.evolve(REGISTERED, client_secret="s", secret_expires_at=NOW), {}),
+        (RegisteredClient(client_id="known"), {}),
+        (RegisteredClient(client_id="known"), {"client": PreregisteredClient(client_id="other")}),
+        (RegisteredClient(client_id="https://app.example/client.json"), {}),
+    ],
+    ids=["none", "secret over", "not preregistered any more", "another one", "no document any more"],
+)
+def test_refresh_token_of_another_client_is_of_no_use(client: RegisteredClient | None, changes: dict[str, Any]) -> None:
+    asked = web()
+    with pytest.raises(AuthorizationError, match="belongs to another client") as caught:
+        asked.run(refresh(settings(**changes), situation(stored(attrs.evolve(RECORD, client=client)))))
+    assert caught.value.code == "invalid_grant"
+    assert TOKEN not in asked.asked
+
+
+def test_preregistered_client_refreshes_with_the_secret_of_the_settings() -> None:
+    asked = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
+    record = attrs.evolve(RECORD, client=RegisteredClient(client_id="known", auth_method="client_secret_basic"))
+    client = PreregisteredClient(client_id="known", client_secret="s3cret")
+    asked.run(refresh(settings(client=client), situation(stored(record))))
+    assert basic_of(asked.sent_to(TOKEN)) == ("known", "s3cret")
+
+
+def test_client_with_a_metadata_document_refreshes_by_its_url() -> None:
+    url = "https://app.example/client.json"
+    asked = web()
+    record = attrs.evolve(RECORD, client=RegisteredClient(client_id=url))
+    asked.run(refresh(settings(client_metadata_url=url), situation(stored(record))))
+    assert form_of(asked.sent_to(TOKEN))["client_id"] == url
+
+
+def test_refusal_of_a_refresh_has_its_code() -> None:
+    with pytest.raises(AuthorizationError) as caught:
+        web(answer({"error": "invalid_grant"}, 400)).run(refresh(settings(), situation(stored())))
+    assert caught.value.code == "invalid_grant"
+    assert "refresh-0" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answered", [answer(b"", 503), answer({"error": "temporarily_unavailable"}, 503)])
+def test_refresh_that_fails_for_the_moment_does_not_say_that_the_token_is_bad(answered: Any) -> None:
+    with pytest.raises(AuthorizationError) as caught:
+        web(answered).run(refresh(settings(), situation(stored())))
+    assert caught.value.code != "invalid_grant"
+
+
+def test_old_server_refreshes_at_its_fixed_path() -> None:
+    asked = ScriptedWeb({"https://mcp.example/token": answer(NEW)})
+    asked.run(refresh(settings(), situation(stored(issuer="https://mcp.example"))))
+    assert asked.asked[-1] == "https://mcp.example/token"
+
+
+def test_issuer_elsewhere_without_metadata_has_no_fixed_path() -> None:
+    asked = ScriptedWeb({TOKEN: answer(NEW)})
+    with pytest.raises(AuthorizationError, match="has no metadata"):
+        asked.run(refresh(settings(redirect_uri=REDIRECT), situation(stored())))
+    assert TOKEN not in asked.asked

@@ -1,0 +1,263 @@
+"""Registration: as which client a user signs in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.auth.oauth_client.scripted_web import (
+    ISSUER,
+    NOW,
+    REDIRECT,
+    answer,
+    basic_of,
+    failed,
+    form_of,
+    settings,
+    situation,
+    usual_web,
+)
+
+from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.oauth_client.settings import PreregisteredClient
+from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored
+
+REGISTER, TOKEN = f"{ISSUER}/register", f"{ISSUER}/token"
+DOCUMENT = "https://app.example/client.json"
+
+
+def kept(**client: Any) -> Stored:
+    registered = RegisteredClient(**{"client_id": "kept", "redirect_uris": (REDIRECT,), **client})
+    return Stored().with_record(ISSUER, IssuerRecord(client=registered))
+
+
+def test_registration_says_all_that_an_authorization_server_needs_to_know() -> None:
+    web = usual_web()
+    web.run(sign_in(settings(client_name="Editor"), situation()))
+    sent = web.sent_to(REGISTER)
+    assert sent.content_type == "application/json"
+    assert sent.secrets_of is None
+    assert json.loads(sent.body) == {
+        "client_name": "Editor",
+        "redirect_uris": [REDIRECT],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+        "application_type": "native",
+    }
+
+
+@pytest.mark.parametrize(
+    ("redirect_uri", "kind"),
+    [
+        ("http://127.0.0.1:1/cb", "native"),
+        ("http://localhost:1/cb", "native"),
+        ("http://[::1]:1/cb", "native"),
+        ("https://app.example/cb", "web"),
+    ],
+)
+def test_application_type_is_that_of_the_redirect_uri(redirect_uri: str, kind: str) -> None:
+    web = usual_web()
+    web.run(sign_in(settings(redirect_uri=redirect_uri), situation()))
+    assert json.loads(web.sent_to(REGISTER).body)["application_type"] == kind
+
+
+def test_client_that_wants_no_refresh_tokens_registers_without() -> None:
+    web = usual_web()
+    web.run(sign_in(settings(refreshable=False), situation()))
+    assert json.loads(web.sent_to(REGISTER).body)["grant_types"] == ["authorization_code"]
+
+
+@pytest.mark.parametrize(
+    ("supported", "wanted"),
+    [
+        (["none"], "none"),
+        (["client_secret_post", "none"], "none"),
+        (["client_secret_post", "client_secret_basic"], "client_secret_basic"),
+        (["client_secret_post"], "client_secret_post"),
+        (["private_key_jwt"], "none"),
+        (None, "client_secret_basic"),
+    ],
+)
+def test_client_registers_with_the_best_method_that_the_server_supports(
+    supported: list[str] | None, wanted: str
+) -> None:
+    web = usual_web(token_endpoint_auth_methods_supported=supported)
+    web.run(sign_in(settings(), situation()))
+    assert json.loads(web.sent_to(REGISTER).body)["token_endpoint_auth_method"] == wanted
+
+
+SECRET = "s3cret: +/%"
+
+
+@pytest.mark.parametrize(
+    ("supported", "answered", "used"),
+    [
+        ("client_secret_basic", {"client_secret": SECRET}, "client_secret_basic"),
+        ("client_secret_post", {"client_secret": SECRET}, "client_secret_post"),
+        ("none", {"client_secret": SECRET}, "none"),
+        ("none", {"client_secret": SECRET, "token_endpoint_auth_method": "client_secret_post"}, "client_secret_post"),
+        ("client_secret_basic", {"token_endpoint_auth_method": "none"}, "none"),
+        ("client_secret_basic", {}, "none"),
+    ],
+)
+def test_client_names_itself_as_the_registration_says(supported: str, answered: dict[str, str], used: str) -> None:
+    web = usual_web(token_endpoint_auth_methods_supported=[supported])
+    web.answers[REGISTER] = answer({"client_id": "id:é", **answered}, 201)
+    web.run(sign_in(settings(), situation()))
+    sent = web.sent_to(TOKEN)
+    form = form_of(sent)
+    if used == "client_secret_basic":
+        assert basic_of(sent) == ("id:é", SECRET)
+        assert "client_id" not in form
+        assert "client_secret" not in form
+    else:
+        assert "authorization" not in dict(sent.headers)
+        assert form["client_id"] == "id:é"
+        assert form.get("client_secret") == (SECRET if used == "client_secret_post" else None)
+
+
+def test_registration_is_kept_with_its_secret_and_its_end() -> None:
+    web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
+    answered = {"client_id": "c", "client_secret": SECRET, "client_secret_expires_at": NOW + 60}
+    web.answers[REGISTER] = answer(answered, 201)
+    assert web.run(sign_in(settings(), situation())).record.client == RegisteredClient(
+        client_id="c",
+        client_secret=SECRET,
+        secret_expires_at=NOW + 60,
+        auth_method="client_secret_basic",
+        redirect_uris=(REDIRECT,),
+    )
+
+
+def test_secret_that_ends_at_zero_never_ends() -> None:
+    web = usual_web()
+    web.answers[REGISTER] = answer({"client_id": "c", "client_secret": SECRET, "client_secret_expires_at": 0}, 201)
+    record = web.run(sign_in(settings(), situation())).record
+    assert record.client is not None
+    assert record.client.secret_expires_at is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "registers"),
+    [
+        ({}, False),
+        ({"client_secret": SECRET, "secret_expires_at": NOW + 1}, False),
+        ({"client_secret": SECRET, "secret_expires_at": NOW}, True),
+        ({"redirect_uris": ("http://127.0.0.1:1/other",)}, True),
+        ({"redirect_uris": ()}, True),
+    ],
+    ids=["good", "secret good", "secret over", "other redirect", "not registered by itself"],
+)
+def test_kept_registration_is_used_as_long_as_it_is_good(changes: dict[str, Any], registers: bool) -> None:
+    web = usual_web()
+    web.run(sign_in(settings(), situation(kept(**changes))))
+    assert (REGISTER in web.asked) is registers
+    assert web.visited["client_id"] == ("client-1" if registers else "kept")
+
+
+def test_preregistered_client_comes_first() -> None:
+    web = usual_web(client_id_metadata_document_supported=True)
+    client = PreregisteredClient(client_id="known", issuer=ISSUER)
+    grant = web.run(sign_in(settings(client=client, client_metadata_url=DOCUMENT), situation(kept())))
+    assert web.visited["client_id"] == "known"
+    assert REGISTER not in web.asked
+    assert grant.record.client == RegisteredClient(client_id="known")
+
+
+def test_metadata_document_comes_before_a_registration() -> None:
+    web = usual_web(client_id_metadata_document_supported=True)
+    grant = web.run(sign_in(settings(client_metadata_url=DOCUMENT), situation(kept())))
+    assert web.visited["client_id"] == DOCUMENT
+    assert form_of(web.sent_to(TOKEN))["client_id"] == DOCUMENT
+    assert REGISTER not in web.asked
+    assert grant.record.client == RegisteredClient(client_id=DOCUMENT)
+
+
+@pytest.mark.parametrize("supported", [None, False])
+def test_server_that_reads_no_metadata_documents_registers_the_client(supported: bool | None) -> None:
+    web = usual_web(client_id_metadata_document_supported=supported)
+    web.run(sign_in(settings(client_metadata_url=DOCUMENT), situation()))
+    assert web.visited["client_id"] == "client-1"
+
+
+@pytest.mark.parametrize("url", ["http://app.example/client.json", "https://app.example", "https://app.example/"])
+def test_url_of_a_metadata_document_is_https_and_has_a_path(url: str) -> None:
+    web = usual_web(client_id_metadata_document_supported=True)
+    with pytest.raises(AuthorizationError, match="is https, and has a path"):
+        web.run(sign_in(settings(client_metadata_url=url), situation()))
+
+
+def test_server_that_registers_nobody_leads_to_its_people() -> None:
+    web = usual_web(registration_endpoint=None)
+    with pytest.raises(AuthorizationError, match="ask its people for a client id"):
+        web.run(sign_in(settings(), situation()))
+
+
+def test_preregistered_credentials_of_another_issuer_are_an_error() -> None:
+    web = usual_web()
+    client = PreregisteredClient(client_id="known", client_secret=SECRET, issuer="https://honest.example")
+    with pytest.raises(AuthorizationError, match="credentials of this client belong to"):
+        web.run(sign_in(settings(client=client), situation()))
+
+
+def test_registration_by_a_server_decides_nothing_about_preregistered_credentials() -> None:
+    stored = Stored().with_record(
+        "https://evil.example", IssuerRecord(client=RegisteredClient(client_id="known", redirect_uris=(REDIRECT,)))
+    )
+    web = usual_web()
+    web.run(sign_in(settings(client=PreregisteredClient(client_id="known")), situation(stored)))
+    assert web.visited["client_id"] == "known"
+
+
+@pytest.mark.parametrize(
+    ("supported", "client", "used"),
+    [
+        (["client_secret_post"], {"client_secret": SECRET}, "client_secret_post"),
+        (["client_secret_post", "client_secret_basic"], {"client_secret": SECRET}, "client_secret_basic"),
+        (None, {"client_secret": SECRET}, "client_secret_basic"),
+        (["private_key_jwt"], {"client_secret": SECRET}, "client_secret_basic"),
+        (["client_secret_basic"], {"client_secret": SECRET, "auth_method": "client_secret_post"}, "client_secret_post"),
+        (["client_secret_basic"], {}, "none"),
+    ],
+)
+def test_preregistered_client_uses_the_best_method_that_it_can_and_the_server_supports(
+    supported: list[str] | None, client: dict[str, Any], used: str
+) -> None:
+    web = usual_web(token_endpoint_auth_methods_supported=supported)
+    web.run(sign_in(settings(client=PreregisteredClient(client_id="known", **client)), situation()))
+    sent = web.sent_to(TOKEN)
+    assert ("authorization" in dict(sent.headers)) is (used == "client_secret_basic")
+    assert ("client_secret" in form_of(sent)) is (used == "client_secret_post")
+
+
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "private_key_jwt"])
+def test_method_without_its_credentials_is_an_error(method: Any) -> None:
+    web = usual_web()
+    with pytest.raises(AuthorizationError, match=f"{method} needs the"):
+        web.run(sign_in(settings(client=PreregisteredClient(client_id="c", auth_method=method)), situation()))
+
+
+@pytest.mark.parametrize(
+    ("answered", "words", "code"),
+    [
+        (answer({"error": "invalid_redirect_uri"}, 400), "invalid_redirect_uri", "invalid_redirect_uri"),
+        (answer({"error": "invalid_client_metadata"}, 200), "invalid_client_metadata", "invalid_client_metadata"),
+        (answer({"error": "s3cret"}, 400), "an unknown error", None),
+        (answer(b"<html>", 500), "status 500", None),
+        (answer(b"<html>", 201), "an unknown error", None),
+        (answer({"client_id": 7}, 201), "an unknown error", None),
+        (answer({"client_id": ""}, 201), "without an id", None),
+        (failed, "could not be registered", None),
+    ],
+)
+def test_registration_that_fails_is_an_error_in_known_words(answered: Any, words: str, code: str | None) -> None:
+    web = usual_web()
+    web.answers[REGISTER] = answered
+    with pytest.raises(AuthorizationError, match=words) as caught:
+        web.run(sign_in(settings(), situation()))
+    assert caught.value.code == code
+    assert "s3cret" not in str(caught.value)
+    assert web.asked[-1] == REGISTER

@@ -1,0 +1,95 @@
+"""Scopes: what is asked for, by the challenge, the resource, the settings, and what was asked for before."""
+
+from __future__ import annotations
+
+import pytest
+from tests.auth.oauth_client.scripted_web import ISSUER, SERVER, settings, situation, usual_web
+
+from trio_mcp.auth.challenges import Challenge
+from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.oauth_client.discovery import AuthorizationServer
+from trio_mcp.auth.oauth_client.scopes import scopes_at, scopes_in
+from trio_mcp.auth.storage.stored import IssuerRecord, Stored
+from trio_mcp.protocol.authorization import ServerMetadata
+
+STEP_UP = {"error": "insufficient_scope", "scope": "write"}
+
+# challenge, scopes_supported, configured, requested before: what is asked for
+TABLE = [
+    (None, None, None, (), ()),
+    (None, (), None, (), ()),
+    (None, ("a", "b"), None, (), ("a", "b")),
+    ({"scope": "read"}, ("a", "b"), None, (), ("read",)),
+    ({"scope": ""}, ("a", "b"), None, (), ("a", "b")),
+    ({"error": "invalid_token"}, ("a",), None, (), ("a",)),
+    ({"scope": "read"}, ("a",), ("mine",), (), ("mine",)),
+    ({"scope": "read"}, ("a",), (), (), ()),
+    (None, ("a",), ("mine",), (), ("mine",)),
+    ({"scope": "read"}, None, None, ("old",), ("old", "read")),
+    (None, ("a",), None, ("old", "a"), ("old", "a")),
+    (STEP_UP, ("a",), None, (), ("write",)),
+    (STEP_UP, ("a",), None, ("read",), ("read", "write")),
+    (STEP_UP, ("a",), None, ("read", "write"), ("read", "write")),
+    (STEP_UP, ("a",), ("mine",), ("mine", "read"), ("mine", "read", "write")),
+    ({"error": "insufficient_scope"}, ("a",), None, ("read",), ("read", "a")),
+]
+
+
+@pytest.mark.parametrize(("challenge", "supported", "configured", "requested", "wanted"), TABLE)
+def test_scopes_are_chosen_by_the_strategy(
+    challenge: dict[str, str] | None,
+    supported: tuple[str, ...] | None,
+    configured: tuple[str, ...] | None,
+    requested: tuple[str, ...],
+    wanted: tuple[str, ...],
+) -> None:
+    found = AuthorizationServer(metadata=ServerMetadata(issuer=ISSUER), resource=SERVER, resource_scopes=supported)
+    stored = Stored(issuers={ISSUER: IssuerRecord(requested_scopes=requested)})
+    sent = None if challenge is None else Challenge("bearer", challenge)
+    assert scopes_at(found, configured, situation(stored, challenge=sent)) == wanted
+
+
+def test_scopes_requested_at_another_authorization_server_are_not_asked_for() -> None:
+    found = AuthorizationServer(metadata=ServerMetadata(issuer=ISSUER), resource=SERVER)
+    stored = Stored(issuers={"https://old.example": IssuerRecord(requested_scopes=("old",))})
+    assert scopes_at(found, None, situation(stored)) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "scopes"),
+    [
+        ("", ()),
+        ("a  b", ("a", "b")),
+        ("a\tb\n", ("a", "b")),
+        ("b a b", ("b", "a")),
+        ('files:read https://x.example/y "quoted" back\\slash é', ("files:read", "https://x.example/y")),
+    ],
+)
+def test_words_that_can_be_no_scope_are_left_out(text: str, scopes: tuple[str, ...]) -> None:
+    assert scopes_in(text) == scopes
+
+
+def test_more_scopes_than_a_request_can_have_are_an_error() -> None:
+    web = usual_web()
+    with pytest.raises(AuthorizationError, match="scopes of more than"):
+        web.run(sign_in(settings(), situation(challenge=Challenge("bearer", {"scope": "s" * 4097}))))
+
+
+@pytest.mark.parametrize(
+    ("listed", "refreshable", "challenge", "scope"),
+    [
+        (["read", "offline_access"], True, {"scope": "read"}, "read offline_access"),
+        (["read", "offline_access"], False, {"scope": "read"}, "read"),
+        (["read"], True, {"scope": "read"}, "read"),
+        (None, True, {"scope": "read"}, "read"),
+        (["offline_access"], True, {}, None),
+        (["offline_access"], True, {"scope": "offline_access read"}, "offline_access read"),
+    ],
+)
+def test_offline_access_is_asked_for_where_it_is_listed_and_wanted(
+    listed: list[str] | None, refreshable: bool, challenge: dict[str, str], scope: str | None
+) -> None:
+    web = usual_web(scopes_supported=listed)
+    web.run(sign_in(settings(refreshable=refreshable), situation(challenge=Challenge("bearer", challenge))))
+    assert web.visited.get("scope") == scope

@@ -1,0 +1,232 @@
+"""Token requests: which answers are tokens, and what is told of those that are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from tests.auth.oauth_client.scripted_web import (
+    ISSUER,
+    NOW,
+    TOKENS,
+    ScriptedWeb,
+    answer,
+    failed,
+    form_of,
+    settings,
+    situation,
+    usual_web,
+)
+
+from trio_mcp.auth.challenges import Challenge
+from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.fetching.exchange import Fetch, Fetched
+from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.storage.stored import Tokens
+
+TOKEN = f"{ISSUER}/token"
+YEARS = 10 * 365 * 24 * 60 * 60
+
+
+def web_with(answered: Any) -> ScriptedWeb:
+    web = usual_web()
+    web.answers[TOKEN] = answered
+    return web
+
+
+def tokens_for(answered: dict[str, Any], **changes: Any) -> Tokens:
+    full = {name: value for name, value in {**TOKENS, **answered}.items() if value is not None}
+    challenge = Challenge("bearer", {"scope": "read write"})
+    grant = web_with(answer(full)).run(sign_in(settings(), situation(challenge=challenge, **changes)))
+    assert grant.record.tokens is not None
+    return grant.record.tokens
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expiry"),
+    [
+        (3600, NOW + 3600),
+        (0, NOW),
+        (0.5, NOW + 0.5),
+        ("3600", NOW + 3600),
+        (None, None),
+        (-1, None),
+        (1e300, NOW + YEARS),
+        (10**400, None),
+    ],
+)
+def test_end_of_a_token_is_bounded(seconds: object, expiry: float | None) -> None:
+    if seconds == 10**400:
+        with pytest.raises(AuthorizationError, match="answered with no token"):
+            tokens_for({"expires_in": seconds})
+    else:
+        assert tokens_for({"expires_in": seconds}).expires_at == expiry
+
+
+def test_end_of_a_token_counts_from_its_answer_and_not_from_the_first_step() -> None:
+    times = iter([NOW, NOW + 100, NOW + 200, NOW + 300, NOW + 400])
+    web = web_with(answer({**TOKENS, "expires_in": 60}))
+    last = [NOW]
+
+    def now() -> float:
+        last.append(next(times))
+        return last[-1]
+
+    grant = web.run(sign_in(settings(), attrs.evolve(situation(), now=now)))
+    assert grant.record.tokens is not None
+    assert grant.record.tokens.expires_at == last[-1] + 60 > NOW + 60
+
+
+@pytest.mark.parametrize(
+    ("scope", "scopes"),
+    [(None, ("read", "write")), ("read", ("read",)), ("", ()), ('a "b" c', ("a", "c")), ("a a b", ("a", "b"))],
+)
+def test_granted_scopes_are_those_of_the_answer_or_else_the_requested_ones(
+    scope: str | None, scopes: tuple[str, ...]
+) -> None:
+    assert tokens_for({"scope": scope}).scopes == scopes
+
+
+@pytest.mark.parametrize(("written", "meant"), [("Bearer", "Bearer"), ("bearer", "Bearer"), ("BEARER", "Bearer")])
+def test_type_of_a_token_is_read_whatever_its_case(written: str, meant: str) -> None:
+    assert tokens_for({"token_type": written}).token_type == meant
+
+
+@pytest.mark.parametrize("kind", ["N_A", "mac", "", "DPoP", "Bearer "])
+def test_token_of_another_type_is_not_used(kind: str) -> None:
+    with pytest.raises(AuthorizationError, match="of a type that was not asked for"):
+        tokens_for({"token_type": kind})
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\r\nCookie: x", "é", "\x00", "t" * 16385])
+@pytest.mark.parametrize("name", ["access_token", "refresh_token"])
+def test_token_that_no_header_can_have_is_an_error_without_the_token(name: str, token: str) -> None:
+    with pytest.raises(AuthorizationError, match="that nobody can send") as caught:
+        tokens_for({name: token})
+    assert token not in str(caught.value) or not token
+
+
+def test_refusal_has_the_code_and_the_issuer_and_nothing_else_of_the_answer() -> None:
+    def refusing(fetch: Fetch) -> Fetched:
+        form = form_of(fetch)
+        return answer({"error": "invalid_grant", "error_description": form["code_verifier"] + form["code"]}, 400)
+
+    with pytest.raises(AuthorizationError) as caught:
+        web_with(refusing).run(sign_in(settings(), situation()))
+    assert str(caught.value) == "the token endpoint of 'https://as.example' has refused: invalid_grant"
+    assert caught.value.code == "invalid_grant"
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+def test_secret_that_is_sent_back_as_an_error_is_not_repeated() -> None:
+    def echoing(fetch: Fetch) -> Fetched:
+        return answer({"error": form_of(fetch)["code_verifier"]}, 400)
+
+    web = web_with(echoing)
+    with pytest.raises(AuthorizationError, match="an unknown error") as caught:
+        web.run(sign_in(settings(), situation()))
+    assert form_of(web.sent_to(TOKEN))["code_verifier"] not in repr(caught.value) + str(caught.value.code)
+
+
+@pytest.mark.parametrize(
+    ("answered", "words", "code"),
+    [
+        (answer({"error": "invalid_client"}, 401), "invalid_client", "invalid_client"),
+        (answer({"error": "invalid_grant"}, 200), "invalid_grant", "invalid_grant"),
+        (answer({**TOKENS, "error": "invalid_grant"}, 200), "invalid_grant", "invalid_grant"),
+        (answer({"error": "server_error"}, 500), "server_error", "server_error"),
+        (answer(TOKENS, 400), "status 400", None),
+        (answer(b"<html>", 502), "status 502", None),
+        (answer(b"", 302, {"location": "https://evil.example/token"}), "status 302", None),
+        (answer(b"<html>", 200), "answered with no token", None),
+        (answer({}, 200), "answered with no token", None),
+        (answer({"access_token": "a"}, 200), "answered with no token", None),
+        (answer([], 200), "answered with no token", None),
+        (failed, "could not be asked: nobody listens there", None),
+    ],
+)
+def test_answer_without_tokens_is_an_error_in_known_words(answered: Any, words: str, code: str | None) -> None:
+    web = web_with(answered)
+    with pytest.raises(AuthorizationError, match=words) as caught:
+        web.run(sign_in(settings(), situation()))
+    assert caught.value.code == code
+    assert web.asked[-1] == TOKEN
+    assert web.asked.count(TOKEN) == 1
+
+
+def test_server_without_a_token_endpoint_is_an_error() -> None:
+    with pytest.raises(AuthorizationError, match="has no token endpoint"):
+        usual_web(token_endpoint=None).run(sign_in(settings(), situation()))
+
+
+def test_requests_with_secrets_say_whose_secrets_and_do_not_show_them() -> None:
+    web = usual_web()
+    web.run(sign_in(settings(), situation()))
+    sent = web.sent_to(TOKEN)
+    assert sent.secrets_of == ISSUER
+    assert "c0de" not in repr(sent)
+
+
+# DPoP (RFC 9449)
+
+
+class Proofs:
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str | None]] = []
+
+    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
+        self.asked.append((method, url, nonce))
+        return f"proof-{len(self.asked)}"
+
+
+BOUND = answer({**TOKENS, "token_type": "DPoP"})
+
+
+def nonce(status: int = 400, value: str = "n-1", error: str = "use_dpop_nonce") -> Fetched:
+    return answer({"error": error}, status, {"dpop-nonce": value})
+
+
+def in_turn(*answers: Fetched) -> Any:
+    left = iter(answers)
+    return lambda _: next(left)
+
+
+def test_request_with_a_proof_gets_a_token_that_is_bound_to_the_key() -> None:
+    web, proofs = web_with(BOUND), Proofs()
+    grant = web.run(sign_in(settings(), situation(proofs=proofs)))
+    assert proofs.asked == [("POST", TOKEN, None)]
+    assert dict(web.sent_to(TOKEN).headers)["dpop"] == "proof-1"
+    assert grant.record.tokens is not None
+    assert grant.record.tokens.token_type == "DPoP"
+
+
+@pytest.mark.parametrize("status", [400, 401])
+def test_nonce_that_is_demanded_is_in_the_one_repeat(status: int) -> None:
+    web, proofs = web_with(in_turn(nonce(status), BOUND)), Proofs()
+    web.run(sign_in(settings(), situation(proofs=proofs)))
+    assert proofs.asked == [("POST", TOKEN, None), ("POST", TOKEN, "n-1")]
+    first, second = [step for step in web.steps if isinstance(step, Fetch) and step.url == TOKEN]
+    assert form_of(first) == form_of(second)
+
+
+def test_second_demand_for_a_nonce_is_an_error() -> None:
+    web = web_with(in_turn(nonce(), nonce(value="n-2")))
+    with pytest.raises(AuthorizationError, match="use_dpop_nonce") as caught:
+        web.run(sign_in(settings(), situation(proofs=Proofs())))
+    assert caught.value.code == "use_dpop_nonce"
+
+
+@pytest.mark.parametrize("answered", [nonce(value=""), nonce(value='a"b'), nonce(500), nonce(error="invalid_grant")])
+def test_anything_else_with_a_nonce_is_no_demand(answered: Fetched) -> None:
+    web = web_with(answered)
+    with pytest.raises(AuthorizationError):
+        web.run(sign_in(settings(), situation(proofs=Proofs())))
+    assert web.asked.count(TOKEN) == 1
+
+
+def test_request_without_a_proof_is_not_repeated_for_a_nonce() -> None:
+    web = web_with(nonce())
+    with pytest.raises(AuthorizationError, match="use_dpop_nonce"):
+        web.run(sign_in(settings(), situation()))
+    assert web.asked.count(TOKEN) == 1
