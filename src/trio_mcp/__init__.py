@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from .auth.errors import AuthorizationError
     from .auth.oauth_client.bearer import Bearer
     from .auth.resource_server.protected import Protected
+    from .auth.resource_server.verifiers.introspection import IntrospectionVerifier
     from .auth.resource_server.verifiers.jwt import JWTVerifier
     from .auth.resource_server.verifiers.verifier import VerifierUnavailable
     from .auth.storage.files import FileStorage
@@ -136,6 +137,7 @@ _LATER: Final = {
     "HTTPApp": ".serving.http.asgi",
     "HTTPError": ".runtime.http_error",
     "InMemory": ".connecting.targets",
+    "IntrospectionVerifier": ".auth.resource_server.verifiers.introspection",
     "JWTVerifier": ".auth.resource_server.verifiers.jwt",
     "KeepAlive": ".client.keep_alive",
     "KeyringStorage": ".auth.storage.keyrings",
@@ -227,6 +229,7 @@ __all__ = [
     "InMemory",
     "InputRequest",
     "InputRequired",
+    "IntrospectionVerifier",
     "JWTVerifier",
     "KeepAlive",
     "KeyringStorage",

@@ -13,7 +13,7 @@ import msgspec
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origin import origin_of, split_url
 
-__all__ = ["ResourceMetadata", "canonical", "check_issuer", "check_resource", "scope_tokens"]
+__all__ = ["ResourceMetadata", "canonical", "check_endpoint", "check_issuer", "check_resource", "scope_tokens"]
 
 _WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
@@ -30,6 +30,11 @@ def check_issuer(url: str) -> str:
     if "?" in url:  # RFC 8414 section 2
         raise ValueError(f"an authorization server is named by its issuer, a URL without query, not {url[:300]!r}")
     return _checked("authorization server", url)
+
+
+def check_endpoint(url: str) -> str:
+    """Return ``url``, which may be an endpoint of an authorization server. Raises `ValueError`."""
+    return _checked("endpoint", url)
 
 
 def _checked(what: str, url: str) -> str:

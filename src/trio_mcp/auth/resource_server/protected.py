@@ -145,5 +145,5 @@ class Protected:
         """Return the function that verifies, and the seconds for which its answers hold."""
         verifier = self.verifier
         if isinstance(verifier, BuiltInVerifier):
-            return verifier.at(self.resource, self.authorization_servers, now).verify, verifier.cache_for
+            return verifier.at(self.resource, self.authorization_servers, now).verify, verifier.holds_for
         return cast("Verify", getattr(verifier, "verify", verifier)), math.inf

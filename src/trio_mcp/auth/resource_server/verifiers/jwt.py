@@ -12,8 +12,9 @@ import attrs
 
 from ....runtime.principal import Principal
 from ...fetching.exchange import Fetcher
-from ..metadata import check_issuer
+from ..metadata import check_endpoint, check_issuer
 from .claims import ExpectedClaims, comparable
+from .fetchers import fetcher_for
 from .issuer_keys import fetch_keys
 from .key_sources import FetchedKeys, FixedKeys, KeySource
 from .keys import ASYMMETRIC, read_key_set
@@ -55,7 +56,7 @@ class JWTVerifier(BuiltInVerifier):
     audience: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
     """Names of the server, one of which must be in ``aud``; `None` for the ``resource`` of `Protected`. Tokens for
     anybody else are refused, whatever else they say."""
-    jwks_uri: str | None = None
+    jwks_uri: str | None = attrs.field(default=None, converter=attrs.converters.optional(check_endpoint))
     """The URL of the keys; `None`: the one that the issuer names in its metadata."""
     keys: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """A JWK set, instead of one that is fetched."""
@@ -98,12 +99,7 @@ class JWTVerifier(BuiltInVerifier):
     def _source(self, issuer: str) -> KeySource:
         if self.keys is not None:
             return FixedKeys(read_key_set(self.keys))
-        fetcher = self.fetcher
-        if fetcher is None:
-            from ...fetching.fetcher import HttpFetcher
-            from ...fetching.url_rules import UrlRules
-
-            fetcher = HttpFetcher(UrlRules.for_server(check_issuer(issuer)))
+        fetcher = self.fetcher or fetcher_for(self.jwks_uri or check_issuer(issuer))
         return FetchedKeys(issuer, partial(fetch_keys, issuer, self.jwks_uri, fetcher))
 
 

@@ -37,7 +37,7 @@ class BuiltInVerifier(ABC):
     """A verifier of this package, which learns from `Protected` for which resource the tokens have to be."""
 
     @property
-    def cache_for(self) -> float:
+    def holds_for(self) -> float:
         """Seconds for which an answer holds."""
         return math.inf
 
