@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from .auth.credentials import ClientAuth
     from .auth.errors import AuthorizationError
     from .auth.oauth_client.bearer import Bearer
+    from .auth.oauth_client.machine_clients import ClientCredentials, EnterpriseManaged, WorkloadIdentity
+    from .auth.oauth_client.oauth import OAuth
+    from .auth.oauth_client.settings import PreregisteredClient
     from .auth.resource_server.protected import Protected
     from .auth.resource_server.verifiers.introspection import IntrospectionVerifier
     from .auth.resource_server.verifiers.jwt import JWTVerifier
@@ -125,11 +128,13 @@ _LATER: Final = {
     "Changes": ".client.listening.change_streams",
     "Client": ".client.client",
     "ClientAuth": ".auth.credentials",
+    "ClientCredentials": ".auth.oauth_client.machine_clients",
     "ClientOptions": ".client.options",
     "ClientSettings": ".client.options",
     "Command": ".connecting.command",
     "Config": ".hosting.config_files",
     "ConfigError": ".hosting.config_files",
+    "EnterpriseManaged": ".auth.oauth_client.machine_clients",
     "Entry": ".hosting.catalogue",
     "FileStorage": ".auth.storage.files",
     "Group": ".hosting.group",
@@ -147,6 +152,7 @@ _LATER: Final = {
     "MemberUnavailable": ".hosting.group_errors",
     "MemoryStorage": ".auth.storage.memory",
     "NotInCatalogue": ".hosting.group_errors",
+    "OAuth": ".auth.oauth_client.oauth",
     "open_group": ".hosting.group",
     "open_http": ".connecting.http.opening",
     "open_memory": ".connecting.memory",
@@ -155,6 +161,7 @@ _LATER: Final = {
     "open_unix": ".connecting.lines",
     "open_websocket": ".connecting.websocket",
     "Protected": ".auth.resource_server.protected",
+    "PreregisteredClient": ".auth.oauth_client.settings",
     "proxy": ".proxying.proxy",
     "Proxy": ".proxying.proxy",
     "read_config": ".hosting.config_files",
@@ -171,6 +178,7 @@ _LATER: Final = {
     "UnreadableMessage": ".client.unreadable",
     "VerifierUnavailable": ".auth.resource_server.verifiers.verifier",
     "Watch": ".hosting.watching",
+    "WorkloadIdentity": ".auth.oauth_client.machine_clients",
 }
 """Names that are imported when they are first asked for: hosts start servers by the dozen, and a server on stdio needs
 neither a client nor a network."""
@@ -198,6 +206,7 @@ __all__ = [
     "Client",
     "ClientAuth",
     "ClientCapabilities",
+    "ClientCredentials",
     "ClientLogHandler",
     "ClientOptions",
     "ClientSettings",
@@ -217,6 +226,7 @@ __all__ = [
     "ElicitURLParams",
     "Elicitation",
     "EmbeddedResource",
+    "EnterpriseManaged",
     "Entry",
     "FileStorage",
     "GetPromptResult",
@@ -249,8 +259,10 @@ __all__ = [
     "NotExpressible",
     "NotInCatalogue",
     "NotSerializable",
+    "OAuth",
     "OnProgress",
     "PeerError",
+    "PreregisteredClient",
     "Principal",
     "Progress",
     "Prompt",
@@ -301,6 +313,7 @@ __all__ = [
     "VerifierUnavailable",
     "Watch",
     "WorkerContext",
+    "WorkloadIdentity",
     "error_result",
     "fail_after_silence",
     "fail_after_work",

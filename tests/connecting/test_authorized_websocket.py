@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import trio
-from tests.connecting.http.authorizing import Handed
+from tests.connecting.http.authorizing import Handed, told_by
 from tests.interaction.websocket.raw_peer import port_of, serving
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
@@ -75,7 +75,7 @@ async def test_a_refused_upgrade_is_tried_again_with_a_better_token() -> None:
     auth = Handed(gets_the_good_one)
     async with guarded() as url, open_websocket(url, auth=auth) as client:
         assert (await client.call_tool("echo", {"text": "häh"})).text == "häh"
-    assert auth.refusals == [RefusedRequest(401, CHALLENGE.decode(), (), 1)]
+    assert [told_by(each) for each in auth.refusals] == [(401, CHALLENGE.decode(), (), 1)]
     assert auth.answers[0]["www-authenticate"] == CHALLENGE.decode()
     assert auth.urls == [url.replace("ws:", "http:").removesuffix("?x=1")]
 

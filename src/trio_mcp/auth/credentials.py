@@ -26,6 +26,8 @@ class RefusedRequest:
     """The headers that `Credentials.headers` returned for the request."""
     attempt: int
     """Number of times that the request was sent so far; 1 or more."""
+    begun: float
+    """Time on trio's clock when the request was sent first: a token that is younger, and was refused, is of no use."""
 
 
 class Credentials(Protocol):

@@ -30,7 +30,7 @@ def check_headers(auth: ClientAuth | None, headers: Mapping[str, str]) -> None:
 async def open_credentials(
     auth: ClientAuth | None, url: str, timeouts: CallTimeouts
 ) -> AsyncGenerator[Credentials | None]:
-    """Open what authorizes requests to the server at ``url``; `None` without ``auth``. Limits of ``timeouts`` stand
+    """Open the credentials for requests to the server at ``url``; `None` without ``auth``. Limits of ``timeouts`` stand
     still while the user is asked."""
     if auth is None:
         yield None

@@ -77,7 +77,7 @@ class _Upgrading:
 
     async def run_authorized(self, credentials: Credentials) -> WebSocketChannel:
         """Ask for the upgrade, and again for as long as the server refuses the credentials, and they get better."""
-        attempt = 0
+        attempt, begun = 0, trio.current_time()
         while True:
             attempt += 1
             sent = await credentials.headers("GET")
@@ -88,7 +88,7 @@ class _Upgrading:
                 if not is_challenge(refused.status, refused.headers):
                     raise
                 challenges = refused.headers.get("www-authenticate", "")
-                request = RefusedRequest(refused.status, challenges, sent, attempt)
+                request = RefusedRequest(refused.status, challenges, sent, attempt, begun)
             await credentials.refused(request)
 
     async def run(self, authorization: Sequence[tuple[bytes, bytes]] = ()) -> WebSocketChannel:

@@ -17,7 +17,7 @@ def nobody_is_asked() -> None:
 
 
 def refusal(sent: object, attempt: int = 1, status: int = 401) -> RefusedRequest:
-    return RefusedRequest(status, "Bearer", sent, attempt)  # type: ignore[arg-type]
+    return RefusedRequest(status, "Bearer", sent, attempt, 0.0)  # type: ignore[arg-type]
 
 
 async def sent_by(credentials: Credentials) -> str:

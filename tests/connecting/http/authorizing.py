@@ -9,7 +9,7 @@ from tests.connecting.http.scripted import Answer, Got, Handler
 
 from trio_mcp.auth.credentials import RefusedRequest, UserIsAsked
 
-__all__ = ["Handed", "guarded"]
+__all__ = ["Handed", "guarded", "told_by"]
 
 
 class Handed:
@@ -54,3 +54,8 @@ def guarded(then: Handler, token: str = "good", status: int = 401, **challenge: 
             await answer.whole(status, b"who are you?", **challenge)
 
     return handler
+
+
+def told_by(request: RefusedRequest) -> tuple[object, ...]:
+    """All but the time."""
+    return request.status, request.challenges, tuple(request.sent), request.attempt

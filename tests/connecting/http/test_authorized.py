@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.connecting.http.authorizing import Handed, guarded
+from tests.connecting.http.authorizing import Handed, guarded, told_by
 from tests.connecting.http.scripted import Answer, Got, legacy, modern, serving, text
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
@@ -44,7 +44,7 @@ async def test_a_refused_request_is_sent_again_as_it_was() -> None:
         assert (await client.call_tool("any")).text == "done"
     assert server.names == ["server/discover", "server/discover", "tools/call"]
     assert server.got[0].body == server.got[1].body
-    assert auth.refusals == [RefusedRequest(401, CHALLENGE, (), 1)]
+    assert [told_by(each) for each in auth.refusals] == [(401, CHALLENGE, (), 1)]
     assert auth.closed == 1
 
 
@@ -56,7 +56,7 @@ async def test_a_call_may_be_refused_for_want_of_a_scope() -> None:
         assert (await client.call_tool("any")).text == "done"
     assert server.names == ["server/discover", "tools/call", "tools/call"]
     sent = ((b"Authorization", b"Bearer small"),)
-    assert auth.refusals == [RefusedRequest(403, challenge, sent, 1)]
+    assert [told_by(each) for each in auth.refusals] == [(403, challenge, sent, 1)]
 
 
 async def test_the_attempts_of_a_request_are_counted() -> None:

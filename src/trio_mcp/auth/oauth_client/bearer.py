@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -14,10 +13,9 @@ import trio
 from ...concurrency.contexts import asynccontextmanager
 from ..credentials import Credentials, RefusedRequest, UserIsAsked
 from ..errors import AuthorizationError
+from ..own_functions import telling
 
 __all__ = ["Bearer"]
-
-logger = logging.getLogger("trio_mcp")
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """RFC 6750 section 2.1."""
@@ -57,13 +55,8 @@ class _BearerCredentials:
     async def _present(self) -> str:
         if isinstance(self._token, str):
             return self._token
-        try:
+        with telling("the function that returns the token"):
             token = await self._token()
-        except AuthorizationError:
-            raise
-        except Exception as error:
-            logger.exception("the function that returns the token failed")
-            raise AuthorizationError(f"the function that returns the token failed: {type(error).__name__}") from error
         if not _TOKEN.fullmatch(token):
             raise AuthorizationError("the function that returns the token returned what no header can carry")
         return token

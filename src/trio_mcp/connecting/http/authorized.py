@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from itertools import count
 
+import trio
+
 from ...auth.credentials import Credentials, RefusedRequest
 from ...concurrency.contexts import asynccontextmanager
 from ...transports.http_client.client import HttpClient
@@ -30,6 +32,7 @@ async def authorized(
 
     Raises as `HttpClient.request`, and `AuthorizationError`. ``seen``: see `Endpoint.post`.
     """
+    begun = trio.current_time()
     for attempt in count(1):
         sent = await credentials.headers(method)
         if seen is not None:
@@ -43,4 +46,4 @@ async def authorized(
         if seen is not None:
             seen(False)
         challenges = reply.headers.get("www-authenticate", "")
-        await credentials.refused(RefusedRequest(reply.status, challenges, sent, attempt))
+        await credentials.refused(RefusedRequest(reply.status, challenges, sent, attempt, begun))

@@ -1,0 +1,1 @@
+"""Keeping: the tokens for one server, gotten once for all who wait, kept good, and stored."""

@@ -1,0 +1,191 @@
+"""Configurations of clients without a user at hand: programs, workloads, and clients that an enterprise manages."""
+
+from __future__ import annotations
+
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeAlias
+
+import attrs
+
+from ...concurrency.contexts import asynccontextmanager
+from ..credentials import ClientAuth, Credentials, UserIsAsked
+from ..own_functions import telling
+from ..storage.memory import MemoryStorage
+from ..storage.stored import Storage
+from .client_credentials import client_credentials
+from .enterprise import enterprise_managed
+from .grant import Grant, Situation
+from .jwt_bearer import workload_identity
+from .keeping.opening import open_keeper
+from .keeping.token_source import Errand
+from .settings import (
+    AuthMethod,
+    ClientCredentialsSettings,
+    EnterpriseManagedSettings,
+    PreregisteredClient,
+    WorkloadIdentitySettings,
+)
+from .steps import Machine
+
+__all__ = ["ClientCredentials", "EnterpriseManaged", "WorkloadIdentity"]
+
+_Text: TypeAlias = str | Callable[[], Awaitable[str]]
+"""A secret, or an async function that returns the present one."""
+
+
+def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(scopes, str):
+        raise TypeError('scopes are a sequence of texts, as in ["files:read"]')
+    return None if scopes is None else tuple(scopes)
+
+
+@attrs.frozen(kw_only=True)
+class _MachineClient(ClientAuth, ABC):
+    scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
+    """Scopes to ask for in place of the ones that the server suggests."""
+    storage: Storage = attrs.field(factory=MemoryStorage)
+    """Place of the tokens; by default the memory of this object."""
+    dpop: bool = False
+    """Whether tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
+    public_addresses_only: bool = False
+    """True: URLs that a server names may lead to no private network."""
+    ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
+    """Replaces the system's usual one, for authorization servers."""
+
+    def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
+        """Return the credentials for one server: see `ClientAuth.opened`."""
+        return open_keeper(
+            server_url,
+            _Source(self.way),
+            self.storage,
+            is_dpop=self.dpop,
+            public_addresses_only=self.public_addresses_only,
+            ssl_context=self.ssl_context,
+        )
+
+    @abstractmethod
+    async def way(self, situation: Situation) -> Machine[Grant]:
+        """Return the machine that gets a grant in ``situation``."""
+
+
+@attrs.frozen
+class _Source:
+    """The `TokenSource` of one server."""
+
+    way: Callable[[Situation], Awaitable[Machine[Grant]]]
+
+    @asynccontextmanager
+    async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:
+        yield Errand(await self.way(situation))
+
+    def refreshing(self, situation: Situation) -> Machine[Grant] | None:
+        return None  # nobody is spared a question by a refresh
+
+
+@attrs.frozen
+class ClientCredentials(_MachineClient):
+    """For a program that acts on its own behalf (2026-07-28 ext-auth, OAuth Client Credentials).
+
+    The client is known to the authorization server, by ``client_id`` and either a secret or a private key. Raises
+    `ValueError` for a client with neither, since anybody could pass for such a client.
+    """
+
+    client_id: str
+    client_secret: str | None = attrs.field(default=None, repr=False, kw_only=True)
+    private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False, kw_only=True)
+    """The key that signs assertions (RFC 7523), as PEM or JWK. Needs ``trio-mcp[auth]``."""
+    signing_algorithm: str | None = attrs.field(default=None, kw_only=True)
+    """The algorithm of the key; `None`: the usual one of the key."""
+    key_id: str | None = attrs.field(default=None, kw_only=True)
+    """The ``kid`` by which the authorization server finds the public key; `None`: that of the JWK, if any."""
+    auth_method: AuthMethod | None = attrs.field(default=None, kw_only=True)
+    """`None`: the best that the credentials allow and the authorization server supports."""
+    issuer: str | None = attrs.field(default=None, kw_only=True)
+    """The authorization server that the credentials belong to, character by character. Without an issuer they go to the
+    first one that a server names, and to no other afterwards."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.client_secret is None and self.private_key is None:
+            raise ValueError("a client that acts on its own behalf has a client_secret or a private_key")
+
+    async def way(self, situation: Situation) -> Machine[Grant]:
+        """Return the machine: see the base class."""
+        client = PreregisteredClient(
+            client_id=self.client_id,
+            client_secret=self.client_secret,
+            private_key=self.private_key,
+            signing_algorithm=self.signing_algorithm,
+            key_id=self.key_id,
+            auth_method=self.auth_method,
+            issuer=self.issuer,
+        )
+        return client_credentials(ClientCredentialsSettings(client=client, scopes=self.scopes), situation)
+
+
+@attrs.frozen
+class WorkloadIdentity(_MachineClient):
+    """For a program whose platform vouches for the program with a JWT (RFC 7523 section 2.1).
+
+    ``assertion`` is the JWT, for the authorization server as audience, or an async function that returns the present
+    one, called for each new token.
+    """
+
+    assertion: _Text = attrs.field(repr=False)
+    client_id: str | None = attrs.field(default=None, kw_only=True)
+    """The client id at the authorization server; `None` where the assertion says enough."""
+    issuer: str | None = attrs.field(default=None, kw_only=True)
+    """The authorization server that may see the assertion; `None`: any that the assertion names as audience."""
+
+    async def way(self, situation: Situation) -> Machine[Grant]:
+        """Return the machine: see the base class."""
+        settings = WorkloadIdentitySettings(
+            assertion=await _present(self.assertion, "assertion"),
+            client_id=self.client_id,
+            issuer=self.issuer,
+            scopes=self.scopes,
+        )
+        return workload_identity(settings, situation)
+
+
+@attrs.frozen
+class EnterpriseManaged(_MachineClient):
+    """For a client whose enterprise decides which servers its people may use (2026-07-28 ext-auth, Enterprise-Managed
+    Authorization).
+
+    ``subject_token`` is the ID token of the user who has signed in at the identity provider ``idp_issuer``, or an async
+    function that returns the present one, called for each new token.
+    """
+
+    idp_issuer: str = attrs.field(kw_only=True)
+    """The identity provider."""
+    idp_client: PreregisteredClient = attrs.field(kw_only=True)
+    """The client as the identity provider knows it."""
+    subject_token: _Text = attrs.field(repr=False, kw_only=True)
+    client: PreregisteredClient = attrs.field(kw_only=True)
+    """The client as the authorization server of the MCP server knows it."""
+    idp_token_endpoint: str | None = attrs.field(default=None, kw_only=True)
+    """`None`: the one in the metadata of the identity provider."""
+    subject_token_type: str = attrs.field(default="urn:ietf:params:oauth:token-type:id_token", kw_only=True)
+
+    async def way(self, situation: Situation) -> Machine[Grant]:
+        """Return the machine: see the base class."""
+        settings = EnterpriseManagedSettings(
+            idp_issuer=self.idp_issuer,
+            idp_token_endpoint=self.idp_token_endpoint,
+            idp_client=self.idp_client,
+            subject_token=await _present(self.subject_token, "subject_token"),
+            subject_token_type=self.subject_token_type,
+            client=self.client,
+            scopes=self.scopes,
+        )
+        return enterprise_managed(settings, situation)
+
+
+async def _present(text: _Text, name: str) -> str:
+    if isinstance(text, str):
+        return text
+    with telling(f"the function {name}"):
+        return await text()

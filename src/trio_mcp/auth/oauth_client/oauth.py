@@ -1,0 +1,139 @@
+"""OAuth: a user signs in with a browser."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import attrs
+
+from ...concurrency.contexts import asynccontextmanager
+from ..credentials import ClientAuth, Credentials, UserIsAsked
+from ..storage.memory import MemoryStorage
+from ..storage.stored import Storage, Stored
+from .authorization_code import sign_in
+from .grant import Grant, Situation
+from .keeping.opening import open_keeper
+from .keeping.token_source import Errand
+from .refreshing import refresh
+from .settings import OAuthSettings, PreregisteredClient
+from .steps import Machine
+from .visiting.browser import Browser, OnVisit, open_in_browser
+from .visiting.loopback import is_loopback_uri, open_loopback
+
+__all__ = ["OAuth"]
+
+
+def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(scopes, str):
+        raise TypeError('scopes are a sequence of texts, as in ["files:read"]')
+    return None if scopes is None else tuple(scopes)
+
+
+def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
+    if uri is not None and not is_loopback_uri(uri) and auth.on_visit is None:
+        raise ValueError(
+            f"nobody hears where a browser is sent at {uri[:300]!r}: the redirect_uri is like "
+            "http://127.0.0.1:3000/callback, or an on_visit function returns where the browser was sent"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class OAuth(ClientAuth):
+    """Signs the user in with the browser, when the server first asks for a token, and whenever the server asks for more
+    scopes (authorization code with PKCE; 2026-07-28 authorization).
+
+        async with open_http("https://example.com/mcp", auth=OAuth(client_name="My editor")) as client:
+
+    The client finds the authorization server, registers itself there where need be, keeps the tokens in ``storage``,
+    and refreshes the tokens. One object may serve many servers and clients; what belongs to one server is shown to no
+    other. Raises `ValueError` for a redirect URI that nobody could listen at.
+    """
+
+    client_name: str = "trio-mcp"
+    """The name that the user reads at the authorization server."""
+    scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
+    """Scopes to ask for in place of the ones that the server suggests."""
+    client_id: str | None = None
+    """The client id of a client that the authorization server knows already."""
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    issuer: str | None = None
+    """The authorization server that ``client_id`` and ``client_secret`` belong to, character by character. Without an
+    issuer they go to the first one that a server names, and to no other afterwards."""
+    client_metadata_url: str | None = None
+    """The URL of a client id metadata document of this client."""
+    on_visit: OnVisit | None = attrs.field(default=None, repr=False)
+    """Async function that is given the URL for the user's browser, in place of opening the URL. The function shows or
+    opens the URL, and returns `None`, or returns the URL that the browser was sent to, where the function knows."""
+    redirect_uri: str | None = attrs.field(default=None, validator=_redirect)
+    """Where the browser is sent after the user has decided, as agreed with the authorization server. On this machine,
+    as in ``http://localhost:3000/callback``, somebody listens there. `None`: any port of 127.0.0.1."""
+    storage: Storage = attrs.field(factory=MemoryStorage)
+    """Place of the tokens; by default the memory of this object, so the user signs in once for each process."""
+    dpop: bool = False
+    """Whether tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
+    refresh: bool = True
+    """Whether refresh tokens are asked for and used."""
+    sign_in_timeout: float = attrs.field(default=300.0, validator=attrs.validators.gt(0))
+    """Seconds that the user has for each visit. No other limit runs meanwhile."""
+    public_addresses_only: bool = False
+    """True for clients that run on servers: URLs that a server names may lead to no private network."""
+    ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
+    """Replaces the system's usual one, for authorization servers."""
+
+    def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
+        """Return the credentials for one server: see `ClientAuth.opened`."""
+        return open_keeper(
+            server_url,
+            _Source(self, user_is_asked),
+            self.storage,
+            is_dpop=self.dpop,
+            public_addresses_only=self.public_addresses_only,
+            ssl_context=self.ssl_context,
+        )
+
+    def settings(self, redirect_uri: str = "") -> OAuthSettings:
+        """Return the settings for the machines of OAuth."""
+        client = None
+        if self.client_id is not None:
+            client = PreregisteredClient(client_id=self.client_id, client_secret=self.client_secret, issuer=self.issuer)
+        return OAuthSettings(
+            redirect_uri=redirect_uri,
+            client=client,
+            client_metadata_url=self.client_metadata_url,
+            client_name=self.client_name,
+            scopes=self.scopes,
+            refreshable=self.refresh,
+        )
+
+
+@attrs.frozen
+class _Source:
+    """The `TokenSource` of one server."""
+
+    auth: OAuth
+    user_is_asked: UserIsAsked
+
+    @asynccontextmanager
+    async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:
+        auth = self.auth
+        on_visit = open_in_browser if auth.on_visit is None else auth.on_visit
+        uri = auth.redirect_uri
+        if uri is not None and not is_loopback_uri(uri):
+            browser = Browser(on_visit, None, auth.sign_in_timeout, self.user_is_asked)
+            yield Errand(sign_in(auth.settings(uri), situation), browser.make)
+            return
+        async with open_loopback(uri, _former(situation.stored)) as listener:
+            browser = Browser(on_visit, listener, auth.sign_in_timeout, self.user_is_asked)
+            yield Errand(sign_in(auth.settings(listener.redirect_uri), situation), browser.make)
+
+    def refreshing(self, situation: Situation) -> Machine[Grant] | None:
+        # The redirect URI is of no use without a visit.
+        return refresh(self.auth.settings(), situation) if self.auth.refresh else None
+
+
+def _former(stored: Stored) -> Iterable[str]:
+    """Return the redirect URIs that authorization servers know."""
+    return [uri for record in stored.issuers.values() if record.client for uri in record.client.redirect_uris]

@@ -1,0 +1,1 @@
+"""Visiting: the user's browser goes to an authorization server, and comes back."""

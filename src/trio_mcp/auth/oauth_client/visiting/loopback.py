@@ -1,0 +1,173 @@
+"""LoopbackListener: hears on this machine where the browser is sent after the user has decided (RFC 8252 section 7.3).
+
+A listener knows one redirect URI, and answers one callback there; all other requests get 404. Whoever else can reach
+the port, a page in the browser for example, can neither bring an answer to another request nor keep the user's from
+being heard.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncGenerator, Iterable
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+import h11
+import trio
+
+from ....concurrency.contexts import asynccontextmanager
+from ....concurrency.nurseries import open_service_nursery
+from ....transports.broken import until_broken
+from ...errors import AuthorizationError
+from .answer import Answer
+
+__all__ = ["LoopbackListener", "is_loopback_uri", "open_loopback"]
+
+_HOSTS: Final = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
+"""The address for each host of a redirect URI."""
+_PATH: Final = "/callback"
+_LONGEST_HEAD: Final = 32 * 1024
+_READ: Final = 16 * 1024
+_PATIENCE: Final = 10.0
+"""Seconds that a connection may take from its beginning to its end."""
+_MOST_CONNECTIONS: Final = 16
+"""Connections at a time. Browsers open some in advance."""
+_BACKLOG: Final = 16
+_DONE: Final = "You can close this page and return to the application."
+_NOTHING: Final = "There is nothing here."
+
+
+def is_loopback_uri(uri: str) -> bool:
+    """Return whether ``uri`` names this machine, over plain HTTP, and a port of it. Raises `ValueError`."""
+    parts = urlsplit(uri)
+    return parts.scheme == "http" and parts.hostname in _HOSTS and parts.port is not None
+
+
+class LoopbackListener:
+    """Listens on the port of ``redirect_uri`` for the answer to one request."""
+
+    def __init__(self, redirect_uri: str) -> None:
+        self.redirect_uri: Final = redirect_uri
+        parts = urlsplit(redirect_uri)
+        self._path = parts.path or "/"
+        self._host = parts.netloc.lower().encode("ascii")
+        self._places = trio.Semaphore(_MOST_CONNECTIONS)
+        self._answer: Answer | None = None
+        self._state = ""
+
+    def expect(self, url: str, answer: Answer) -> None:
+        """Give ``answer`` the callback of the authorization request at ``url``, as soon as the callback comes."""
+        self._state = _state_in(url) or ""
+        self._answer = answer
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Answer the one request of a connection."""
+        with until_broken(), trio.move_on_after(_PATIENCE):
+            async with stream, self._places:
+                request = await _read_request(stream)
+                callback = None if request is None else self._callback(request)
+                await stream.send_all(_page(200, _DONE) if callback is not None else _page(404, _NOTHING))
+                if callback is not None and self._answer is not None:
+                    self._answer.give(callback)
+                with trio.move_on_after(1):  # closing with unread bytes would reset the connection
+                    await stream.send_eof()
+                    while await stream.receive_some(_READ):
+                        pass
+
+    def _callback(self, request: h11.Request) -> str | None:
+        """Return the URL that the browser was sent to; `None` for any other request."""
+        if self._answer is None or request.method != b"GET":
+            return None
+        # A page of another origin can have its name point here (DNS rebinding), but not write another Host.
+        if [value.lower() for name, value in request.headers if name == b"host"] != [self._host]:
+            return None
+        path, _, query = request.target.decode("ascii").partition("?")
+        if path != self._path:
+            return None
+        state = _state_in(f"?{query}")
+        # Some authorization servers send errors without the state, and are believed, as an error is all there is then.
+        if state is not None and not hmac.compare_digest(state.encode(errors="replace"), self._state.encode()):
+            return None
+        return f"{self.redirect_uri.partition('?')[0]}?{query}"
+
+
+@asynccontextmanager
+async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) -> AsyncGenerator[LoopbackListener]:
+    """Listen at ``redirect_uri``; `None`: at one of the ``former`` URIs whose port is free, since an authorization
+    server may know no other, or at any port. Raises `AuthorizationError` where the port is taken."""
+    listeners, uri = await _listeners(redirect_uri, former)
+    listener = LoopbackListener(uri)
+    async with open_service_nursery("the visit is over") as nursery:
+        nursery.start_soon(_serve, listener, listeners)
+        yield listener
+
+
+async def _serve(listener: LoopbackListener, listeners: list[trio.SocketListener]) -> None:
+    await trio.serve_listeners(listener.serve, listeners)
+
+
+async def _listeners(redirect_uri: str | None, former: Iterable[str]) -> tuple[list[trio.SocketListener], str]:
+    if redirect_uri is not None:
+        parts = urlsplit(redirect_uri)
+        try:
+            return await _listen(parts.port or 0, _HOSTS[parts.hostname or ""]), redirect_uri
+        except OSError as error:
+            raise AuthorizationError(
+                f"the port of the redirect URI {redirect_uri} is taken: {error.strerror}"
+            ) from None
+    for uri in former:
+        parts = urlsplit(uri)
+        if parts.hostname == "127.0.0.1" and parts.path == _PATH and parts.port is not None:
+            try:
+                return await _listen(parts.port, "127.0.0.1"), uri
+            except OSError:
+                continue
+    try:
+        listeners = await _listen(0, "127.0.0.1")
+    except OSError as error:
+        raise AuthorizationError(f"nothing can listen on 127.0.0.1: {error.strerror}") from None
+    return listeners, f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}{_PATH}"
+
+
+async def _listen(port: int, host: str) -> list[trio.SocketListener]:
+    return await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+
+
+def _state_in(url: str) -> str | None:
+    try:
+        values = parse_qs(urlsplit(url).query, keep_blank_values=True, max_num_fields=64).get("state")
+    except ValueError:
+        return ""
+    return None if values is None else values[0]
+
+
+async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
+    """Return the head of a request; `None` for what is none."""
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST_HEAD)
+    while True:
+        try:
+            event = parser.next_event()
+        except h11.RemoteProtocolError:
+            return None
+        if isinstance(event, h11.Request):
+            return event
+        if event is not h11.NEED_DATA:
+            return None
+        parser.receive_data(await stream.receive_some(_READ))
+
+
+def _page(status: int, text: str) -> bytes:
+    """Return the answer with a page of one sentence, which loads nothing and runs nothing."""
+    body = f"<!doctype html><meta charset=utf-8><title>{text}</title><p>{text}</p>\n".encode()
+    reason = "OK" if status == 200 else "Not Found"
+    head = (
+        f"HTTP/1.1 {status} {reason}\r\n"
+        "Content-Type: text/html; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "Cache-Control: no-store\r\n"
+        "Content-Security-Policy: default-src 'none'\r\n"
+        "Referrer-Policy: no-referrer\r\n"
+        "X-Content-Type-Options: nosniff\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body

@@ -1,0 +1,229 @@
+"""OAuth, the whole way: from a refusal to the call, with a small authorization server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from tests.auth.oauth_client.protected_world import World, protected
+from tests.connecting.http.scripted import Answer, Got, modern, text
+
+from trio_mcp import AuthorizationError, Client, ClientCredentials, MemoryStorage, OAuth, open_http
+
+
+async def as_json(got: Got, answer: Answer) -> None:
+    await answer.json(text(got))
+
+
+SERVED = modern(as_json)
+
+
+@asynccontextmanager
+async def signed_in(*, dpop: bool = False, **behaviour: Any) -> AsyncGenerator[tuple[World, Client]]:
+    """A client whose user says yes to everything."""
+    async with protected(SERVED, **behaviour) as world, AsyncExitStack() as stack:
+        auth = OAuth(on_visit=world.visit, dpop=dpop)
+        yield world, await stack.enter_async_context(open_http(world.url, auth=auth))
+
+
+async def test_a_user_signs_in_when_the_server_asks() -> None:
+    async with signed_in() as (world, client):
+        assert (await client.call_tool("any")).text == "done"
+    assert world.calls == ["server/discover", "tools/call"]
+    assert (len(world.authorizations), world.registrations) == (1, 1)
+
+
+async def test_the_same_object_does_not_ask_the_user_again() -> None:
+    async with protected(SERVED) as world:
+        auth = OAuth(on_visit=world.visit)
+        for _ in range(2):
+            async with open_http(world.url, auth=auth) as client:
+                await client.call_tool("any")
+    assert len(world.authorizations) == 1
+
+
+async def test_tokens_are_kept_in_the_storage_for_the_next_client() -> None:
+    storage = MemoryStorage()
+    async with protected(SERVED) as world:
+        for _ in range(2):
+            async with open_http(world.url, auth=OAuth(on_visit=world.visit, storage=storage)) as client:
+                await client.call_tool("any")
+    assert len(world.authorizations) == 1
+
+
+async def test_fifty_calls_with_an_expired_token_make_one_refresh() -> None:
+    async with signed_in() as (world, client):
+        world.expire()
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(client.call_tool, "any")
+    assert world.calls.count("tools/call") == 50
+    assert (len(world.refreshes), len(world.authorizations)) == (1, 1)
+
+
+async def test_fifty_calls_without_a_token_ask_the_user_once() -> None:
+    async with protected(SERVED) as world:
+        auth = OAuth(on_visit=world.visit, refresh=False)
+        async with open_http(world.url, auth=auth) as client:
+            world.expire()
+            async with trio.open_nursery() as nursery:
+                for _ in range(50):
+                    nursery.start_soon(client.call_tool, "any")
+    assert len(world.authorizations) == 2
+
+
+async def test_a_token_is_refreshed_before_it_expires() -> None:
+    async with signed_in(expires_in=0) as (world, client):
+        await client.call_tool("any")
+    assert len(world.refreshes) >= 1
+    assert len(world.authorizations) == 1
+
+
+async def test_a_failed_refresh_loses_no_good_token() -> None:
+    async with signed_in(expires_in=0, refuse_refresh="cut") as (world, client):
+        for _ in range(5):
+            await client.call_tool("any")
+    assert len(world.refreshes) == 1, "not tried again at once"
+    assert len(world.authorizations) == 1
+
+
+async def test_a_refused_refresh_loses_no_good_token() -> None:
+    async with signed_in(expires_in=0, refuse_refresh="invalid_grant") as (world, client):
+        for _ in range(5):
+            await client.call_tool("any")
+    assert len(world.refreshes) == 1
+    assert len(world.authorizations) == 1
+
+
+async def test_a_user_signs_in_anew_after_a_refused_refresh() -> None:
+    async with signed_in() as (world, client):
+        world.expire()
+        world.refresh_tokens.clear()
+        assert (await client.call_tool("any")).text == "done"
+    assert (len(world.refreshes), len(world.authorizations)) == (1, 2)
+
+
+async def test_a_refresh_that_got_no_answer_fails_the_calls_and_keeps_the_refresh_token() -> None:
+    async with signed_in() as (world, client):
+        world.expire()
+        world.refuse_refresh = "cut"
+        with pytest.raises(AuthorizationError, match="could not be asked"):
+            await client.call_tool("any")
+        world.refuse_refresh = None
+        assert (await client.call_tool("any")).text == "done"
+    assert len(world.authorizations) == 1
+
+
+async def test_a_call_that_needs_more_scopes_asks_for_the_union() -> None:
+    async with signed_in(needed={"a": "read", "b": "write"}) as (world, client):
+        assert (await client.call_tool("a")).text == "done"
+        assert (await client.call_tool("b")).text == "done"
+    assert [asked.get("scope") for asked in world.authorizations] == [None, "read", "read write"]
+
+
+async def test_scopes_that_are_never_enough_are_asked_for_once() -> None:
+    async with protected(SERVED, needed={"a": "admin"}) as world:
+
+        async def grant_little(form: dict[str, str]) -> None:
+            if "code" in form:
+                form["code"] = form["code"].replace("admin", "guest")
+
+        world.before_token = grant_little
+        async with open_http(world.url, auth=OAuth(on_visit=world.visit)) as client:
+            with pytest.raises(AuthorizationError, match="although the token is new") as caught:
+                await client.call_tool("a")
+    assert caught.value.code == "insufficient_scope"
+    assert len(world.authorizations) == 2
+
+
+async def test_a_new_token_that_is_refused_is_an_error() -> None:
+    async with protected(SERVED) as world:
+
+        async def then(got: Got, answer: Answer) -> None:
+            await answer.whole(401)
+
+        world.then = then
+        with pytest.raises(AuthorizationError, match="although the token is new"):
+            async with open_http(world.url, auth=OAuth(on_visit=world.visit)):
+                pytest.fail("let in")
+    assert len(world.authorizations) == 1
+
+
+async def test_a_refreshed_token_that_is_refused_has_the_user_sign_in() -> None:
+    async with signed_in() as (world, client):
+        world.expire()
+
+        refused = world.then
+
+        async def then(got: Got, answer: Answer) -> None:
+            if "access-2-" in got.headers["authorization"]:
+                await answer.whole(401)
+            else:
+                await refused(got, answer)
+
+        world.then = then
+        assert (await client.call_tool("any")).text == "done"
+    assert (len(world.refreshes), len(world.authorizations)) == (1, 2)
+
+
+async def test_a_user_who_says_no_fails_the_call() -> None:
+    async def no(url: str) -> str:
+        asked = dict(pair.split("=") for pair in url.partition("?")[2].split("&"))
+        return f"http://127.0.0.1/?error=access_denied&state={asked['state']}"
+
+    async with protected(SERVED) as world:
+        with pytest.raises(AuthorizationError) as caught:
+            async with open_http(world.url, auth=OAuth(on_visit=no)):
+                pytest.fail("let in")
+    assert caught.value.code == "access_denied"
+
+
+async def test_tokens_may_be_bound_to_a_key() -> None:
+    async with signed_in(dpop=True) as (world, client):
+        await client.call_tool("any")
+        world.expire()
+        await client.call_tool("any")
+    assert len(world.refreshes) == 1
+
+
+async def test_a_nonce_that_the_server_wants_is_sent() -> None:
+    async with signed_in(dpop_nonce="n-1", dpop=True) as (world, client):
+        await client.call_tool("any")
+        world.dpop_nonce = "n-2"
+        await client.call_tool("any")
+    assert len(world.authorizations) == 1
+
+
+async def test_a_program_gets_tokens_of_its_own() -> None:
+    auth = ClientCredentials("me", client_secret="s3cret-1")
+    async with protected(SERVED) as world, open_http(world.url, auth=auth) as client:
+        await client.call_tool("any")
+        world.expire()
+        await client.call_tool("any")
+    assert [form["grant_type"] for form in world.token_requests] == ["client_credentials"] * 2
+
+
+async def test_no_secret_is_in_a_log_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    words = list[str]()
+    async with protected(SERVED, needed={"b": "write"}) as world:
+        auth = OAuth(on_visit=world.visit, client_id="me", client_secret="my-s3cret")
+        async with open_http(world.url, auth=auth) as client:
+            await client.call_tool("b")
+            world.expire()
+            await client.call_tool("any")
+            world.expire()
+            world.refuse_refresh = "cut"
+            with pytest.raises(AuthorizationError) as caught:
+                await client.call_tool("any")
+            words += [str(caught.value), repr(caught.value)]
+            world.refuse_refresh = "invalid_grant"
+            await client.call_tool("any")
+        words += [repr(auth), repr(auth.storage), repr(client)]
+    everything = "\n".join([caplog.text, *words])
+    assert len(world.secrets) > 10
+    assert [secret for secret in [*world.secrets, "my-s3cret"] if secret in everything] == []
