@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import re
 import sys
 import time
@@ -10,6 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import attrs
 import pytest
@@ -20,7 +23,17 @@ from tests.patience import PATIENCE
 from tests.test_http_page import port, running
 from tests.transports.http_client.scripted import Visitor, scripted
 
-from trio_mcp import Bearer, JWTVerifier, Protected, open_http
+from trio_mcp import (
+    Bearer,
+    ClientCredentials,
+    EnterpriseManaged,
+    IntrospectionVerifier,
+    JWTVerifier,
+    OAuth,
+    Protected,
+    WorkloadIdentity,
+    open_http,
+)
 from trio_mcp.auth.fetching.fetcher import HttpFetcher
 from trio_mcp.transports.http_client.client import HttpClient
 
@@ -33,10 +46,12 @@ BLOCKS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOT
 
 @attrs.define
 class Issuer:
-    """An authorization server that has signed tokens, and publishes its keys."""
+    """An authorization server whose users always say yes."""
 
     url: str
     key: ECKey = attrs.Factory(lambda: ECKey.generate_key("P-256"))
+    asked: list[str] = attrs.Factory(list)
+    """Requests, as method and path, but those for keys and metadata."""
 
     def token(self, resource: str, **changes: Any) -> str:
         now = int(time.time())
@@ -44,21 +59,56 @@ class Issuer:
         times = {"iat": now, "exp": now + 600}
         return jwt.encode({"typ": "at+jwt", "alg": "ES256"}, {**claims, **times, **changes}, self.key, ["ES256"])
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        places = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
+        return {
+            "issuer": self.url,
+            "jwks_uri": f"{self.url}/keys",
+            **{name: f"{self.url}/{path}" for name, path in places.items()},
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
+        }
+
     async def serve(self, visitor: Visitor) -> None:
         while request := await visitor.request():
-            document: dict[str, Any] = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
-            if request.startswith(b"GET /keys "):
+            head, _, body = request.decode().partition("\r\n\r\n")
+            method, target, _ = head.split(" ", 2)
+            path, _, query = target.partition("?")
+            given = dict(parse_qsl(query if method == "GET" else body))
+            await visitor.send(self.answer(method, path, given, body))
+
+    def answer(self, method: str, path: str, given: dict[str, str], body: str) -> bytes:
+        document: dict[str, Any] = self.metadata
+        match method, path:
+            case "GET", "/keys":
                 document = {"keys": [self.key.as_dict(private=False)]}
-            body = json.dumps(document).encode()
-            await visitor.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            case "GET", "/authorize":
+                self.asked.append(f"{method} {path}")
+                answer = urlencode({"code": given["resource"], "state": given["state"]})
+                where = f"{given['redirect_uri']}?{answer}"
+                return f"HTTP/1.1 302 Found\r\nLocation: {where}\r\nContent-Length: 0\r\n\r\n".encode()
+            case "POST", "/register":
+                self.asked.append(f"{method} {path}")
+                document = {**json.loads(body), "client_id": "registered"}
+            case "POST", "/token":
+                self.asked.append(f"{method} {path}")
+                token = self.token(given["resource"], sub=given.get("client_id", "nightly"))
+                document = {"access_token": token, "token_type": "Bearer", "expires_in": 600}
+            case "POST", "/introspect":
+                self.asked.append(f"{method} {path}")
+                claims = {"sub": "alice", "scope": "notes:read", "aud": bytes.fromhex(given["token"]).decode()}
+                document = {"active": True, **claims}
+        text = json.dumps(document).encode()
+        return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text)
 
 
 @asynccontextmanager
 async def issuer() -> AsyncGenerator[Issuer]:
-    running = Issuer("")
-    async with scripted(running.serve) as server:
-        running.url = f"http://127.0.0.1:{server.port}"
-        yield running
+    login = Issuer("")
+    async with scripted(login.serve) as server:
+        login.url = f"http://127.0.0.1:{server.port}"
+        yield login
 
 
 def written(folder: Path, port: int, **names: str) -> None:
@@ -117,6 +167,18 @@ async def test_a_server_refuses_others_in_the_words_of_the_page(
             assert 'scope="notes:read"' in said
 
 
+async def test_the_authorization_server_is_asked_about_tokens(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES_SECRET", "geheim")
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with issuer() as login:
+        written(tmp_path, port, **{"https://login.example.com": login.url})
+        async with running(tmp_path, ["python", "opaque.py"], port):
+            assert await told(url, url.encode().hex()) == f"{login.url}|alice may notes:read"
+        assert login.asked == ["POST /introspect"]
+
+
 async def test_a_function_is_a_verifier_and_a_token_at_hand_opens_the_server(tmp_path: Path, port: int) -> None:
     written(tmp_path, port)
     async with running(tmp_path, ["python", "table.py"], port):
@@ -125,6 +187,36 @@ async def test_a_function_is_a_verifier_and_a_token_at_hand_opens_the_server(tmp
         with trio.fail_after(PATIENCE):
             done = await trio.run_process([sys.executable, "call.py"], cwd=tmp_path, capture_stdout=True)
     assert done.stdout == b"https://login.example.com|alice may notes:read\n"
+
+
+BROWSER = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()"
+
+
+async def test_a_user_signs_in_once(tmp_path: Path, port: int) -> None:
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "BROWSER": f"{sys.executable} -c '{BROWSER}' %s"}
+    async with issuer() as login:
+        written(tmp_path, port, **{"https://login.example.com": login.url})
+        async with running(tmp_path, ["python", "protected.py"], port):
+            for _ in range(2):
+                with trio.fail_after(PATIENCE):
+                    done = await trio.run_process(
+                        [sys.executable, "signed_in.py"], cwd=tmp_path, env=environ, capture_stdout=True
+                    )
+                assert done.stdout == f"{login.url}|registered may notes:read\n".encode()
+        assert login.asked == ["POST /register", "GET /authorize", "POST /token"]
+
+
+async def test_a_program_gets_a_token_of_its_own(tmp_path: Path, port: int) -> None:
+    environ = {**os.environ, "NIGHTLY_SECRET": "geheim"}
+    async with issuer() as login:
+        written(tmp_path, port, **{"https://login.example.com": login.url})
+        async with running(tmp_path, ["python", "protected.py"], port):
+            with trio.fail_after(PATIENCE):
+                done = await trio.run_process(
+                    [sys.executable, "program.py"], cwd=tmp_path, env=environ, capture_stdout=True
+                )
+        assert done.stdout == f"{login.url}|nightly may notes:read\n".encode()
+        assert login.asked == ["POST /token"]
 
 
 async def test_a_mounted_server_has_its_metadata_at_the_root_of_the_host(tmp_path: Path, port: int) -> None:
@@ -143,8 +235,6 @@ async def test_a_mounted_server_has_its_metadata_at_the_root_of_the_host(tmp_pat
 
 # Tables
 
-SHOWN = {"": attrs.NOTHING, '`"off"`': "off", "none": frozenset(), "`None`": None, "`True`": True, "`False`": False}
-
 
 def table(title: str) -> dict[str, str]:
     """The defaults in a table of arguments, by the names of the arguments."""
@@ -153,22 +243,37 @@ def table(title: str) -> dict[str, str]:
     return {name.strip("`"): default for names, default in cells for name in names.split(", ")}
 
 
+def meant(text: str) -> object:
+    """The default that a cell of a table names; the text itself where the cell describes the default."""
+    if text in ("", "none"):
+        return frozenset[str]() if text else attrs.NOTHING
+    try:
+        return ast.literal_eval(text.strip("`").replace(",", ""))
+    except (SyntaxError, ValueError):
+        return text
+
+
 @pytest.mark.parametrize(
     ("kind", "described"),
     [
         (Protected, {"scopes_supported": None}),
         (JWTVerifier, {"algorithms": attrs.fields(JWTVerifier).algorithms.default}),
+        (IntrospectionVerifier, {}),
+        (OAuth, {"storage": attrs.fields(OAuth).storage.default}),
     ],
 )
 def test_the_page_names_each_argument_with_its_default(kind: type[Any], described: dict[str, Any]) -> None:
-    defaults = {
-        name: described.get(name, SHOWN.get(text, text.replace(",", ""))) for name, text in table(kind.__name__).items()
+    defaults = {name: described.get(name, meant(text)) for name, text in table(kind.__name__).items()}
+    assert defaults == {each.alias or each.name: each.default for each in attrs.fields(kind) if each.init}
+
+
+@pytest.mark.parametrize("kind", [ClientCredentials, WorkloadIdentity, EnterpriseManaged])
+def test_the_page_names_the_options_that_programs_have_like_users(kind: type[Any]) -> None:
+    sentence = PAGE.split("All but\n`Bearer` take ")[1].split(" like `OAuth`")[0]
+    named = set(re.findall(r"`(\w+)`", sentence))
+    assert named == {each.name for each in attrs.fields(kind)} & {each.name for each in attrs.fields(OAuth)} - {
+        *("client_id", "client_secret", "issuer", "client")
     }
-    fields = {each.alias or each.name: each.default for each in attrs.fields(kind) if each.init}
-    assert set(defaults) == set(fields)
-    for name, default in fields.items():
-        shown = defaults[name]
-        assert shown == default or (isinstance(default, int | float) and float(shown) == default), name
 
 
 def test_the_page_names_the_bounds_of_fetching_as_they_are() -> None:
