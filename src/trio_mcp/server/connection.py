@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import attrs
 import trio
@@ -35,17 +35,20 @@ from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .asking.round_states import RoundStates
 from .connected_client import ConnectedClient
+from .required_scopes import required_scopes
 from .server import RunningServer
 from .subscriptions import Subscriptions
 
-__all__ = ["ServerConnection"]
+__all__ = ["CheckScopes", "ServerConnection"]
 
+CheckScopes: TypeAlias = Callable[[frozenset[str]], None]
+"""A function that raises `CodedError` where the caller lacks one of the scopes."""
 _DONE: Final = EmptyResult()
 
 
 class ServerConnection:
     """Serves ``running`` over ``channel`` until the channel ends. ``state`` rules on the messages; a connection's own
-    state by default."""
+    state by default. ``check_scopes`` is called with the scopes that each request needs."""
 
     def __init__(
         self,
@@ -53,8 +56,10 @@ class ServerConnection:
         channel: MessageChannel,
         peer: Peer = NOBODY_KNOWN,
         state: ConnectionState | None = None,
+        check_scopes: CheckScopes | None = None,
     ) -> None:
         server = running.server
+        self._check_scopes = check_scopes
         self._server = server
         self._lifespan = running.lifespan
         self.state = state or ConnectionState("server", require_initialized=server.require_initialized)
@@ -91,6 +96,8 @@ class ServerConnection:
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         """Answer a request that needs no waiting. See `RequestHandler.answer_now`."""
+        if self._check_scopes is not None:
+            self._check_scopes(required_scopes(self._server, request.method.name, request.params))
         answer = self._at_once.get(request.method.name)
         if answer is not None:
             return Now(answer(self, request))

@@ -27,6 +27,10 @@ class PromptOptions(TypedDict, total=False):
     """Icons for people."""
     meta: JSONObject | None
     """``_meta`` of the listed thing. Raises `ValueError` for an invalid key."""
+    scopes: Sequence[str]
+    """Scopes that the token of a caller must have, all of them, else the request is refused, and nothing of it runs:
+    over HTTP with 403. Checked where the server is protected (the argument ``auth`` of `serve_http`), and nowhere else.
+    Listings show the thing to everybody."""
 
 
 class ResourceOptions(PromptOptions, total=False):

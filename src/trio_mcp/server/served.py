@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import trio
 
@@ -14,10 +14,22 @@ from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN, Peer
 from ..state.connection_state import ConnectionState
-from .connection import ServerConnection
+from .connection import CheckScopes, ServerConnection
+from .required_scopes import has_scopes, required_scopes
 from .server import RunningServer, Server
 
-__all__ = ["Connection", "Running", "Servable", "connection_to", "param_headers_of"]
+__all__ = [
+    "CheckScopes",
+    "Connection",
+    "Running",
+    "Servable",
+    "connection_to",
+    "needs_scopes",
+    "param_headers_of",
+    "scopes_of",
+]
+
+_NO_SCOPES: Final = frozenset[str]()
 
 
 class Connection(Protocol):
@@ -84,11 +96,25 @@ def param_headers_of(running: Running, tool: object) -> tuple[ParamHeader, ...]:
     return () if entry is None else entry.param_headers
 
 
+def scopes_of(running: Running, method: str, params: object) -> frozenset[str]:
+    """Return the scopes that a request needs: see `required_scopes`. A stand-in has none."""
+    return required_scopes(running.server, method, params) if isinstance(running, RunningServer) else _NO_SCOPES
+
+
+def needs_scopes(running: Running) -> bool:
+    """Return whether anything that ``running`` offers needs a scope."""
+    return isinstance(running, RunningServer) and has_scopes(running.server)
+
+
 def connection_to(
-    running: Running, channel: MessageChannel, peer: Peer = NOBODY_KNOWN, state: ConnectionState | None = None
+    running: Running,
+    channel: MessageChannel,
+    peer: Peer = NOBODY_KNOWN,
+    state: ConnectionState | None = None,
+    check_scopes: CheckScopes | None = None,
 ) -> Connection:
     """Return the connection of one client of ``running``. ``state`` rules on the messages; by default, the state of a
-    connection."""
+    connection. ``check_scopes`` checks each request, for a transport that does not."""
     if isinstance(running, RunningServer):
-        return ServerConnection(running, channel, peer, state)
+        return ServerConnection(running, channel, peer, state, check_scopes)
     return running.connect(channel, peer, state)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
 import trio
 
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
-from ..runtime.channel import MessageChannel
+from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits
 from ..runtime.peer import Peer
-from ..server.served import Connection, Running, Servable, connection_to
+from ..server.served import CheckScopes, Connection, Running, Servable, connection_to
 from .accepting import SocketListeners, serve_streams
+from .scopes import warn_of_unchecked_scopes
+
+if TYPE_CHECKING:
+    from ..auth.resource_server.gate import Gate
 
 __all__ = ["Arrival", "Connections", "Greeting", "serve_connections"]
 
@@ -24,6 +29,12 @@ class Arrival:
 
     channel: MessageChannel
     peer: Peer
+    check_scopes: CheckScopes | None = None
+    """The check of each request, where the server is protected."""
+    until: float = math.inf
+    """Time at which the token of the client ends."""
+    expire: Callable[[], ConnectionLost] | None = None
+    """Closes the channel then, and returns the loss."""
 
 
 class Greeting(Protocol):
@@ -47,12 +58,14 @@ async def serve_connections(
     limits: Limits | None = None,
     stateless: bool = False,
     handle_signals: bool = True,
+    gate: Gate | None = None,
 ) -> None:
-    """Serve ``server`` to all who connect, each stream being one connection: see `serve_streams`."""
+    """Serve ``server`` to all who connect, each stream being one connection: see `serve_streams`. ``gate`` is the one
+    that ``greeting`` asks."""
     await serve_streams(
         server,
         listen,
-        lambda running, _: _MessageFront(running, greeting),
+        lambda running, _: _MessageFront(running, greeting, gate),
         task_status=task_status,
         limits=limits,
         stateless=stateless,
@@ -106,8 +119,10 @@ class Connections:
                     has_place = self._greeted.pop(scope, False)
             if arrival is None or not has_place:
                 return
-            connection = connection_to(self._running, arrival.channel, arrival.peer)
+            connection = connection_to(self._running, arrival.channel, arrival.peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
+            if arrival.expire is not None:
+                nursery.start_soon(_lose_in_time, connection, arrival.until, arrival.expire)
             try:
                 if self._ending is not None:
                     connection.duplex.shut_down(self._ending)
@@ -116,11 +131,17 @@ class Connections:
                 self._open.discard(connection)
 
 
+async def _lose_in_time(connection: Connection, until: float, expire: Callable[[], ConnectionLost]) -> None:
+    await trio.sleep_until(until)
+    connection.duplex.lose(expire())
+
+
 class _MessageFront(Connections):
     """The connections whose clients one ``greeting`` admits. See `Front`."""
 
-    def __init__(self, running: Running, greeting: Greeting) -> None:
+    def __init__(self, running: Running, greeting: Greeting, gate: Gate | None) -> None:
         super().__init__(running)
+        warn_of_unchecked_scopes(running, gate)
         self._greeting = greeting
 
     async def serve(self, stream: trio.abc.Stream, greeting: Greeting | None = None) -> None:

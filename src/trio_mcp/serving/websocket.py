@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import secrets
 import ssl
+from functools import partial
 from http import HTTPStatus
-from typing import Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 import attrs
 import trio
 
+from ..auth.resource_server.refusal import Refusal
 from ..concurrency.nurseries import ServiceNursery
 from ..concurrency.under_trio import check_served_under_trio
 from ..runtime.limits import Limits
 from ..runtime.peer import Headers, Peer
 from ..server.served import Servable
 from ..transports.host_checks import Allowed, HostChecks, host_checks_for
-from ..transports.upgrade import Refused, check_upgrade, read_upgrade, refuse
+from ..transports.upgrade import Refused, UpgradeRequest, check_upgrade, read_upgrade, refuse
 from ..transports.websocket import WebSocketChannel
 from .accepting import SocketListeners
 from .connections import Arrival, serve_connections
+from .expiry import end_of_token
 from .options import ServingOptions
+from .scopes import scope_check
+
+if TYPE_CHECKING:
+    from ..auth.resource_server.gate import Gate
+    from ..auth.resource_server.protected import Protected
+    from ..runtime.principal import Auth
 
 __all__ = ["WebSocketGreeting", "serve_websocket"]
+
+_POLICY: Final = 1008
+"""The close code of a client that may not be here any longer (RFC 6455 section 7.4.1)."""
 
 
 async def serve_websocket(
@@ -32,6 +44,7 @@ async def serve_websocket(
     *,
     ssl_context: ssl.SSLContext | None = None,
     path: str = "/mcp",
+    auth: Protected | None = None,
     origins: Allowed = None,
     hosts: Allowed = None,
     listeners: SocketListeners | None = None,
@@ -46,6 +59,9 @@ async def serve_websocket(
 
     ``listeners`` of the application's own replace ``host`` and ``port``. With an ``ssl_context`` the URL is ``wss://``.
     `ServingOptions` documents ``options``.
+
+    With ``auth``, the request for a WebSocket needs a token, see `Protected`; the connection is closed (1008) when the
+    token ends. Clients find the metadata of the server where `serve_http` with ``websocket=True`` serves the same.
 
     ``origins`` are the web pages that may connect, ``hosts`` the names under which the server is reached; see
     `HostChecks` for their form. On loopback addresses, the default is those of this machine. On other addresses both
@@ -70,15 +86,19 @@ async def serve_websocket(
             return await trio.open_tcp_listeners(port, host=host)
         return await trio.open_ssl_over_tcp_listeners(port, ssl_context, host=host, https_compatible=True)
 
-    await serve_connections(server, listen, WebSocketGreeting(path, checks), task_status=task_status, **options)
+    gate = None if auth is None else auth.gate()
+    greeting = WebSocketGreeting(path, checks, gate)
+    await serve_connections(server, listen, greeting, task_status=task_status, gate=gate, **options)
 
 
 @attrs.frozen
 class WebSocketGreeting:
-    """Admits clients that ask for a WebSocket at ``path``. ``received``: what was read of the stream already."""
+    """Admits clients that ask for a WebSocket at ``path`` and that ``gate``, if any, knows. ``received``: the bytes of
+    the stream that were read already."""
 
     path: str
     checks: HostChecks
+    gate: Gate | None = None
     received: bytes = b""
 
     async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival | None:
@@ -86,6 +106,7 @@ class WebSocketGreeting:
         try:
             request = await read_upgrade(stream, self.received)
             check_upgrade(request, self.path, self.checks)
+            auth = None if self.gate is None else await _admitted(self.gate, request)
         except Refused as refused:
             await refuse(stream, refused)
             return None
@@ -98,10 +119,30 @@ class WebSocketGreeting:
             received=request.received,
         )
         await nursery.start(channel.serve)
-        return Arrival(channel, Peer(secrets.token_urlsafe(16), Headers(request.headers)))
+        session_id, headers = secrets.token_urlsafe(16), Headers(request.headers)
+        if self.gate is None or auth is None:
+            return Arrival(channel, Peer(session_id, headers))
+        return Arrival(
+            channel,
+            Peer(session_id, headers, auth.principal.name, auth),
+            scope_check(self.gate, auth),
+            end_of_token(auth),
+            partial(channel.close_with, _POLICY, "the token has expired"),
+        )
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:
         """Answer 503: see `Greeting.turn_away`."""
         await refuse(
             stream, Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later", Retry_After="5")
         )
+
+
+async def _admitted(gate: Gate, request: UpgradeRequest) -> Auth:
+    """Return the caller. Raises `Refused` for one that ``gate`` does not admit."""
+    found = gate.known(request) or await gate.ask(request)
+    if not isinstance(found, Refusal):
+        return found
+    headers: dict[str, str] = {}
+    for name, value in found.headers:  # RFC 9110 section 11.6.1: challenges may be joined
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    raise Refused(found.status, found.reason, **headers)

@@ -39,10 +39,13 @@ class Refused(Exception):
 class UpgradeRequest:
     """The request of a client. ``received`` is the unparsed head."""
 
-    path: str
+    path: str = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(repr=False)
     """Header values by name in lower case. The values of a repeated header are joined with commas."""
     received: bytes = attrs.field(repr=False)
+    repeated: frozenset[str] = frozenset()
+    """Names of headers that came more than once."""
+    method: str = "GET"
 
     def tokens(self, name: str) -> list[str]:
         """Return the tokens of a header that is a list."""
@@ -55,13 +58,17 @@ async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") ->
     head = await _read_head(stream, bytearray(received))
     event = _parse(head)
     headers: dict[str, str] = {}
+    repeated: set[str] = set()
     for name, value in event.headers:
         key, text = name.decode("ascii"), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        if key in headers:
+            repeated.add(key)
+            text = f"{headers[key]}, {text}"
+        headers[key] = text
     _check_version(event.http_version)
     if event.method != b"GET":
         raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket is asked for with GET", Allow="GET")
-    return UpgradeRequest(event.target.decode("ascii"), headers, bytes(head))
+    return UpgradeRequest(event.target.decode("ascii"), headers, bytes(head), frozenset(repeated))
 
 
 def _check_version(version: bytes) -> None:

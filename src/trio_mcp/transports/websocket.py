@@ -126,7 +126,7 @@ class WebSocketChannel(MessageChannel):
         # Replies to messages that came together go together, too: each reply alone would cost both sides a system call.
         self._at_once = 0 if self._stream.came_together else AT_ONCE
         if isinstance(message, bytes):
-            raise self._close_with(1003, "messages are text, not binary")
+            raise self.close_with(1003, "messages are text, not binary")
         if message.startswith(_BOM):
             message = message[1:]
         return message.encode()
@@ -135,18 +135,17 @@ class WebSocketChannel(MessageChannel):
         if self._lost is not None:
             return self._lost
         if self._stream.violation is not None:
-            return self._close_with(*self._stream.violation)
+            return self.close_with(*self._stream.violation)
         reason = closed.reason
         code, words = (1006, None) if reason is None else (int(reason.code), reason.reason)
         if code in (1002, 1007) and not self._stream.close_sent:
             # wsproto reports unreadable bytes as if the peer had closed; the peer has still to be told.
-            return self._close_with(code, words or "")
+            return self.close_with(code, words or "")
         self._lost = closed_by_peer(code, words)
         return self._lost
 
-    def _close_with(self, code: int, reason: str) -> ConnectionLost:
-        """Put a close frame at once, before any handler's cleanup, because of a violation by the peer. Return the
-        loss."""
+    def close_with(self, code: int, reason: str) -> ConnectionLost:
+        """Put a close frame at once, before any handler's cleanup, because the peer may not go on. Return the loss."""
         self._stream.put(close_frame(code, reason, masked=self._masked))
         self._lost = closed_by_us(code, reason)
         return self._lost

@@ -20,6 +20,7 @@ from ..asking.input_required import InputRequired, settle
 from ..signatures.signature import BadArguments
 from .plain_values import BLOCKS
 from .registry import Registry
+from .scopes import checked_scopes
 from .user_function import UserFunction
 
 __all__ = ["Prompts", "RegisteredPrompt"]
@@ -31,6 +32,7 @@ class RegisteredPrompt:
 
     prompt: Prompt
     handler: UserFunction
+    scopes: frozenset[str]
 
 
 class Prompts:
@@ -48,6 +50,7 @@ class Prompts:
         description: str | None = None,
         icons: Sequence[Icon] | None = None,
         meta: JSONObject | None = None,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Register ``function``. See `PromptOptions` and `Server.prompt`."""
         check_meta_keys(meta)
@@ -71,7 +74,7 @@ class Prompts:
             list(icons) if icons else None,
             meta,
         )
-        self.registry.add(prompt.name, RegisteredPrompt(prompt, handler))
+        self.registry.add(prompt.name, RegisteredPrompt(prompt, handler, checked_scopes(prompt.name, scopes)))
 
     async def get(
         self, scope: RequestScope, params: GetPromptParams, lifespan: Any

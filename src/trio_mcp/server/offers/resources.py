@@ -23,6 +23,7 @@ from ..cache_hints import CacheHints
 from ..signatures.signature import BadArguments
 from .plain_values import to_plain
 from .registry import Registry
+from .scopes import checked_scopes
 from .uri_templates import LONGEST_URI, UriTemplate, check_length
 from .user_function import UserFunction
 
@@ -41,6 +42,7 @@ class RegisteredResource:
     resource: Resource
     handler: UserFunction
     hints: CacheHints
+    scopes: frozenset[str]
 
 
 @attrs.frozen(eq=False)
@@ -51,6 +53,7 @@ class RegisteredTemplate:
     pattern: UriTemplate
     handler: UserFunction
     hints: CacheHints
+    scopes: frozenset[str]
 
 
 class Resources:
@@ -76,12 +79,14 @@ class Resources:
         ttl_ms: int | None = None,
         cache_scope: CacheScope | None = None,
         meta: JSONObject | None = None,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Register ``function`` under a URI or a URI template. See `ResourceOptions` and `Server.resource`."""
         check_meta_keys(meta)
         if len(uri) > LONGEST_URI:
             raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
         hints = self._hints.but(ttl_ms, cache_scope)
+        needed = checked_scopes(uri, scopes)
         handler = UserFunction.of(function)
         shown_icons = list(icons) if icons else None
         name = name or function.__name__
@@ -94,14 +99,19 @@ class Resources:
                     f"{uri}: the parameters of {name} must be those of the template: {', '.join(pattern.names)}"
                 )
             template = ResourceTemplate(uri, name, title, description, mime_type, annotations, shown_icons, meta)
-            self.templates.add(uri, RegisteredTemplate(template, pattern, handler, hints))
+            self.templates.add(uri, RegisteredTemplate(template, pattern, handler, hints, needed))
             return
         if names:
             raise TypeError(
                 f"{uri}: {name} has parameters, so its URI must be a template, {uri}/{{{min(names)}}} for example"
             )
         resource = Resource(uri, name, title, description, mime_type, annotations, size, shown_icons, meta)
-        self.registry.add(uri, RegisteredResource(resource, handler, hints))
+        self.registry.add(uri, RegisteredResource(resource, handler, hints, needed))
+
+    @property
+    def has_scopes(self) -> bool:
+        """True when a resource or a template needs a scope."""
+        return any(each.scopes for registry in (self.registry, self.templates) for each in registry)
 
     def remove(self, uri: str) -> None:
         """Remove a resource or a template. Raises `KeyError` when there is none."""

@@ -25,6 +25,7 @@ from ..asking.input_required import InputRequired, replay, settle, without_quest
 from ..signatures.signature import BadArguments
 from .registry import Registry
 from .results import ToResult, error_result, result_maker
+from .scopes import checked_scopes
 from .user_function import UserFunction
 
 __all__ = ["RegisteredTool", "Tools"]
@@ -47,6 +48,7 @@ class RegisteredTool:
     replay: bool
     input_validator: SchemaValidator | None
     output_validator: SchemaValidator | None
+    scopes: frozenset[str]
 
 
 class Tools:
@@ -72,6 +74,7 @@ class Tools:
         requires: Sequence[str] = (),
         replay: bool = False,
         meta: JSONObject | None = None,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors."""
         check_meta_keys(meta)
@@ -122,6 +125,7 @@ class Tools:
                 replay,
                 SchemaValidator(input_schema) if input_schema is not None else None,
                 SchemaValidator(output) if validate_output and output is not None else None,
+                checked_scopes(tool.name, scopes),
             ),
         )
 

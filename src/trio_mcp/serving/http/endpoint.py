@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
@@ -14,12 +14,13 @@ from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadabl
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...protocol.revisions import LEGACY_REVISIONS, REVISIONS, Revision
 from ...runtime.principal import Auth
-from ...server.served import Running
+from ...server.served import Running, scopes_of
 from ...state.events import Refused, RequestReceived
 from ...state.per_request_fields import unsupported_version
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
-from .answers import empty, error, invalid, status_of_legacy_refusal, unavailable
+from ..scopes import lacking, warn_of_unchecked_scopes
+from .answers import empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable
 from .cors import Cors
 from .entrance import EndpointSettings, Entrance
 from .http_request import HttpRequest
@@ -27,6 +28,9 @@ from .modern import ModernSide
 from .request_headers import check_param_headers, check_routing_headers, required_fields
 from .session import Session
 from .session_table import SessionTable
+
+if TYPE_CHECKING:
+    from ...auth.resource_server.gate import Gate
 
 __all__ = ["Endpoint"]
 
@@ -44,6 +48,8 @@ class Endpoint:
 
     def __init__(self, running: Running, settings: EndpointSettings, nursery: trio.Nursery) -> None:
         self._running = running
+        self._gate = settings.gate
+        warn_of_unchecked_scopes(running, settings.gate)
         self._limits = running.limits
         self._stateless = running.stateless
         self._cors = Cors(settings.checks)
@@ -145,6 +151,8 @@ class Endpoint:
         if isinstance(message, Request):
             fault = required_fields(message) or check_routing_headers(message, head)
         if fault is None:
+            if self._gate is not None and self._lacks_scopes(self._gate, message, request):
+                return
             event = state.receive(message)
             if isinstance(event, RequestReceived):
                 fault = check_param_headers(self._running, event.request, head)
@@ -174,13 +182,15 @@ class Endpoint:
             session = self._session_of(request)
             if isinstance(session, Answer):
                 request.response.answer(session)
-            else:
+            elif self._gate is None or not self._lacks_scopes(self._gate, message, request):
                 session.post(message, request)
 
     def _post_stateless(self, message: Message | Batch, request: HttpRequest) -> None:
         head, response, extra = request.head, request.response, request.extra
         if not isinstance(message, Request | Batch):
             response.answer(empty(HTTPStatus.ACCEPTED, extra))
+            return
+        if self._gate is not None and self._lacks_scopes(self._gate, message, request):
             return
         version = head.headers.get("mcp-protocol-version")
         revision: Revision = _UNTOLD if version is None else REVISIONS[version]
@@ -191,6 +201,21 @@ class Endpoint:
             response.answer(error(status, reply.code, reply.message, extra, reply.id, reply.data))
         else:
             self._modern.take(event, request)
+
+    # Scopes
+
+    def _lacks_scopes(self, gate: Gate, message: Message | Batch, request: HttpRequest) -> bool:
+        """Return whether the caller lacks a scope for what ``message`` asks. The answer is given then: the last moment
+        at which the answer can have a status of its own."""
+        members = message.members if isinstance(message, Batch) else (message,)
+        each = [scopes_of(self._running, one.method, one.params) for one in members if isinstance(one, Request)]
+        needed = frozenset[str]().union(*each)  # for a batch, all at once: the client asks its user once
+        if not needed or request.auth is None or (refusal := gate.missing(request.auth, needed)) is None:
+            return False
+        fault, extra = lacking(refusal, needed), lines_of(refusal) + request.extra
+        request_id = message.id if isinstance(message, Request) else None
+        request.response.answer(error(refusal.status, fault.code, fault.message, extra, request_id, fault.data))
+        return True
 
     def _get(self, request: HttpRequest) -> None:
         session = self._session_of(request)

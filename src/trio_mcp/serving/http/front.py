@@ -76,7 +76,7 @@ class HttpFront:
         else:
             from ..websocket import WebSocketGreeting  # see `_refuse`
 
-            greeting = WebSocketGreeting(self._settings.path, self._settings.checks, received)
+            greeting = WebSocketGreeting(self._settings.path, self._settings.checks, self._settings.gate, received)
             await self._websockets.serve(stream, greeting)
 
     async def turn_away(self, stream: trio.abc.Stream) -> None:

@@ -1,0 +1,46 @@
+"""Scopes at an endpoint: callers that lack one, and endpoints where nobody checks."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
+from ..runtime.principal import Auth
+from ..server.served import CheckScopes, Running, needs_scopes
+
+if TYPE_CHECKING:
+    from ..auth.resource_server.gate import Gate
+    from ..auth.resource_server.refusal import Refusal
+
+__all__ = ["lacking", "scope_check", "warn_of_unchecked_scopes"]
+
+logger = logging.getLogger("trio_mcp")
+
+
+def lacking(refusal: Refusal, needed: frozenset[str]) -> CodedError:
+    """Return the error for a request of a caller who lacks one of the ``needed`` scopes."""
+    if refusal.status != HTTPStatus.FORBIDDEN:  # a defect, of the author's rule for broader scopes
+        return CodedError(INTERNAL_ERROR, "Internal error")
+    data = {"error": "insufficient_scope", "scopes": sorted(needed)}
+    return CodedError(INVALID_REQUEST, f"Invalid request: {refusal.reason}", data)
+
+
+def scope_check(gate: Gate, auth: Auth) -> CheckScopes:
+    """Return the check of all requests of one caller."""
+    return partial(_check, gate, auth)
+
+
+def _check(gate: Gate, auth: Auth, needed: frozenset[str]) -> None:
+    if needed and (refusal := gate.missing(auth, needed)) is not None:
+        raise lacking(refusal, needed)
+
+
+def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
+    """Log a warning where ``running`` has scopes, and no ``gate`` that would know those of a caller."""
+    if gate is None and needs_scopes(running):
+        logger.warning(
+            "tools, resources or prompts of this server need scopes, and nobody checks them: serve it with auth=..."
+        )
