@@ -1,0 +1,160 @@
+"""Whatever hostile servers answer, a secret goes to the issuer that it belongs to, or nowhere."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from joserfc.jwk import ECKey
+from tests.auth.oauth_client.hostile_web import ISSUERS, MOST_STEPS, REDIRECT, HostileWeb
+from tests.auth.oauth_client.scripted_web import situation, usual_web
+
+from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.fetching.exchange import Fetched
+from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.oauth_client.client_credentials import client_credentials
+from trio_mcp.auth.oauth_client.enterprise import enterprise_managed
+from trio_mcp.auth.oauth_client.grant import Grant
+from trio_mcp.auth.oauth_client.jwt_bearer import workload_identity
+from trio_mcp.auth.oauth_client.refreshing import refresh
+from trio_mcp.auth.oauth_client.settings import (
+    ClientCredentialsSettings,
+    EnterpriseManagedSettings,
+    OAuthSettings,
+    PreregisteredClient,
+    WorkloadIdentitySettings,
+)
+from trio_mcp.auth.oauth_client.steps import Machine
+
+KEY = ECKey.generate_key("P-256").as_dict(private=True)
+IDP = "https://idp.example"
+
+
+class Proofs:
+    def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
+        return f"{method} {url} {nonce}"
+
+
+def client_of(web: HostileWeb) -> PreregisteredClient:
+    """A client of one issuer, or of the first that is named."""
+    issuer = web.choose((None, ISSUERS[0], ISSUERS[2]))
+    owner = issuer or "*"
+    return PreregisteredClient(
+        client_id=web.client_id(owner),
+        issuer=issuer,
+        **web.choose(
+            (
+                {},
+                {"client_secret": web.secret(owner)},
+                {"client_secret": web.secret(owner), "auth_method": "client_secret_post"},
+                {"private_key": KEY},
+                {"private_key": "broken"},
+                {"auth_method": "client_secret_basic"},
+            )
+        ),
+    )
+
+
+def a_sign_in(web: HostileWeb) -> Machine[Grant]:
+    said = OAuthSettings(
+        redirect_uri=REDIRECT,
+        client=web.choose((None, None, client_of(web))),
+        client_metadata_url=web.choose((None, "https://app.example/client.json", "http://app.example")),
+        scopes=web.choose((None, ("mine",))),
+    )
+    return sign_in(said, web.situation(web.choose((None, Proofs()))))
+
+
+def a_refresh(web: HostileWeb) -> Machine[Grant]:
+    web.endpoints.add(("https://mcp.example", "https://mcp.example/token"))
+    return refresh(OAuthSettings(redirect_uri=REDIRECT), web.situation(web.choose((None, Proofs()))))
+
+
+def a_program(web: HostileWeb) -> Machine[Grant]:
+    return client_credentials(ClientCredentialsSettings(client=client_of(web)), web.situation())
+
+
+def a_workload(web: HostileWeb) -> Machine[Grant]:
+    issuer = web.choose(ISSUERS[:5])
+    named = web.choose((None, issuer))
+    said = WorkloadIdentitySettings(
+        assertion=web.assertion(issuer) if named is None else web.secret(issuer),
+        client_id=web.choose((None, web.client_id("*"))),
+        issuer=named,
+    )
+    return workload_identity(said, web.situation())
+
+
+def an_employee(web: HostileWeb) -> Machine[Grant]:
+    endpoint = web.choose((None, f"{IDP}/own/token"))
+    if endpoint is not None:
+        web.endpoints.add((IDP, endpoint))
+    said = EnterpriseManagedSettings(
+        idp_issuer=IDP,
+        idp_token_endpoint=endpoint,
+        idp_client=PreregisteredClient(client_id=web.client_id(IDP), client_secret=web.secret(IDP)),
+        subject_token=web.secret(IDP),
+        client=PreregisteredClient(
+            client_id=web.client_id(ISSUERS[0]), client_secret=web.secret(ISSUERS[0]), issuer=ISSUERS[0]
+        ),
+    )
+    return enterprise_managed(said, web.situation())
+
+
+WAYS = (a_sign_in, a_refresh, a_program, a_workload, an_employee)
+
+
+def go(web: HostileWeb, way: Callable[[HostileWeb], Machine[Grant]]) -> str:
+    """Go the whole way, and return how it ended. All claims are in the web."""
+    web.endpoints.add(("https://mcp.example", "https://mcp.example/token"))  # 2025-03-26
+    end = web.run(way(web))
+    return "granted" if isinstance(end, Grant) else str(end)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(st.data())
+@settings(max_examples=100, derandomize=True)
+def test_secrets_go_nowhere_but_to_their_issuer(
+    way: Callable[[HostileWeb], Machine[Grant]], data: st.DataObject
+) -> None:
+    go(HostileWeb(lambda options: data.draw(st.sampled_from(options))), way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_secrets_go_nowhere_but_to_their_issuer_at_random(way: Callable[[HostileWeb], Machine[Grant]]) -> None:
+    chance = random.Random(13)
+    ends = Counter(go(HostileWeb(chance.choice), way) for _ in range(1500))
+    assert ends["granted"] > 20, "the whole way is gone, too"
+    assert len(ends) > 5
+
+
+def mutated(chance: random.Random, body: bytes) -> bytes:
+    """``body`` with a few bytes changed, left out, repeated, or put in."""
+    changed = bytearray(body)
+    for _ in range(chance.choice((1, 1, 2, 5))):
+        at = chance.randrange(len(changed) + 1)
+        piece = chance.choice((b"", b'"', b"{", b"null", b"\\ud800", b"\xff", b"https://", b"1e999", bytes([at % 256])))
+        changed[at : at + chance.choice((0, 1, 1, 20))] = piece
+    return bytes(changed)
+
+
+def test_mutated_documents_end_in_a_grant_or_an_error() -> None:
+    chance = random.Random(13)
+    ends: Counter[bool] = Counter()
+    for _ in range(4000):
+        web = usual_web()
+        url = chance.choice(list(web.answers))
+        answered = web.answers[url]
+        assert isinstance(answered, Fetched)
+        web.answers[url] = attrs.evolve(answered, body=mutated(chance, answered.body))
+        try:
+            ends[web.run(sign_in(OAuthSettings(redirect_uri=REDIRECT), situation())) is not None] += 1
+        except AuthorizationError:
+            ends[False] += 1
+        assert len(web.steps) <= MOST_STEPS
+    assert min(ends[True], ends[False]) > 100
