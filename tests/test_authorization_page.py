@@ -24,6 +24,7 @@ from tests.test_http_page import port, running
 from tests.transports.http_client.scripted import Visitor, scripted
 
 from trio_mcp import (
+    AuthorizationError,
     Bearer,
     ClientCredentials,
     EnterpriseManaged,
@@ -187,6 +188,21 @@ async def test_a_function_is_a_verifier_and_a_token_at_hand_opens_the_server(tmp
         with trio.fail_after(PATIENCE):
             done = await trio.run_process([sys.executable, "call.py"], cwd=tmp_path, capture_stdout=True)
     assert done.stdout == b"https://login.example.com|alice may notes:read\n"
+
+
+async def test_a_tool_needs_its_own_scopes_beside_those_of_the_server(tmp_path: Path, port: int) -> None:
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with issuer() as login:
+        written(tmp_path, port, **{"https://login.example.com": login.url})
+        async with running(tmp_path, ["python", "protected.py"], port):
+            for scope, outcome in (("notes:read notes:write", "noted: milk"), ("notes:read", "HTTP status 403")):
+                with trio.fail_after(PATIENCE):
+                    async with open_http(url, auth=Bearer(login.token(url, scope=scope)), proxy=None) as client:
+                        try:
+                            told = (await client.call_tool("write", {"text": "milk"})).text
+                        except AuthorizationError as error:
+                            told = str(error)
+                assert outcome in told
 
 
 BROWSER = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()"
