@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +31,25 @@ def rows_of(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
 
 
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def wait_for_listener(port: int) -> None:
+    """Return when somebody listens on ``port``: another process, of whose start no event tells."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < end, "nobody listens"
+            time.sleep(0.05)
+        else:
+            return
+
+
 def test_the_two_examples_run_together_as_they_stand(tmp_path: Path) -> None:
     for name, code in BLOCKS:
         (tmp_path / name).write_text(code)
@@ -48,6 +69,22 @@ def test_the_example_of_a_transport_runs_as_it_stands(tmp_path: Path, example: s
         [sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "processed 2 items\n"), ran.stderr
+
+
+def test_the_examples_of_a_protected_server_and_its_client_run_as_they_stand(tmp_path: Path) -> None:
+    port = free_port()
+    for name, code in BLOCKS:
+        (tmp_path / name).write_text(code.replace("8791", str(port)))
+    with subprocess.Popen([sys.executable, "guarded.py"], cwd=tmp_path) as server:
+        try:
+            wait_for_listener(port)
+            ran = subprocess.run(
+                [sys.executable, "ann.py"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+            )
+        finally:
+            server.terminate()
+            status = server.wait(PATIENCE)
+    assert (ran.returncode, ran.stdout, status) == (0, "ann noted: buy milk\n", 0), ran.stderr
 
 
 def test_the_example_of_a_test_passes_as_it_stands(tmp_path: Path) -> None:
