@@ -112,9 +112,8 @@ async def _listeners(redirect_uri: str | None, former: Iterable[str]) -> tuple[l
         try:
             return await _listen(parts.port or 0, _HOSTS[parts.hostname or ""]), redirect_uri
         except OSError as error:
-            raise AuthorizationError(
-                f"the port of the redirect URI {redirect_uri} is taken: {error.strerror}"
-            ) from None
+            words = f"nothing can listen at the redirect URI {redirect_uri}: {error.strerror}"
+            raise AuthorizationError(words) from None
     for uri in former:
         parts = urlsplit(uri)
         if parts.hostname == "127.0.0.1" and parts.path == _PATH and parts.port is not None:

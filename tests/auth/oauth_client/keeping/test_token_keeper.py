@@ -1,0 +1,443 @@
+"""The owner of the tokens for one server: one way to a token at a time, and nothing lost on the way."""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+import pytest
+import trio
+from tests.auth.oauth_client.keeping.fake_source import ISSUER, URL, FakeSource, broken, opened, refusal, token_of
+from tests.patience import PATIENCE
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import AuthorizationError, MemoryStorage
+from trio_mcp.auth.oauth_client.keeping.token_keeper import TokenKeeper
+from trio_mcp.auth.storage.stored import IssuerRecord, StorageFailed, Stored, Tokens
+
+
+async def kept(storage: MemoryStorage) -> tuple[str, str | None] | None:
+    stored = await storage.load(URL)
+    tokens = None if stored is None else stored.tokens
+    return None if tokens is None else (tokens.access_token, tokens.refresh_token)
+
+
+async def signed_in(keeper: TokenKeeper) -> None:
+    """Get the first token, some time ago."""
+    await keeper.refused(await refusal(keeper))
+    await trio.sleep(1)
+
+
+async def storage_with(**tokens: object) -> MemoryStorage:
+    storage = MemoryStorage()
+    record = IssuerRecord(tokens=Tokens(access_token="stored", **tokens))  # type: ignore[arg-type]
+    await storage.save(URL, Stored().with_record(ISSUER, record))
+    return storage
+
+
+# Tokens of requests
+
+
+async def test_nothing_is_sent_before_the_server_asks() -> None:
+    async with opened(FakeSource()) as keeper:
+        assert await keeper.headers("POST") == ()
+
+
+async def test_stored_tokens_are_sent_at_once() -> None:
+    async with opened(FakeSource(), await storage_with()) as keeper:
+        assert await token_of(keeper) == "stored"
+
+
+async def test_an_expired_token_is_sent_all_the_same_since_without_one_the_caller_would_be_another() -> None:
+    async with opened(FakeSource(), await storage_with(expires_at=1.0)) as keeper:
+        assert await token_of(keeper) == "stored"
+
+
+async def test_a_record_that_cannot_be_read_fails_the_call_and_is_read_again() -> None:
+    class Broken(MemoryStorage):
+        broken = True
+
+        async def load(self, server_url: str) -> Stored | None:
+            if self.broken:
+                raise StorageFailed("no record")
+            return await super().load(server_url)
+
+    storage = Broken()
+    async with opened(FakeSource(), storage) as keeper:
+        with pytest.raises(StorageFailed):
+            await keeper.headers("POST")
+        storage.broken = False
+        assert await keeper.headers("POST") == ()
+
+
+async def test_a_storage_that_fails_in_its_own_way_fails_the_call(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(MemoryStorage):
+        async def load(self, server_url: str) -> Stored | None:
+            raise KeyError("mine")
+
+    async with opened(FakeSource(), Broken()) as keeper:
+        with caplog.at_level(logging.CRITICAL), pytest.raises(AuthorizationError, match="failed: KeyError"):
+            await keeper.headers("POST")
+
+
+# Before expiry
+
+
+async def test_tokens_are_refreshed_some_seconds_before_they_expire(autojump_clock: MockClock) -> None:
+    source = FakeSource(lifetime=3600)
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        source.now += 3579
+        assert await token_of(keeper) == "access-1"
+        source.now += 2
+        assert await token_of(keeper) == "access-2"
+
+
+async def test_short_tokens_are_refreshed_in_the_last_quarter_of_their_life(autojump_clock: MockClock) -> None:
+    source = FakeSource(lifetime=8)
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        source.now += 5
+        assert await token_of(keeper) == "access-1"
+        source.now += 2
+        assert await token_of(keeper) == "access-2"
+
+
+async def test_an_early_refresh_is_waited_for_by_all(autojump_clock: MockClock) -> None:
+    source = FakeSource(lifetime=100)
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        source.now += 99
+        tokens = list[str | None]()
+
+        async def ask() -> None:
+            tokens.append(await token_of(keeper))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(ask)
+    assert tokens == ["access-2"] * 50
+    assert source.asked == ["visit", "code", "refresh-1"]
+
+
+@pytest.mark.parametrize("failure", [broken(), AuthorizationError("later", code="temporarily_unavailable")])
+async def test_a_failed_early_refresh_is_not_tried_again_at_once(failure: Exception, autojump_clock: MockClock) -> None:
+    source = FakeSource(lifetime=100)
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        source.now += 99
+        source.failure = failure
+        assert [await token_of(keeper) for _ in range(3)] == ["access-1"] * 3
+        assert source.asked == ["visit", "code", "refresh-1"]
+        source.failure = None
+        await trio.sleep(1)
+        await keeper.refused(await refusal(keeper))  # the token is over now
+        assert await token_of(keeper) == "access-2"
+
+
+# Refused tokens
+
+
+async def test_fifty_refused_requests_make_one_refresh(autojump_clock: MockClock) -> None:
+    source, storage = FakeSource(), MemoryStorage()
+    async with opened(source, storage) as keeper:
+        await signed_in(keeper)
+        request = await refusal(keeper)
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(keeper.refused, request)
+        assert await token_of(keeper) == "access-2"
+    assert source.asked == ["visit", "code", "refresh-1"]
+    assert await kept(storage) == ("access-2", "refresh-2")
+
+
+async def test_a_request_that_was_sent_with_an_older_token_is_sent_again_at_once(autojump_clock: MockClock) -> None:
+    source = FakeSource()
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        late = await refusal(keeper)
+        await keeper.refused(late)
+        await keeper.refused(late)
+    assert source.asked == ["visit", "code", "refresh-1"]
+
+
+async def test_a_refused_refresh_token_is_stored_no_more_but_the_access_token_is(
+    autojump_clock: MockClock,
+) -> None:
+    source, storage = FakeSource(lifetime=100), MemoryStorage()
+    async with opened(source, storage) as keeper:
+        await signed_in(keeper)
+        source.now += 99
+        source.good = "another"
+        assert await token_of(keeper) == "access-1"
+        assert await kept(storage) == ("access-1", None)
+
+
+async def test_a_failed_way_is_not_gone_again_for_those_who_began_before(autojump_clock: MockClock) -> None:
+    source = FakeSource(failure=AuthorizationError("no", code="unauthorized_client"))
+    async with opened(source) as keeper:
+        earlier = await refusal(keeper)
+        with pytest.raises(AuthorizationError):
+            await keeper.refused(earlier)
+        await trio.sleep(1)
+        with pytest.raises(AuthorizationError) as caught:
+            await keeper.refused(earlier)
+        assert caught.value.code == "unauthorized_client"
+        assert source.asked.count("code") == 1
+        with pytest.raises(AuthorizationError):
+            await keeper.refused(await refusal(keeper))
+        assert source.asked.count("code") == 2
+
+
+async def test_a_status_that_no_token_helps_is_an_error() -> None:
+    source = FakeSource()
+    async with opened(source) as keeper:
+        with pytest.raises(AuthorizationError, match="HTTP status 403, not for want of a token"):
+            await keeper.refused(await refusal(keeper, 403))
+    assert source.asked == []
+
+
+async def test_the_words_of_the_server_are_not_repeated() -> None:
+    async with opened(FakeSource()) as keeper:
+        request = attrs.evolve(await refusal(keeper, 400), challenges='Bearer error="your s3cret"')
+        with pytest.raises(AuthorizationError) as caught:
+            await keeper.refused(request)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.code is None
+
+
+async def test_one_request_is_not_sent_for_ever() -> None:
+    async with opened(FakeSource()) as keeper:
+        with pytest.raises(AuthorizationError, match="6 times"):
+            await keeper.refused(await refusal(keeper, attempt=6))
+
+
+async def test_more_and_more_scopes_are_asked_for_twice_for_one_request(autojump_clock: MockClock) -> None:
+    source = FakeSource()
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        begun = trio.current_time()
+        for attempt, scope in enumerate(("a", "a b"), 1):
+            await keeper.refused(await refusal(keeper, 403, attempt=attempt, begun=begun, scope=scope))
+        with pytest.raises(AuthorizationError, match="ever more scopes") as caught:
+            await keeper.refused(await refusal(keeper, 403, attempt=3, begun=begun, scope="a b c"))
+        assert caught.value.code == "insufficient_scope"
+        await trio.sleep(1)
+        await keeper.refused(await refusal(keeper, 403, scope="a b c"))
+    assert source.asked.count("visit") == 4
+
+
+async def test_other_calls_go_on_while_the_user_is_asked_for_more_scopes(autojump_clock: MockClock) -> None:
+    source = FakeSource()
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        source.visit_gate = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeper.refused, await refusal(keeper, 403, scope="more"))
+            await wait_all_tasks_blocked()
+            assert await token_of(keeper) == "access-1"
+            source.visit_gate.set()
+        assert await token_of(keeper) == "access-2"
+
+
+# Who waits, and who leaves
+
+
+async def test_a_waiter_who_leaves_does_not_end_the_sign_in_for_others() -> None:
+    source = FakeSource(visit_gate=trio.Event())
+    async with opened(source) as keeper:
+        request = await refusal(keeper)
+        async with trio.open_nursery() as nursery:
+            leaving = trio.CancelScope()
+
+            async def leave() -> None:
+                with leaving:
+                    await keeper.refused(request)
+
+            nursery.start_soon(leave)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(keeper.refused, request)
+            await wait_all_tasks_blocked()
+            leaving.cancel()
+            await wait_all_tasks_blocked()
+            assert source.prepared == 1
+            source.visit_gate.set()
+        assert await token_of(keeper) == "access-1"
+    assert source.asked == ["visit", "code"]
+
+
+async def test_the_last_waiter_who_leaves_ends_the_sign_in(autojump_clock: MockClock) -> None:
+    source = FakeSource(visit_gate=trio.Event())
+    async with opened(source) as keeper:
+        with trio.move_on_after(5):
+            await keeper.refused(await refusal(keeper))
+        await wait_all_tasks_blocked()
+        assert source.prepared == 0
+        source.visit_gate.set()
+        await keeper.refused(await refusal(keeper))
+    assert source.asked == ["visit", "visit", "code"]
+
+
+async def test_a_token_request_on_its_way_is_finished_though_nobody_waits(
+    autojump_clock: MockClock,
+) -> None:
+    source, storage = FakeSource(), MemoryStorage()
+    async with opened(source, storage) as keeper:
+        await signed_in(keeper)
+        source.fetch_gate = trio.Event()
+        with trio.move_on_after(5):
+            await keeper.refused(await refusal(keeper))
+        assert await kept(storage) == ("access-1", "refresh-1")
+        source.fetch_gate.set()
+        await wait_all_tasks_blocked()
+        assert await kept(storage) == ("access-2", "refresh-2")
+        assert await token_of(keeper) == "access-2"
+
+
+async def test_a_token_request_is_finished_though_the_client_is_closed(autojump_clock: MockClock) -> None:
+    source, storage = FakeSource(), MemoryStorage()
+    async with trio.open_nursery() as nursery, opened(source, storage) as keeper:
+        await signed_in(keeper)
+        source.fetch_gate = trio.Event()
+        with trio.move_on_after(5):
+            await keeper.refused(await refusal(keeper))
+
+        async def answer() -> None:
+            await trio.sleep(4)
+            assert source.fetch_gate is not None
+            source.fetch_gate.set()
+
+        nursery.start_soon(answer)
+    assert await kept(storage) == ("access-2", "refresh-2")
+
+
+async def test_a_token_request_that_takes_for_ever_keeps_no_client_open(autojump_clock: MockClock) -> None:
+    source = FakeSource()
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        source.fetch_gate = trio.Event()
+        with trio.move_on_after(5):
+            await keeper.refused(await refusal(keeper))
+        closing = trio.current_time()
+    assert trio.current_time() - closing == pytest.approx(5)
+
+
+async def test_a_token_request_that_takes_for_ever_fails_its_calls(autojump_clock: MockClock) -> None:
+    source = FakeSource()
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        source.fetch_gate = trio.Event()
+        with trio.fail_after(PATIENCE + 1), pytest.raises(AuthorizationError, match="too slow"):
+            await keeper.refused(await refusal(keeper))
+
+
+async def test_a_token_is_used_though_it_cannot_be_stored(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    class Full(MemoryStorage):
+        full = False
+
+        async def save(self, server_url: str, stored: Stored) -> None:
+            if self.full:
+                raise StorageFailed("no room")
+            await super().save(server_url, stored)
+
+    source, storage = FakeSource(), Full()
+    async with opened(source, storage) as keeper:
+        await signed_in(keeper)
+        storage.full = True
+        await keeper.refused(await refusal(keeper))
+        assert await token_of(keeper) == "access-2"
+        await trio.sleep(1)
+        storage.full = False
+        await keeper.refused(await refusal(keeper))
+        assert await token_of(keeper) == "access-3"
+    assert await kept(storage) == ("access-3", "refresh-3")
+    assert source.asked == ["visit", "code", "refresh-1", "refresh-2"]
+    assert "were not stored: no room" in caplog.text
+
+
+# Several keepers, one storage
+
+
+async def test_tokens_that_another_process_has_refreshed_are_used(autojump_clock: MockClock) -> None:
+    source, storage = FakeSource(), MemoryStorage()
+    async with opened(source, storage) as one, opened(source, storage) as other:
+        await signed_in(one)
+        assert await token_of(other) == "access-1"
+        await one.refused(await refusal(one))
+        await other.refused(await refusal(other))
+        assert await token_of(other) == "access-2"
+    assert source.asked == ["visit", "code", "refresh-1"]
+
+
+async def test_two_keepers_refresh_one_after_the_other(autojump_clock: MockClock) -> None:
+    source, storage = FakeSource(), MemoryStorage()
+    async with opened(source, storage) as one, opened(source, storage) as other:
+        await signed_in(one)
+        await token_of(other)
+        async with trio.open_nursery() as nursery:
+            for keeper in (one, other):
+                nursery.start_soon(keeper.refused, await refusal(keeper))
+        assert [await token_of(keeper) for keeper in (one, other)] == ["access-2"] * 2
+    assert source.asked == ["visit", "code", "refresh-1"]
+
+
+async def test_a_user_who_has_signed_in_elsewhere_is_not_asked_again(autojump_clock: MockClock) -> None:
+    source, storage = FakeSource(), MemoryStorage()
+    async with opened(source, storage) as one, opened(source, storage) as other:
+        assert await token_of(other) is None
+        await signed_in(one)
+        await other.refused(await refusal(other))
+        assert await token_of(other) == "access-1"
+    assert source.asked == ["visit", "code"]
+
+
+async def test_a_user_who_has_logged_out_elsewhere_is_asked_again(autojump_clock: MockClock) -> None:
+    source, storage = FakeSource(), MemoryStorage()
+    async with opened(source, storage) as keeper:
+        await signed_in(keeper)
+        await storage.remove(URL)
+        await keeper.refused(await refusal(keeper))
+        assert await token_of(keeper) == "access-2"
+    assert source.asked == ["visit", "code", "visit", "code"]
+
+
+async def test_the_lock_is_not_held_while_the_user_is_asked() -> None:
+    source, storage = FakeSource(visit_gate=trio.Event()), MemoryStorage()
+    async with opened(source, storage) as keeper, trio.open_nursery() as nursery:
+        nursery.start_soon(keeper.refused, await refusal(keeper))
+        await wait_all_tasks_blocked()
+        with trio.fail_after(1):
+            async with storage.lock(URL):
+                pass
+        nursery.cancel_scope.cancel()
+
+
+# Cancels
+
+
+@pytest.mark.parametrize("way", ["sign in", "refresh"])
+async def test_a_cancel_at_any_await_leaves_the_store_whole(way: str, autojump_clock: MockClock) -> None:
+    outcomes = set[str]()
+    for steps in range(60):
+        source, storage = FakeSource(), MemoryStorage()
+        async with opened(source, storage) as keeper:
+            if way == "refresh":
+                await signed_in(keeper)
+            before = await kept(storage)
+            request = await refusal(keeper)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(keeper.refused, request)
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+            await wait_all_tasks_blocked()
+            now = await kept(storage)
+            # What is stored is what the authorization server holds to be good.
+            assert source.good == (None if now is None else now[1])
+            outcomes.add("nothing" if now == before else "all")
+            await trio.sleep(1)
+            await keeper.refused(await refusal(keeper))
+            assert await token_of(keeper) == f"access-{source.issued}"
+    assert outcomes == {"nothing", "all"}
