@@ -73,7 +73,7 @@ from .serving.stdio import serve_stdio
 
 if TYPE_CHECKING:
     from .auth.credentials import ClientAuth
-    from .auth.errors import AuthorizationError
+    from .auth.errors import AuthorizationError, SignInNeeded
     from .auth.oauth_client.bearer import Bearer
     from .auth.oauth_client.machine_clients import ClientCredentials, EnterpriseManaged, WorkloadIdentity
     from .auth.oauth_client.oauth import OAuth
@@ -160,8 +160,8 @@ _LATER: Final = {
     "open_tcp": ".connecting.lines",
     "open_unix": ".connecting.lines",
     "open_websocket": ".connecting.websocket",
-    "Protected": ".auth.resource_server.protected",
     "PreregisteredClient": ".auth.oauth_client.settings",
+    "Protected": ".auth.resource_server.protected",
     "proxy": ".proxying.proxy",
     "Proxy": ".proxying.proxy",
     "read_config": ".hosting.config_files",
@@ -172,6 +172,7 @@ _LATER: Final = {
     "serve_unix": ".serving.lines",
     "serve_websocket": ".serving.websocket",
     "ServingOptions": ".serving.options",
+    "SignInNeeded": ".auth.errors",
     "Storage": ".auth.storage.stored",
     "StorageFailed": ".auth.storage.stored",
     "Stored": ".auth.storage.stored",
@@ -294,6 +295,7 @@ __all__ = [
     "Server",
     "ServerCapabilities",
     "ServingOptions",
+    "SignInNeeded",
     "Statistics",
     "Storage",
     "StorageFailed",

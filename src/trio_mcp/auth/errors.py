@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..jsonrpc.errors import MCPError
 
-__all__ = ["AuthorizationError"]
+__all__ = ["AuthorizationError", "SignInNeeded"]
 
 
 class AuthorizationError(MCPError):
@@ -18,3 +18,8 @@ class AuthorizationError(MCPError):
         super().__init__(reason)
         self.reason = reason
         self.code = code
+
+
+class SignInNeeded(AuthorizationError):
+    """The user has to sign in, and `OAuth.asks_user` says that the user is not to be asked. Nothing was sent to an
+    authorization server."""

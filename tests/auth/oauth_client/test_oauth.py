@@ -12,7 +12,7 @@ import trio
 from tests.auth.oauth_client.protected_world import World, protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 
-from trio_mcp import AuthorizationError, Client, ClientCredentials, MemoryStorage, OAuth, open_http
+from trio_mcp import AuthorizationError, Client, ClientCredentials, MemoryStorage, OAuth, SignInNeeded, open_http
 
 
 async def as_json(got: Got, answer: Answer) -> None:
@@ -227,3 +227,19 @@ async def test_no_secret_is_in_a_log_or_an_error(caplog: pytest.LogCaptureFixtur
     everything = "\n".join([caplog.text, *words])
     assert len(world.secrets) > 10
     assert [secret for secret in [*world.secrets, "my-s3cret"] if secret in everything] == []
+
+
+async def test_a_user_who_is_not_to_be_asked_is_not_and_kept_tokens_are_refreshed() -> None:
+    storage = MemoryStorage()
+    async with protected(SERVED) as world:
+        quiet = OAuth(on_visit=world.visit, storage=storage, asks_user=False)
+        with pytest.raises(SignInNeeded):
+            async with open_http(world.url, auth=quiet):
+                pytest.fail("opened without a token")
+        assert (world.authorizations, world.registrations) == ([], 0)
+        async with open_http(world.url, auth=OAuth(on_visit=world.visit, storage=storage)):
+            pass
+        world.expire()
+        async with open_http(world.url, auth=quiet) as client:
+            assert (await client.call_tool("any")).text == "done"
+        assert (len(world.authorizations), len(world.refreshes)) == (1, 1)

@@ -11,6 +11,7 @@ import attrs
 
 from ...concurrency.contexts import asynccontextmanager
 from ..credentials import ClientAuth, Credentials, UserIsAsked
+from ..errors import SignInNeeded
 from ..storage.memory import MemoryStorage
 from ..storage.stored import Storage, Stored
 from .authorization_code import sign_in
@@ -67,6 +68,9 @@ class OAuth(ClientAuth):
     on_visit: OnVisit | None = attrs.field(default=None, repr=False)
     """Async function that is given the URL for the user's browser, in place of opening the URL. The function shows or
     opens the URL, and returns `None`, or returns the URL that the browser was sent to, where the function knows."""
+    asks_user: bool = True
+    """False where nobody is there to sign in: the tokens in ``storage`` are used and refreshed, and where these do not
+    do, calls fail with `SignInNeeded`."""
     redirect_uri: str | None = attrs.field(default=None, validator=_redirect)
     """Where the browser is sent after the user has decided, as agreed with the authorization server. On this machine,
     as in ``http://localhost:3000/callback``, somebody listens there. `None`: any port of 127.0.0.1."""
@@ -119,6 +123,8 @@ class _Source:
     @asynccontextmanager
     async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:
         auth = self.auth
+        if not auth.asks_user:
+            raise SignInNeeded("the user has to sign in, and is not to be asked")
         on_visit = open_in_browser if auth.on_visit is None else auth.on_visit
         uri = auth.redirect_uri
         if uri is not None and not is_loopback_uri(uri):
