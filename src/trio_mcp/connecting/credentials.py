@@ -9,9 +9,10 @@ from typing import Final
 from ..auth.credentials import ClientAuth, Credentials
 from ..client.call_timeouts import CallTimeouts
 from ..concurrency.contexts import asynccontextmanager
+from ..transports.host_checks import is_loopback
 from ..transports.http_client.origin import split_url
 
-__all__ = ["check_headers", "is_challenge", "open_credentials", "resource_at"]
+__all__ = ["check_headers", "is_challenge", "is_confidential", "open_credentials", "resource_at"]
 
 _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
 """Statuses that say for want of what a request was refused, where a challenge comes with them."""
@@ -45,6 +46,15 @@ def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
     if status in _CHALLENGING:
         return "www-authenticate" in headers
     return status == HTTPStatus.UNAUTHORIZED
+
+
+def is_confidential(url: str) -> bool:
+    """Return whether a token may be sent to the server at ``url``: over TLS, or on this machine, by HTTP or WebSocket.
+    Others could read the token on the way elsewhere."""
+    scheme = url.partition(":")[0].lower()
+    if scheme not in ("http", "https", "ws", "wss"):
+        return False
+    return scheme in ("https", "wss") or is_loopback(split_url(f"http{url[2:]}" if scheme == "ws" else url)[0].host)
 
 
 def resource_at(url: str) -> str:

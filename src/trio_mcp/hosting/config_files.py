@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -17,12 +17,16 @@ from ..connecting.targets import Address, Target
 from ..jsonrpc.errors import MCPError
 from .descriptions import MemberDescription
 from .json_comments import without_comments, without_trailing_commas
+from .oauth_entries import auth_of, unknown_in
 from .restarting import RestartPolicy
+
+if TYPE_CHECKING:
+    from ..auth.oauth_client.oauth import OAuth
 
 __all__ = ["Config", "ConfigError", "read_config"]
 
 _SECTIONS: Final = ("mcpServers", "servers")
-_KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "type", "disabled"})
+_KNOWN: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "oauth", "auth", "type", "disabled"})
 _FOR_COMMANDS: Final = frozenset({"args", "env", "cwd"})
 _TYPES: Final = {
     "stdio": "command",
@@ -55,14 +59,22 @@ def read_config(
     restart: RestartPolicy | None = None,
     options: ClientOptions | None = None,
     variables: Mapping[str, str] | None = None,
+    auth: OAuth | None = None,
 ) -> Config:
     """Read the ``mcpServers`` (or ``servers``) of a JSON file, with ``restart`` and ``options`` for all of them.
 
     The file may have comments and trailing commas, which some hosts allow. An entry has ``command`` with ``args``,
-    ``env`` and ``cwd``, or ``url`` with ``headers``; and may have ``type`` and ``disabled``. With ``variables``,
-    `os.environ` for example, ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for their values in all
-    strings; any other placeholder of a host (``${input:…}``) is a problem of its entry. A bad entry does not affect the
-    others: see `Config`. Raises `ConfigError`.
+    ``env`` and ``cwd``, or ``url`` with ``headers`` and ``oauth``; and may have ``type`` and ``disabled``. With
+    ``variables``, `os.environ` for example, ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` stand for their
+    values in all strings; any other placeholder of a host (``${input:…}``) is a problem of its entry. A bad entry does
+    not affect the others: see `Config`. Raises `ConfigError`.
+
+    ``auth`` has the user sign in to the servers over HTTP and WebSocket, but for those with an ``Authorization`` in
+    their headers. The object ``oauth`` of an entry is about this server alone, and all of it is optional: ``clientId``,
+    ``clientSecret``, ``issuer``, ``clientMetadataUrl``, ``scopes`` (a text, or a list of texts), ``callbackPort`` or
+    ``redirectUri``, and ``grantType``: ``"client_credentials"`` for a client without a user. Without ``auth``, entries
+    with ``oauth`` have the user sign in as `OAuth` does by default; with ``"oauth": false`` nobody is asked. The
+    ``auth`` of Cursor, ``{"CLIENT_ID": …, "CLIENT_SECRET": …, "scopes": […]}``, means the same.
     """
     config = Config({}, {}, {})
     for name, entry in _entries(Path(path)).items():
@@ -70,12 +82,12 @@ def read_config(
             fields = _fields(entry, variables)
             disabled = _of(fields, "disabled", bool, False)
             config.members[name] = MemberDescription(
-                _target(fields), restart=restart, options=options or {}, disabled=disabled
+                _target(fields, auth), restart=restart, options=options or {}, disabled=disabled
             )
         except ValueError as error:
             config.problems[name] = str(error)
         else:
-            if unknown := fields.keys() - _KNOWN:
+            if unknown := {*(fields.keys() - _KNOWN), *unknown_in(fields)}:
                 config.ignored[name] = tuple(sorted(unknown))
     return config
 
@@ -101,14 +113,15 @@ def _entries(path: Path) -> dict[str, Any]:
     raise ConfigError(f"{path} has no object named mcpServers")
 
 
-def _target(fields: dict[str, Any]) -> Target:
+def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
     kind = _kind(fields)
     if kind == "url":
         if stray := sorted(fields.keys() & _FOR_COMMANDS):
             raise ValueError(f"{', '.join(stray)}: for commands, not for URLs")
-        return Address(_of(fields, "url", str), headers=_texts(fields, "headers"))
-    if "headers" in fields:
-        raise ValueError("headers: for URLs, not for commands")
+        address = Address(_of(fields, "url", str), headers=_texts(fields, "headers"))
+        return attrs.evolve(address, auth=auth_of(fields, address, auth))
+    if stray := sorted(fields.keys() & {"headers", "oauth", "auth"}):
+        raise ValueError(f"{', '.join(stray)}: for URLs, not for commands")
     args = _of(fields, "args", list, cast("list[Any]", []))
     if not all(isinstance(arg, str) for arg in args):
         raise ValueError("args: must be a list of texts")

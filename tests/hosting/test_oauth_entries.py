@@ -1,0 +1,166 @@
+"""The authorization in entries of configuration files, as hosts write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from trio_mcp import Address, ClientCredentials, MemoryStorage, OAuth, read_config
+from trio_mcp.auth.credentials import ClientAuth
+
+URL = "https://mcp.example.com/mcp"
+
+
+def read(tmp_path: Path, fields: dict[str, Any], auth: OAuth | None = None, **variables: str) -> Any:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"mcpServers": {"it": fields}}))
+    return read_config(path, variables=variables, auth=auth)
+
+
+def auth_of(tmp_path: Path, fields: dict[str, Any], auth: OAuth | None = None, **variables: str) -> ClientAuth | None:
+    config = read(tmp_path, {"url": URL, **fields}, auth, **variables)
+    assert config.problems == {}
+    target = config.members["it"].target
+    assert isinstance(target, Address)
+    return target.auth
+
+
+def signs_in(auth: ClientAuth | None) -> dict[str, Any]:
+    """What the entry has said."""
+    assert isinstance(auth, OAuth)
+    usual = OAuth()
+    same = ("storage", "on_visit")
+    return {
+        field.alias: getattr(auth, field.name)
+        for field in attrs.fields(OAuth)
+        if field.name not in same and getattr(auth, field.name) != getattr(usual, field.name)
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"oauth": {}}, {}),
+        ({"auth": "oauth"}, {}),
+        ({"oauth": {"clientId": "c", "callbackPort": 8080, "scopes": "a b"}}, {
+            "client_id": "c", "redirect_uri": "http://localhost:8080/callback", "scopes": ("a", "b")
+        }),
+        ({"type": "http", "oauth": {"clientId": "c"}}, {"client_id": "c"}),
+        ({"oauth": {"enabled": True, "clientId": "c", "clientSecret": "s", "scopes": ["a", "b"]}}, {
+            "client_id": "c", "client_secret": "s", "scopes": ("a", "b")
+        }),
+        ({"oauth": {"redirectUri": "http://localhost:7777/oauth/callback"}}, {
+            "redirect_uri": "http://localhost:7777/oauth/callback"
+        }),
+        ({"oauth": {"clientMetadataUrl": "https://a.example/c", "issuer": "https://as.example"}}, {
+            "client_metadata_url": "https://a.example/c", "issuer": "https://as.example"
+        }),
+        ({"auth": {"CLIENT_ID": "c", "CLIENT_SECRET": "s", "scopes": ["a"]}}, {
+            "client_id": "c", "client_secret": "s", "scopes": ("a",)
+        }),
+    ],
+    ids=["alone", "fastmcp", "claude-code", "vscode", "gemini-cli", "redirect", "ours", "cursor"],
+)  # fmt: skip
+def test_authorization_is_read_as_each_host_writes_it(
+    tmp_path: Path, fields: dict[str, Any], said: dict[str, Any]
+) -> None:
+    assert signs_in(auth_of(tmp_path, fields)) == said
+
+
+def test_entry_completes_what_holds_for_all(tmp_path: Path) -> None:
+    general = OAuth(storage=MemoryStorage(), client_name="host")
+    assert auth_of(tmp_path, {}, general) == general
+    assert auth_of(tmp_path, {"oauth": {"clientId": "c"}}, general) == attrs.evolve(general, client_id="c")
+
+
+def test_nobody_is_asked_without_being_told_to(tmp_path: Path) -> None:
+    assert auth_of(tmp_path, {}) is None
+
+
+@pytest.mark.parametrize("fields", [{"oauth": False}, {"oauth": {"enabled": False}}])
+def test_entry_can_have_nobody_asked(tmp_path: Path, fields: dict[str, Any]) -> None:
+    assert auth_of(tmp_path, fields, OAuth()) is None
+
+
+@pytest.mark.parametrize("name", ["Authorization", "authorization"])
+def test_entry_with_a_token_in_its_headers_needs_no_user(tmp_path: Path, name: str) -> None:
+    assert auth_of(tmp_path, {"headers": {name: "Bearer x"}}, OAuth()) is None
+
+
+@pytest.mark.parametrize("url", ["http://mcp.example.com/mcp", "ws://mcp.example.com/mcp", "tcp://localhost:1"])
+def test_user_signs_in_to_no_server_that_a_token_could_not_be_sent_to(tmp_path: Path, url: str) -> None:
+    assert auth_of(tmp_path, {"url": url}, OAuth()) is None
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/mcp", "ws://localhost:1/mcp", "wss://mcp.example.com/mcp"])
+def test_user_may_sign_in_over_tls_and_on_this_machine(tmp_path: Path, url: str) -> None:
+    general = OAuth()
+    assert auth_of(tmp_path, {"url": url}, general) == general
+
+
+def test_secret_comes_from_a_variable(tmp_path: Path) -> None:
+    fields = {"oauth": {"clientId": "c", "clientSecret": "${SECRET}"}}
+    assert signs_in(auth_of(tmp_path, fields, SECRET="s3cret")) == {"client_id": "c", "client_secret": "s3cret"}
+
+
+def test_program_acts_on_its_own_behalf(tmp_path: Path) -> None:
+    general = OAuth(storage=MemoryStorage(), public_addresses_only=True)
+    fields = {"grantType": "client_credentials", "clientId": "c", "clientSecret": "s", "scopes": "a"}
+    assert auth_of(tmp_path, {"oauth": fields}, general) == ClientCredentials(
+        "c", client_secret="s", scopes=["a"], storage=general.storage, public_addresses_only=True
+    )
+
+
+def test_keys_that_mean_nothing_here_are_reported(tmp_path: Path) -> None:
+    fields = {"url": URL, "oauth": {"clientId": "c", "authServerMetadataUrl": "https://x"}, "timeout": 5}
+    assert read(tmp_path, fields).ignored == {"it": ("oauth.authServerMetadataUrl", "timeout")}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"oauth": "s3cret"}, "oauth: must be an object"),
+        ({"auth": False}, "auth: must be an object"),
+        ({"auth": "s3cret"}, "auth: must be an object"),
+        ({"oauth": {"clientId": 7}}, "oauth.clientId: must be a text"),
+        ({"oauth": {"clientId": ""}}, "oauth.clientId: must be a text"),
+        ({"oauth": {"clientSecret": "s3cret"}}, "a client secret goes with a client id"),
+        ({"oauth": {"scopes": 7}}, "oauth.scopes: must be a text, or a list of texts"),
+        ({"oauth": {"scopes": ["a", 7]}}, "oauth.scopes: must be a text, or a list of texts"),
+        ({"oauth": {"callbackPort": "8080"}}, "oauth.callbackPort: must be a number from 1 to 65535"),
+        ({"oauth": {"callbackPort": True}}, "oauth.callbackPort: must be a number from 1 to 65535"),
+        ({"oauth": {"callbackPort": 0}}, "oauth.callbackPort: must be a number from 1 to 65535"),
+        ({"oauth": {"callbackPort": 1, "redirectUri": "http://localhost:1/"}}, "one of the two"),
+        ({"oauth": {"redirectUri": "https://elsewhere.example/"}}, "nobody hears"),
+        ({"oauth": {"enabled": 1}}, "oauth.enabled: must be true or false"),
+        ({"oauth": {"grantType": "password"}}, "oauth.grantType: must be"),
+        ({"oauth": {"grantType": []}}, "oauth.grantType: must be"),
+        ({"oauth": {"grantType": "client_credentials", "clientId": "c"}}, "need clientId and clientSecret"),
+        (
+            {
+                "oauth": {
+                    "grantType": "client_credentials",
+                    "clientId": "c",
+                    "clientSecret": "s3cret",
+                    "callbackPort": 1,
+                }
+            },
+            "need neither a browser",
+        ),
+        ({"oauth": {}, "auth": {}}, "oauth, auth: one of the two"),
+        ({"oauth": {}, "headers": {"Authorization": "Bearer s3cret"}}, "oauth, headers: both authorize"),
+        ({"oauth": {}, "url": "http://mcp.example.com/"}, "no token is sent there"),
+        ({"auth": {}, "url": "unix:///run/mcp.sock"}, "no token is sent there"),
+        ({"oauth": {}, "url": None, "command": "a"}, "oauth: for URLs, not for commands"),
+    ],
+)
+def test_wrong_authorization_is_a_problem_of_its_entry(tmp_path: Path, fields: dict[str, Any], told: str) -> None:
+    fields = {name: value for name, value in {"url": URL, **fields}.items() if value is not None}
+    config = read(tmp_path, fields)
+    assert config.members == {}
+    assert told in config.problems["it"]
+    assert "s3cret" not in config.problems["it"]
