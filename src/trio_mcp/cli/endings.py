@@ -7,11 +7,12 @@ from typing import Final
 
 import trio
 
+from ..auth.errors import AuthorizationError, SignInNeeded
 from ..connecting.bad_target import BadTarget
 from ..jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from ..runtime.channel import ConnectionLost
 from ..runtime.http_error import HTTPError
-from .statuses import NO_CONNECTION, OUT_OF_TIME, SERVER_ERROR, USAGE
+from .statuses import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, USAGE
 from .terminal.printable import printable
 
 __all__ = ["WITH_SERVER", "say", "say_error"]
@@ -31,6 +32,15 @@ def say_error(error: Exception) -> int:
         case trio.TooSlowError():
             say("the server did not answer in time")
             return OUT_OF_TIME
+        case SignInNeeded():
+            say(
+                "the server wants you to sign in: use a terminal, have your browser opened by --sign-in, or give a "
+                "token by --bearer-env NAME"
+            )
+            return NOT_AUTHORIZED
+        case AuthorizationError():
+            say(str(error))
+            return NOT_AUTHORIZED
         case BadTarget():
             say(str(error))
             return USAGE

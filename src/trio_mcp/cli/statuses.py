@@ -7,6 +7,7 @@ from typing import Final
 __all__ = [
     "ENDED_WELL",
     "INTERRUPTED",
+    "NOT_AUTHORIZED",
     "NOT_WRITTEN",
     "NO_CONNECTION",
     "OUT_OF_TIME",
@@ -29,6 +30,8 @@ SERVER_ERROR: Final = 4
 """The server answered with an error, or with a message that the specification does not allow."""
 OUT_OF_TIME: Final = 5
 """The time limit passed."""
+NOT_AUTHORIZED: Final = 6
+"""The server asks for a token that could not be had, or that the server refuses."""
 SIGNALLED: Final = 128
 """Added to the signal's number, the exit status that shells expect of a program ended by a signal."""
 INTERRUPTED: Final = SIGNALLED + 2

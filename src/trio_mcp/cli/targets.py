@@ -5,14 +5,23 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
 
 from ..connecting.bad_target import BadTarget
 from ..connecting.command import Command
+from ..connecting.credentials import is_confidential
 from ..connecting.targets import Address, Target
 from ..transports.last_lines import TextSink
 from .host_files.configured import BadConfiguration, configured_target
+from .signing_in import NoToken, SignIn
+
+if TYPE_CHECKING:
+    from ..auth.oauth_client.bearer import Bearer
+    from ..auth.oauth_client.oauth import OAuth
 
 __all__ = ["NoTarget", "command_of_file", "is_file", "target_typed"]
 
@@ -21,14 +30,37 @@ class NoTarget(ValueError):
     """The text names no server. The message is one line for the user."""
 
 
-def target_typed(typed: str | Sequence[str], config: Path | None = None, stderr: TextSink | None = None) -> Target:
+def target_typed(
+    typed: str | Sequence[str],
+    config: Path | None = None,
+    stderr: TextSink | None = None,
+    sign_in: SignIn | None = None,
+) -> Target:
     """Return the server that ``typed`` names: the words of a command, or one string.
 
     With ``config``, a string is a name in that file. Otherwise a string is a URL, a Python file (``FILE.py`` or
     ``FILE.py:NAME``), a name in a well-known file of a host, or a command as a shell splits it. Typed commands get our
     whole environment, as in a shell; configured ones get the variables of their entry. ``stderr`` gets a copy of a
-    command's standard error. Raises `NoTarget`.
+    command's standard error. ``sign_in`` authorizes the requests to what is reached over HTTP or WebSocket; `None`:
+    nobody does, and no token is looked at. Raises `NoTarget`.
     """
+    target = _found(typed, config, stderr, None if sign_in is None else sign_in.oauth)
+    try:
+        bearer = None if sign_in is None else sign_in.bearer()
+        return target if bearer is None else _with_token(target, bearer)
+    except (NoToken, BadTarget) as error:
+        raise NoTarget(str(error)) from None
+
+
+def _with_token(target: Target, bearer: Bearer) -> Target:
+    if not isinstance(target, Address) or not is_confidential(target.url):
+        raise NoToken("a token is sent over https or wss alone, or to this machine over http or ws")
+    return attrs.evolve(target, auth=bearer)
+
+
+def _found(
+    typed: str | Sequence[str], config: Path | None, stderr: TextSink | None, oauth: Callable[[], OAuth] | None
+) -> Target:
     if not isinstance(typed, str):
         try:
             return Command(typed, inherit_env=True, stderr=stderr)
@@ -36,17 +68,20 @@ def target_typed(typed: str | Sequence[str], config: Path | None = None, stderr:
             raise NoTarget(str(error)) from None
     if config is None and _is_address(typed):
         try:
-            return Address(typed)
+            address = Address(typed)
+            if oauth is None or not is_confidential(typed):
+                return address
+            return attrs.evolve(address, auth=oauth())
         except BadTarget as error:
             raise NoTarget(str(error)) from None
     if config is None and is_file(typed):
         return Command(command_of_file(typed), inherit_env=True, stderr=stderr)
-    return _named(typed, config, stderr) or Command(_words(typed), inherit_env=True, stderr=stderr)
+    return _named(typed, config, stderr, oauth) or Command(_words(typed), inherit_env=True, stderr=stderr)
 
 
-def _named(name: str, config: Path | None, stderr: TextSink | None) -> Target | None:
+def _named(name: str, config: Path | None, stderr: TextSink | None, oauth: Callable[[], OAuth] | None) -> Target | None:
     try:
-        return configured_target(name, config, stderr)
+        return configured_target(name, config, stderr, None if oauth is None else oauth())
     except BadConfiguration as error:
         raise NoTarget(str(error)) from None
 

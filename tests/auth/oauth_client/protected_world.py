@@ -37,10 +37,14 @@ class World:
     authorizations: list[dict[str, str]] = attrs.field(factory=list[dict[str, str]])
     token_requests: list[dict[str, str]] = attrs.field(factory=list[dict[str, str]])
     registrations: int = 0
+    tokens: set[str] = attrs.field(factory=set[str])
+    """Tokens that came with messages, good ones and others."""
     calls: list[str] = attrs.field(factory=list[str])
     """Messages that were let in."""
     secrets: list[str] = attrs.field(factory=list[str])
     """All that nobody must ever read in a log."""
+    revoked: list[str] | None = None
+    """Tokens that nobody is to use any more; `None`: the server revokes none."""
     issued: int = 0
 
     @property
@@ -69,8 +73,10 @@ class World:
             case "/.well-known/oauth-protected-resource/mcp":
                 await answer.json({"resource": self.url, "authorization_servers": [self.origin]})
             case "/.well-known/oauth-authorization-server":
+                revoking = {} if self.revoked is None else {"revocation_endpoint": f"{self.origin}/revoke"}
                 await answer.json(
                     {
+                        **revoking,
                         "issuer": self.origin,
                         "authorization_endpoint": f"{self.origin}/authorize",
                         "token_endpoint": f"{self.origin}/token",
@@ -84,8 +90,15 @@ class World:
                 self.registrations += 1
                 wanted = json.loads(got.body)
                 await answer.json({"client_id": f"client-{self.registrations}", **wanted}, 201)
+            case "/authorize":  # as a browser comes, whose user says yes
+                await answer.whole(302, b"", location=await self.visit(got.target))
             case "/token":
                 await self._token(got, answer)
+            case "/revoke" if self.revoked is not None:
+                token = dict(parse_qsl(got.body.decode()))["token"]
+                self.revoked.append(token)
+                self.good.pop(token, None)
+                await answer.whole(200)
             case "/mcp":
                 await self._mcp(got, answer)
             case _:
@@ -130,6 +143,8 @@ class World:
 
     async def _mcp(self, got: Got, answer: Answer) -> None:
         scheme, _, token = got.headers.get("authorization", "").partition(" ")
+        if token:
+            self.tokens.add(token)
         metadata = f'resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
         if token not in self.good:
             await answer.whole(401, b"", www_authenticate=f"Bearer {metadata}, DPoP {metadata}")

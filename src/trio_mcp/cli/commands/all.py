@@ -10,6 +10,7 @@ from .complete import complete
 from .demo import demo
 from .inspect import inspect
 from .install import install
+from .logout import logout
 from .prompt import prompt
 from .read import read
 from .run import run
@@ -29,10 +30,11 @@ def trio_mcp() -> None:
     Call a tool:             trio-mcp call server.py TOOL key=value
     Read a resource:         trio-mcp read server.py URI
     Fill in a prompt:        trio-mcp prompt server.py PROMPT key=value
+    Forget a sign-in:        trio-mcp logout https://mcp.example.com/mcp
     Serve another server:    trio-mcp bridge --http 8000 -- npx -y some-server
     Add a server to a host:  trio-mcp install server.py --client cursor
     """
 
 
-for _command in (inspect, call, read, prompt, complete, install, bridge, demo, run):
+for _command in (inspect, call, read, prompt, complete, logout, install, bridge, demo, run):
     trio_mcp.add_command(_command)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .address_options import LEVELS, address_options
 from .shell_completion import TARGET
+from .sign_in_options import sign_in_options
 from .target_options import TargetCommand, config_option, words_after_dashes
+
+if TYPE_CHECKING:
+    from ..signing_in import SignIn
 
 __all__ = ["bridge"]
 
@@ -17,6 +21,7 @@ __all__ = ["bridge"]
 @click.command(cls=TargetCommand)
 @click.argument("target", type=TARGET)
 @config_option
+@sign_in_options
 @address_options
 @click.option(
     "--era",
@@ -44,6 +49,7 @@ def bridge(
     names: tuple[str, ...],
     era: Any,
     log_level: str,
+    sign_in: SignIn,
 ) -> int:
     """Serve another server, over another transport or in another era.
 
@@ -59,6 +65,10 @@ def bridge(
         trio-mcp bridge --http 8000 -- npx -y some-server
         trio-mcp bridge https://mcp.example.com/mcp
 
+    A TARGET that is protected is called with your authorization, whoever the client is, so see who can reach the
+    bridge. Tokens of clients are never handed on. A bridge that a host has started needs --sign-in to open your
+    browser; `trio-mcp inspect TARGET` in a terminal signs in beforehand.
+
     Requests, cancels, progress, logs, changes and questions pass in both directions. Clients of either era can use
     servers of the other. The standard error of a command is copied to ours.
 
@@ -72,7 +82,7 @@ def bridge(
     from ..terminal.printable import CopiedToStderr
 
     try:
-        where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()))
+        where = target_typed(words_after_dashes(target), config, WrittenInAThread(CopiedToStderr()), sign_in)
     except NoTarget as error:
         raise click.UsageError(str(error)) from None
     return run_bridge(where, era, log_level, Addresses(http, websocket, tcp, unix, path, origins, names))

@@ -40,8 +40,8 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) ->
     server's traceback is shown.
 
     Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument is wrong; 3 when there is no connection,
-    or the connection was lost; 4 when the server answers with an error; 5 when the time is over; 130 after Ctrl-C, 128
-    plus the number of any other signal.
+    or the connection was lost; 4 when the server answers with an error; 5 when the time is over; 6 when the server
+    wants a token, and there is no good one; 130 after Ctrl-C, 128 plus the number of any other signal.
     """
     from ..errands.arguments import object_typed
     from ..errands.calling import Calling

@@ -13,6 +13,7 @@ from .target_options import connection_options, words_after_dashes
 
 if TYPE_CHECKING:
     from ..errands.errand import Errand, ErrandOptions
+    from ..signing_in import SignIn
 
 __all__ = ["errand_options"]
 
@@ -37,6 +38,7 @@ def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
         era: Any,
         timeout: float | None,
         stderr: bool,
+        sign_in: SignIn,
         *own: P.args,
         **named: P.kwargs,
     ) -> int:
@@ -45,7 +47,7 @@ def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
         from ..targets import NoTarget
 
         try:
-            options = _options_typed(target, config, era, timeout, log_level, stderr=stderr)
+            options = _options_typed(target, config, era, timeout, log_level, sign_in, stderr=stderr)
             return run_errand(options, errand(*own, **named))
         except (NoTarget, NotOffered, WrongArgument) as error:
             raise click.UsageError(str(error)) from None
@@ -61,7 +63,14 @@ def errand_options(errand: Callable[P, Errand[Any]]) -> Callable[..., int]:
 
 
 def _options_typed(
-    target: str, config: Path | None, era: Any, timeout: float | None, log_level: str, *, stderr: bool
+    target: str,
+    config: Path | None,
+    era: Any,
+    timeout: float | None,
+    log_level: str,
+    sign_in: SignIn,
+    *,
+    stderr: bool,
 ) -> ErrandOptions:
     """Return TARGET and all these options, parsed. Raises `NoTarget`."""
     from ..errands.errand import ErrandOptions
@@ -71,7 +80,7 @@ def _options_typed(
 
     overheard = None if stderr else Overheard()
     return ErrandOptions(
-        target=target_typed(words_after_dashes(target), config, overheard or CopiedToStderr()),
+        target=target_typed(words_after_dashes(target), config, overheard or CopiedToStderr(), sign_in),
         overheard=overheard,
         log_level=None if log_level.lower() == "off" else log_level.lower(),
         era=era,

@@ -55,6 +55,9 @@ def run(
     accepted requests. Standard output belongs to the protocol: text printed by the file goes to standard error. Exit
     status 1 means that the file raised, 2 that there is no such server.
 
+    A server that checks the tokens of its clients is not for this command, but for a program of yours that calls
+    `serve_http(server, ..., auth=Protected(...))`.
+
     With --http, --websocket, --tcp or --unix the server runs until SIGINT or SIGTERM. HOST is 127.0.0.1 unless given,
     and port 0 is any free port, reported on standard error.
     """

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
+
+from .sign_in_options import sign_in_options
 
 __all__ = [
     "TargetCommand",
@@ -53,7 +55,9 @@ def config_option(command: F) -> F:
 
 
 def connection_options(command: F) -> F:
-    """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr."""
+    """Add the options about the server and the connection to it: --config, --era, --timeout, --stderr, and those of
+    `sign_in_options`."""
+    command = cast("F", sign_in_options(command))
     for option in (
         click.option("--stderr", is_flag=True, help="Show what the server writes to standard error."),
         click.option(

@@ -162,7 +162,7 @@ class _Run:
         async with self._options.target.open(**self._client_options()) as client:
             if client.server_info is not None:
                 self._server = name_shown(client.server_info.name, _LONGEST_NAME) or self._server
-            with signals.limited(self._time_left(begun)):
+            with signals.limited(self._time_left(begun + client.timeouts.stood_still)):
                 await self._errand.prepare(client)
                 await self._want_logs(client)
                 if self._options.overheard is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -14,6 +15,9 @@ from ...hosting.config_files import Config, ConfigError, read_config
 from ...transports.last_lines import TextSink
 from .hosts import well_known_files
 
+if TYPE_CHECKING:
+    from ...auth.oauth_client.oauth import OAuth
+
 __all__ = ["BadConfiguration", "configured_names", "configured_target"]
 
 
@@ -21,15 +25,17 @@ class BadConfiguration(ValueError):
     """The files do not say which server is meant. The message is one line for the user."""
 
 
-def configured_target(name: str, file: Path | None, stderr: TextSink | None = None) -> Target | None:
+def configured_target(
+    name: str, file: Path | None, stderr: TextSink | None = None, auth: OAuth | None = None
+) -> Target | None:
     """Return the server of this name in ``file``, or in the well-known files of hosts; `None` when no file has the
     name.
 
-    ``${NAME}`` in an entry stands for the variable of our environment. Raises `BadConfiguration`, also when well-known
-    files disagree.
+    ``${NAME}`` in an entry stands for the variable of our environment. ``auth`` is that of `read_config`. Raises
+    `BadConfiguration`, also when well-known files disagree.
     """
     found: dict[Path, Target] = {}
-    for path, config in _configs(file).items():
+    for path, config in _configs(file, auth).items():
         if name in config.problems:
             raise BadConfiguration(f"{name!r} in {path}: {config.problems[name]}")
         if name in config.members:
@@ -48,11 +54,11 @@ def configured_names(file: Path | None) -> list[str]:
     return sorted({name for config in _configs(file).values() for name in config.members})
 
 
-def _configs(file: Path | None) -> dict[Path, Config]:
+def _configs(file: Path | None, auth: OAuth | None = None) -> dict[Path, Config]:
     configs: dict[Path, Config] = {}
     for path in [file] if file is not None else well_known_files():
         try:
-            configs[path] = read_config(path, variables=os.environ)
+            configs[path] = read_config(path, variables=os.environ, auth=auth)
         except ConfigError as error:
             if file is not None:
                 raise BadConfiguration(str(error)) from None

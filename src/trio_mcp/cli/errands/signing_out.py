@@ -1,0 +1,77 @@
+"""logout: sign out of servers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import trio
+
+from ...auth.fetching.fetcher import HttpFetcher
+from ...auth.fetching.url_rules import UrlRules
+from ...auth.oauth_client.oauth import OAuth
+from ...auth.oauth_client.signing_out import sign_out
+from ...auth.storage.files import FileStorage
+from ...auth.storage.stored import StorageFailed
+from ...connecting.credentials import is_confidential, resource_at
+from ...connecting.targets import Address, Target
+from ..endings import say
+from ..signing_in import storage_in
+from ..statuses import ENDED_WELL, NOT_WRITTEN, USAGE
+from ..terminal.interrupts import run_until_interrupted
+
+__all__ = ["sign_out_of", "sign_out_of_all"]
+
+
+def sign_out_of(target: Target, tokens: Literal["file", "keyring"]) -> int:
+    """Forget the tokens for ``target``, and have them revoked; return the exit status."""
+    if not isinstance(target, Address) or not is_confidential(target.url):
+        say("nobody signs in there: tokens are for servers over HTTP and WebSocket")
+        return USAGE
+    auth = target.auth if isinstance(target.auth, OAuth) else OAuth()
+    url = resource_at(target.url)
+    return run_until_interrupted(lambda: _signed_out([(url, auth)], tokens))
+
+
+def sign_out_of_all(tokens: Literal["file", "keyring"]) -> int:
+    """Forget all tokens, and have them revoked; return the exit status."""
+    if tokens == "keyring":
+        say("a keyring does not tell what is in it: name the servers, or remove the entries of 'trio-mcp' there")
+        return USAGE
+
+    async def all_of_them() -> int:
+        try:
+            urls = await FileStorage().server_urls()
+        except StorageFailed as error:
+            say(str(error))
+            return NOT_WRITTEN
+        if not urls:
+            say("you are not signed in anywhere")
+        return await _signed_out([(url, OAuth()) for url in urls], tokens)
+
+    return run_until_interrupted(all_of_them)
+
+
+async def _signed_out(servers: list[tuple[str, OAuth]], tokens: Literal["file", "keyring"]) -> int:
+    """Sign out of all ``servers`` at once."""
+    storage, statuses = storage_in(tokens), [ENDED_WELL]
+
+    async def leave(url: str, auth: OAuth) -> None:
+        fetcher = HttpFetcher(UrlRules.for_server(url), ssl_context=auth.ssl_context)
+        try:
+            reasons = await sign_out(url, storage, auth.settings(), fetcher)
+        except StorageFailed as error:
+            say(str(error))
+            statuses.append(NOT_WRITTEN)
+            return
+        if reasons is None:
+            say(f"you are not signed in at {url}")
+        elif reasons:
+            why = "; ".join(reasons)
+            say(f"signed out of {url}; its tokens are not kept any more, but may be good still: {why}")
+        else:
+            say(f"signed out of {url}; its tokens are revoked")
+
+    async with trio.open_nursery() as nursery:
+        for url, auth in servers:
+            nursery.start_soon(leave, url, auth)
+    return max(statuses)
