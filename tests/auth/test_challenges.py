@@ -75,11 +75,22 @@ def test_a_parameter_counts_as_it_comes_first() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "value", ['Bearer a="b" c=d', 'Bearer a=b c="d"', 'Bearer a = "b"\tc = "d" ', "Bearer a=b  c=d,"]
+)
+def test_the_comma_before_a_parameter_may_be_forgotten(value: str) -> None:
+    assert read(value) == [("bearer", {"a": "b", "c": "d"}, None)]
+
+
+def test_the_comma_before_a_scheme_may_not_be_forgotten() -> None:
+    assert read('Bearer a="b" DPoP c="d", e=f') == [("bearer", {"e": "f"}, None)]
+
+
 # What cannot be read
 
 
 @pytest.mark.parametrize(
-    "broken", ["error=", "error=@", "error=two words", 'error="a"b', 'error="a" b="c"', 'error = "a";', "error==="]
+    "broken", ["error=", "error=@", "error=two words", 'error="a"b', 'error="a" b', 'error = "a";', "error==="]
 )
 def test_a_parameter_that_cannot_be_read_is_left_out(broken: str) -> None:
     assert read(f"Bearer scope=a, {broken}, realm=b, DPoP") == [

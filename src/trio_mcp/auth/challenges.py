@@ -26,7 +26,8 @@ _GAP: Final = re.compile(r"[ \t,]*+")
 _SCHEME: Final = re.compile(rf"({_TOKEN})(?:{_END}|[ ]++)")
 _TOKEN68: Final = re.compile(rf"([A-Za-z0-9._~+/-]++=*+){_END}")
 _PARAM_NAME: Final = re.compile(rf"({_TOKEN})[ \t]*+=[ \t]*+")
-_VALUE: Final = re.compile(rf"(?:({_TOKEN})|({_QUOTED})){_END}")
+_VALUE: Final = re.compile(rf"(?:({_TOKEN})|({_QUOTED}))(?:{_END}|[ \t]++(?={_TOKEN}[ \t]*+=))")
+"""Some servers forget the comma before the next parameter."""
 _ELEMENT: Final = re.compile(rf'(?:[^",]|{_QUOTED})*+(?=,|\Z)')
 """All up to the next comma that stands outside of quotes."""
 _ESCAPED: Final = re.compile(r"\\(.)")
@@ -64,9 +65,12 @@ def _challenges(value: str) -> Iterator[Challenge]:
     while at < len(value) and found < _MOST_CHALLENGES:
         if name := _PARAM_NAME.match(value, at):
             at = name.end()
-            if (read := _VALUE.match(value, at)) and scheme is not None and len(params) < _MOST_PARAMS:
+            if read := _VALUE.match(value, at):
                 token, quoted = read.groups()
-                params.setdefault(name[1].lower(), token if quoted is None else _ESCAPED.sub(r"\1", quoted[1:-1]))
+                if scheme is not None and len(params) < _MOST_PARAMS:
+                    params.setdefault(name[1].lower(), token if quoted is None else _ESCAPED.sub(r"\1", quoted[1:-1]))
+                at = _end(_GAP, value, read.end())
+                continue
         else:
             if scheme is not None:
                 yield Challenge(scheme, MappingProxyType(params), token68)
