@@ -72,16 +72,21 @@ _HTTP_FLOORS = (
     Subject(OURS_NAME, OURS, "servers/trio_mcp_http.py"),
 )
 
-MODERN_HTTP_SERVERS = (
-    *_HTTP_FLOORS,
+_HTTP_PEERS = (
     Subject("mcp", OFFICIAL, "servers/official_http.py", ("events",), _SLOW_HTTP),
     Subject("mcp, JSON", OFFICIAL, "servers/official_http.py", ("json",), _SLOW_HTTP, _NO_LOGS),
     Subject("fastmcp", FASTMCP, "servers/fastmcp_http.py", (), _SLOW_HTTP, _NO_LISTENING),
     Subject("TypeScript 2", NODE, "http_2.mjs", (), _NODE),
 )
+
+_TOKEN = f"{'a' * 60}.{'b' * 640}.{'c' * 86}"
+"""As long as a usual JWT, signed with ES256."""
+_PROTECTED = Subject(f"{OURS_NAME}, protected", OURS, "servers/trio_mcp_http.py", ("--token", _TOKEN))
+
+MODERN_HTTP_SERVERS = (*_HTTP_FLOORS, _PROTECTED, *_HTTP_PEERS)
 """Over HTTP the floor reads and writes with h11."""
 
-LEGACY_HTTP_SERVERS = (*MODERN_HTTP_SERVERS, Subject("TypeScript 1", NODE, "http_1.mjs", (), _NODE))
+LEGACY_HTTP_SERVERS = (*_HTTP_FLOORS, *_HTTP_PEERS, Subject("TypeScript 1", NODE, "http_1.mjs", (), _NODE))
 
 
 def _client(name: str, requirements: tuple[str, ...], program: str, *arguments: str, scale: float = 1.0) -> Subject:

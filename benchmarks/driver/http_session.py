@@ -34,11 +34,14 @@ class Requests:
     port: int
     era: Literal["modern", "legacy"]
     session_id: str | None = None
+    token: str | None = None
+    """What each request is authorized by."""
 
     def _headers(self) -> dict[str, str]:
+        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         if self.session_id is not None:
-            return {_SESSION: self.session_id, "MCP-Protocol-Version": "2025-11-25"}
-        return {"MCP-Protocol-Version": _MODERN} if self.era == "modern" else {}
+            return {**headers, _SESSION: self.session_id, "MCP-Protocol-Version": "2025-11-25"}
+        return {**headers, "MCP-Protocol-Version": _MODERN} if self.era == "modern" else headers
 
     def post(self, body: bytes, **headers: str) -> bytes:
         """The bytes of a POST of ``body``."""
@@ -124,9 +127,10 @@ def _served(command: list[str]) -> Iterator[tuple[Child, int]]:
 
 @contextmanager
 def open_modern(command: list[str], scale: float) -> Iterator[HttpSession]:
-    """Start a server and talk to it in the modern era."""
+    """Start a server and talk to it in the modern era; with the token behind ``--token``, if there is one."""
+    token = command[command.index("--token") + 1] if "--token" in command else None
     with _served(command) as (child, port):
-        session = HttpSession(port=port, era="modern", child=child, scale=scale)
+        session = HttpSession(port=port, era="modern", child=child, scale=scale, token=token)
         with session.connect() as connection, within(_PATIENCE, "the first answer"):
             session.echo(connection)
         session.opened = time.perf_counter()

@@ -65,7 +65,7 @@ def test_all_is_there_and_in_order_over_websocket(program: str) -> None:
 HTTP = ["floor_http.py h11", "floor_http.py written", "floor_http.py httptools", "trio_mcp_http.py"]
 
 
-@pytest.mark.parametrize("program", HTTP)
+@pytest.mark.parametrize("program", [*HTTP, "trio_mcp_http.py --token abc"])
 def test_all_is_there_and_in_order_over_http(program: str) -> None:
     figures: dict[str, float] = {}
     with open_modern(command(f"servers/{program}"), FEW) as session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, final
 
 from ...runtime.peer import Headers
 from ...runtime.principal import Auth, Principal
@@ -24,6 +24,8 @@ __all__ = ["Gate", "OnAuthenticated", "RequestHead", "Satisfies"]
 
 OnAuthenticated: TypeAlias = Callable[[Principal, Mapping[str, str]], Awaitable[Mapping[str, Any]]]
 Satisfies: TypeAlias = Callable[[frozenset[str], str], bool]
+
+_NO_TOKEN: Final = "the Authorization header has no token behind its scheme"
 
 
 class RequestHead(Protocol):
@@ -76,7 +78,9 @@ class Gate:
         if isinstance(came, Refusal):
             return came
         found = self._tokens.known(came.token)
-        if found is None or (found != "bad" and self._on_authenticated is not None):
+        if found is None:
+            return self._malformed(came)
+        if found != "bad" and self._on_authenticated is not None:
             return None
         return self._judged(head, came, found)
 
@@ -86,6 +90,8 @@ class Gate:
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
+        if (malformed := self._malformed(came)) is not None:
+            return malformed
         found = await self._tokens.find(came.token)
         if isinstance(found, Refusal):
             return found
@@ -124,8 +130,15 @@ class Gate:
         try:
             came = presented(head.headers.get("authorization"), self._schemes)
         except Malformed:
-            return self._refusals.malformed("the Authorization header has no token behind its scheme")
+            return self._refusals.malformed(_NO_TOKEN)
         return self._refusals.no_token() if came is None else came
+
+    def _malformed(self, came: Presented) -> Refusal | None:
+        try:
+            came.check()
+        except Malformed:
+            return self._refusals.malformed(_NO_TOKEN)
+        return None
 
     def _judged(self, head: RequestHead, came: Presented, found: Principal | Literal["bad"]) -> Auth | Refusal:
         if found == "bad":
