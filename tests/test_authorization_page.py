@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import AsyncGenerator
@@ -24,6 +25,7 @@ from tests.test_http_page import port, running
 from tests.transports.http_client.scripted import Visitor, scripted
 
 from trio_mcp import (
+    Address,
     AuthorizationError,
     Bearer,
     ClientCredentials,
@@ -34,14 +36,17 @@ from trio_mcp import (
     Protected,
     WorkloadIdentity,
     open_http,
+    read_config,
 )
 from trio_mcp.auth.fetching.fetcher import HttpFetcher
+from trio_mcp.cli.commands.sign_in_options import sign_in_options
 from trio_mcp.transports.http_client.client import HttpClient
 
 __all__ = ["port"]
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "authorization.md").read_text()
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL) for line in block.splitlines()]
 BLOCKS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL))
 
 
@@ -249,6 +254,45 @@ async def test_a_mounted_server_has_its_metadata_at_the_root_of_the_host(tmp_pat
                 assert json.loads(await reply.read(4096))["resource"] == url
 
 
+async def test_commands_sign_in_and_out(tmp_path: Path, port: int) -> None:
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "BROWSER": f"{sys.executable} -c '{BROWSER}' %s"}
+    commands = [words for words in map(shlex.split, COMMANDS) if words[0] == "trio-mcp"]
+    async with issuer() as login:
+        written(tmp_path, port, **{"https://login.example.com": login.url})
+        async with running(tmp_path, ["python", "protected.py"], port):
+            told = b""
+            for _, command, url in commands:
+                words = [command, url.replace("https://mcp.example.com", f"http://127.0.0.1:{port}")]
+                signs_in = ["--sign-in"] if command == "inspect" else []
+                with trio.fail_after(PATIENCE):
+                    done = await trio.run_process(
+                        [sys.executable, "-m", "trio_mcp.cli", *words, *signs_in],
+                        cwd=tmp_path,
+                        env=environ,
+                        capture_stdout=True,
+                        capture_stderr=True,
+                    )
+                told += done.stdout + done.stderr
+    assert b"whoami" in told
+    assert b"signed out of" in told
+    assert login.asked == ["POST /register", "GET /authorize", "POST /token"]
+    assert not list(tmp_path.glob("trio-mcp/tokens/*.json"))  # noqa: ASYNC240 -- of a few files
+
+
+def test_an_entry_of_a_configuration_file_says_how_to_sign_in(tmp_path: Path) -> None:
+    [text] = re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)
+    file = tmp_path / "mcp.json"
+    file.write_text(text)
+    config = read_config(file, auth=OAuth(client_name="My editor"))
+    assert not config.problems
+    target = config.members["notes"].target
+    assert isinstance(target, Address)
+    auth = target.auth
+    assert isinstance(auth, OAuth)
+    assert (auth.client_name, auth.client_id, auth.scopes) == ("My editor", "editor", ("notes:read",))
+    assert auth.redirect_uri == "http://localhost:3118/callback"
+
+
 # Tables
 
 
@@ -281,6 +325,13 @@ def meant(text: str) -> object:
 def test_the_page_names_each_argument_with_its_default(kind: type[Any], described: dict[str, Any]) -> None:
     defaults = {name: described.get(name, meant(text)) for name, text in table(kind.__name__).items()}
     assert defaults == {each.alias or each.name: each.default for each in attrs.fields(kind) if each.init}
+
+
+def test_the_page_names_the_options_of_commands() -> None:
+    rows = PAGE.split("| option | |\n")[1].split("\n\n")[0]
+    named = set(re.findall(r"`(--[\w-]+)", rows))
+    own = list(sign_in_options(lambda **_: None).__click_params__)
+    assert named == {opt for param in own for opt in (*param.opts, *param.secondary_opts)}
 
 
 @pytest.mark.parametrize("kind", [ClientCredentials, WorkloadIdentity, EnterpriseManaged])
