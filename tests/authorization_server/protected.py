@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,14 +10,32 @@ from typing import Any
 import trio
 from tests.interaction.websocket.raw_peer import port_of, serving
 
-from trio_mcp import Protected, RequestContext, Server, serve_http
+from trio_mcp import IntrospectionVerifier, Protected, RequestContext, Server, serve_http
 
-__all__ = ["READ", "WRITE", "notes", "protected"]
+__all__ = ["BASIC", "READ", "SERVER", "WRITE", "introspection", "notes", "protected"]
 
 READ = "notes:read"
 """The scope that each request to `notes` needs."""
 WRITE = "notes:write"
 """The scope that one tool needs, too."""
+
+SERVER: dict[str, Any] = {
+    "client_id": "mcp-server",
+    "client_secret": "not known to others",
+    "grant_types": ["client_credentials"],
+    "redirect_uris": [],
+    "response_types": [],
+}
+"""The server as the authorization server knows it."""
+BASIC = (b"Authorization", b"Basic " + base64.b64encode(b"mcp-server:not+known+to+others"))
+"""How the server names itself there."""
+
+
+def introspection(issuer: str, **settings: Any) -> IntrospectionVerifier:
+    """The verifier of a server that asks about each token."""
+    secret = SERVER["client_secret"]
+    endpoint = f"{issuer}/token/introspection"
+    return IntrospectionVerifier(endpoint=endpoint, client_id=SERVER["client_id"], client_secret=secret, **settings)
 
 
 def notes() -> Server:
@@ -28,6 +47,10 @@ def notes() -> Server:
         assert ctx.auth is not None
         principal = ctx.auth.principal
         return {"sub": principal.subject, "client": principal.client_id, "scopes": sorted(principal.scopes)}
+
+    @server.tool(scopes=[WRITE])
+    async def write() -> str:
+        return "written"
 
     return server
 

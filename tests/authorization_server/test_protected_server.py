@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.authorization_server.protected import READ, WRITE, protected
+from tests.authorization_server.protected import READ, SERVER, WRITE, introspection, protected
 from tests.authorization_server.raw import RawClient, get, post
 
-from trio_mcp import Bearer, JWTVerifier, open_http
+from trio_mcp import AuthorizationError, Bearer, JWTVerifier, open_http, open_websocket
 from trio_mcp.auth.challenges import parse_challenges
 from trio_mcp.cli.demo.authorization_server.running import authorization_server
 
@@ -32,23 +32,28 @@ async def test_a_request_without_a_token_is_told_where_to_get_one(provider: Path
 
 
 @ERAS
-async def test_a_token_for_the_server_is_known_by_what_its_issuer_says(provider: Path, era: Any) -> None:
+@pytest.mark.parametrize("opaque", [False, True], ids=["signed", "opaque"])
+async def test_a_token_for_the_server_is_known_by_what_its_issuer_says(provider: Path, era: Any, opaque: bool) -> None:
     async with (
-        authorization_server(provider, scopes=[READ, WRITE]) as server,
+        authorization_server(provider, scopes=[READ, WRITE], opaque=opaque, clients=[SERVER]) as server,
         RawClient.registered(server.issuer) as client,
-        protected(server.issuer, JWTVerifier()) as url,
+        protected(server.issuer, introspection(server.issuer) if opaque else JWTVerifier()) as url,
     ):
         token = (await client.tokens(url, READ))["access_token"]
         async with open_http(url, auth=Bearer(token), era=era) as ours:
             who = (await ours.call_tool("who")).structured_content
+            with pytest.raises(AuthorizationError) as caught:
+                await ours.call_tool("write")
     assert who == {"sub": "alice", "client": client.client_id, "scopes": [READ]}
+    assert "403" in str(caught.value)
 
 
-async def test_a_token_for_another_server_is_refused(provider: Path) -> None:
+@pytest.mark.parametrize("opaque", [False, True], ids=["signed", "opaque"])
+async def test_a_token_for_another_server_is_refused(provider: Path, opaque: bool) -> None:
     async with (
-        authorization_server(provider, scopes=[READ]) as server,
+        authorization_server(provider, scopes=[READ], opaque=opaque, clients=[SERVER]) as server,
         RawClient.registered(server.issuer) as client,
-        protected(server.issuer, JWTVerifier()) as url,
+        protected(server.issuer, introspection(server.issuer) if opaque else JWTVerifier()) as url,
     ):
         token = (await client.tokens(f"{url}/other", READ))["access_token"]
         refused = await post(url, {}, (b"Authorization", f"Bearer {token}".encode()))
@@ -77,3 +82,33 @@ async def test_an_id_token_opens_nothing(provider: Path) -> None:
         token = (await client.tokens(url, f"openid {READ}"))["id_token"]
         refused = await post(url, {}, (b"Authorization", f"Bearer {token}".encode()))
     assert refused.status == 401
+
+
+async def test_introspection_sees_a_revocation(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=[READ], opaque=True, clients=[SERVER]) as server,
+        RawClient.registered(server.issuer) as client,
+        protected(server.issuer, introspection(server.issuer, cache_for=0)) as url,
+    ):
+        token = (await client.tokens(url, READ))["access_token"]
+        async with open_http(url, auth=Bearer(token)) as ours:
+            await ours.call_tool("who")
+            await post(client.metadata["revocation_endpoint"], {"token": token, "client_id": client.client_id})
+            with pytest.raises(AuthorizationError, match="401"):
+                await ours.call_tool("who")
+
+
+async def test_a_websocket_takes_the_same_bearer(provider: Path) -> None:
+    async with (
+        authorization_server(provider, scopes=[READ]) as server,
+        RawClient.registered(server.issuer) as client,
+        protected(server.issuer, JWTVerifier(), websocket=True) as url,
+    ):
+        token = (await client.tokens(url, READ))["access_token"]
+        address = url.replace("http://", "ws://")
+        async with open_websocket(address, auth=Bearer(token)) as ours:
+            who = (await ours.call_tool("who")).structured_content
+        with pytest.raises(AuthorizationError):
+            async with open_websocket(address, auth=Bearer("wrong")):
+                pass
+    assert who["sub"] == "alice"

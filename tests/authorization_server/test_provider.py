@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.authorization_server.chromium import chromium
+from tests.authorization_server.protected import BASIC, SERVER
 from tests.authorization_server.raw import Heard, RawClient, claims_of, get, listening, post
 from tests.interaction.browser.chromium import needs_chromium
 from tests.patience import PATIENCE
@@ -19,9 +19,6 @@ from trio_mcp.cli.demo.authorization_server.pressing import NoSuchPage, press
 from trio_mcp.cli.demo.authorization_server.running import DoesNotStart, authorization_server
 
 RESOURCE = "http://127.0.0.1:1/mcp"
-SERVER = {"client_id": "mcp-server", "client_secret": "not known to others", "redirect_uris": [], "response_types": []}
-SERVER |= {"grant_types": ["client_credentials"]}
-BASIC = (b"Authorization", b"Basic " + base64.b64encode(b"mcp-server:not+known+to+others"))
 
 
 async def test_a_signed_token_is_for_the_resource_and_the_scopes_that_were_asked_for(provider: Path) -> None:
