@@ -3,6 +3,7 @@
 import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from tests.cli.commands import TRIO_MCP, run
@@ -44,6 +45,19 @@ async def test_demo_over_the_network_has_two_clients_of_which_one_gives_up(optio
         "the server exited with status 0 after SIGTERM",
     ):
         assert words in ended.stdout
+
+
+async def test_demo_with_authorization_says_that_node_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = await run([*DEMO, "--auth"])
+    assert (ended.status, ended.stdout.count("\n")) == (1, 3)
+    assert ended.stderr == ("trio-mcp demo: node and npm cannot be found; install Node.js 20 or newer, with npm\n")
+
+
+async def test_demo_asks_for_a_browser_with_authorization_alone():
+    ended = await run([*DEMO, "--browser"])
+    assert ended.status == 2
+    assert "--browser goes with --auth" in ended.stderr
 
 
 async def test_demo_says_why_its_server_could_not_be_called():

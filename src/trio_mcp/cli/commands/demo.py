@@ -12,7 +12,14 @@ __all__ = ["demo"]
     "--http", "transport", flag_value="http", help="Over HTTP, with two clients at once, one of which gives up."
 )
 @click.option("--websocket", "transport", flag_value="websocket", help="The same over WebSocket.")
-def demo(transport: str | None) -> int:
+@click.option(
+    "--auth",
+    "transport",
+    flag_value="auth",
+    help="With an authorization server: sign-in, step-up, refresh, revocation. Needs Node.js with npm.",
+)
+@click.option("--browser", is_flag=True, help="With --auth: sign in yourself, in your browser.")
+def demo(transport: str | None, browser: bool) -> int:
     """Call a bundled server and see what happens in it.
 
     Starts the server in a child process, lists its tools, runs a long call with progress and log lines, lets the server
@@ -21,8 +28,14 @@ def demo(transport: str | None) -> int:
     """
     from ..demo.over_stdio import run_demo
 
+    if browser and transport != "auth":
+        raise click.UsageError("--browser goes with --auth")
     if transport is None:
         return run_demo()
+    if transport == "auth":
+        from ..demo.with_authorization import tell_story_with_authorization
+
+        return run_demo(lambda screen: tell_story_with_authorization(screen, in_browser=browser))
     from ..demo.over_network import tell_story_over_http, tell_story_over_websocket
 
     return run_demo(tell_story_over_http if transport == "http" else tell_story_over_websocket)

@@ -15,7 +15,7 @@ from ..statuses import INTERRUPTED
 from ..terminal.interrupts import run_until_interrupted
 from .screen import Screen
 
-__all__ = ["PATIENCE", "Disappointed", "label", "pack", "pack_again", "run_demo", "watch"]
+__all__ = ["PATIENCE", "Disappointed", "label", "pack", "pack_again", "run_demo", "tool_text", "watch"]
 
 # -P: what lies in the current directory is none of the demo's business.
 SERVER: Final = [sys.executable, "-P", "-m", "trio_mcp.cli.demo.server"]
@@ -75,14 +75,14 @@ async def pack(client: Client, screen: Screen) -> str:
 
         files = 30 if screen.is_terminal else 10
         result = await client.call_tool("pack", {"files": files}, on_progress=count)
-    screen.say(f"  {_text(result)}")
-    return f"long call: {_text(result)}, with {notifications} progress notifications"
+    screen.say(f"  {tool_text(result)}")
+    return f"long call: {tool_text(result)}, with {notifications} progress notifications"
 
 
 async def label(client: Client, screen: Screen) -> str:
     """Make a call in which the server asks the user, and return a line for the summary."""
     screen.headline("3. A call in which the server asks the user (elicitation)")
-    result = _text(await client.call_tool("label"))
+    result = tool_text(await client.call_tool("label"))
     screen.say(f"  {result}")
     return f"elicitation: {result}"
 
@@ -114,19 +114,20 @@ async def watch(client: Client, screen: Screen) -> list[str]:
 async def _last_watch(client: Client) -> Mapping[str, Any]:
     with trio.fail_after(5):
         result = await client.call_tool("last_watch")
-    _text(result)
+    tool_text(result)
     return result.structured_content
 
 
 async def pack_again(client: Client, screen: Screen, number: int = 5) -> str:
     """Make one more call, to show that the connection goes on, and return a line for the summary."""
     screen.headline(f"{number}. The same connection, one more call")
-    result = _text(await client.call_tool("pack", {"files": 2}))
+    result = tool_text(await client.call_tool("pack", {"files": 2}))
     screen.say(f"  {result}")
     return f"same connection, one more call: {result}"
 
 
-def _text(result: CallToolResult) -> str:
+def tool_text(result: CallToolResult) -> str:
+    """Return the text of ``result``. Raises `Disappointed` for one that says that the tool failed."""
     text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
     if result.is_error:
         raise Disappointed(f"a tool of the demo server failed: {text}")

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CannotInstall", "install", "installed", "version"]
+__all__ = ["CannotInstall", "install", "installed", "place", "version"]
 
 HERE: Final = Path(__file__).parent
 FILES: Final = ("package.json", "package-lock.json", "server.js")
@@ -46,12 +46,17 @@ def install(folder: Path) -> None:
         raise CannotInstall(f"npm failed with status {error.returncode}: {error.stderr.strip()[-300:]}") from None
 
 
+def place() -> Path:
+    """Return the folder in the user's cache where the server is, or will be."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trio-mcp" / version()
+
+
 def installed() -> Path:
     """Return the folder of the server in the user's cache, which is filled when there is none. Other processes wait
     meanwhile. Raises `CannotInstall`."""
     _check_node()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trio-mcp"
-    made, making = cache / version(), cache / f"{version()}.part"
+    made = place()
+    cache, making = made.parent, made.with_suffix(".part")
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with (cache / "installing.lock").open("w") as lock:
