@@ -211,7 +211,7 @@ async def test_what_is_not_seen_in_names_is_shown_as_escapes(tmp_path: Path):
     assert not {"\u200b", "\u200d", "\u2028", "\ufeff"} & set(shown)
 
 
-@pytest.mark.parametrize(("status", "ending"), [(401, 4), (503, 4), (None, 3)])
+@pytest.mark.parametrize(("status", "ending"), [(403, 4), (503, 4), (None, 3)])
 async def test_a_server_that_refuses_by_http_is_told_from_one_that_is_not_there(status: int | None, ending: int):
     async def refuse(_: Got, answer: Answer) -> None:
         await answer.whole(status or 500, b"not you")

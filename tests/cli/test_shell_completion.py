@@ -10,10 +10,13 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.auth.oauth_client.protected_world import protected
+from tests.auth.storage.places import record
 from tests.cli.commands import plain_environment
+from tests.connecting.http.scripted import Answer, Got
 from tests.patience import PATIENCE
 
-from trio_mcp import Server, serve_tcp
+from trio_mcp import FileStorage, Server, serve_tcp
 
 from .desk import server
 
@@ -87,6 +90,27 @@ async def test_what_a_server_that_listens_has_is_offered(home: Path, nursery: tr
         assert await shell(home, ["trio-mcp"], **more) == offered
     gone = {**words, "COMP_WORDS": "trio-mcp call tcp://127.0.0.1:9 p"}
     assert await shell(home, ["trio-mcp"], **gone) == "\n"
+
+
+async def test_nobody_signs_in_for_the_sake_of_a_completion(home: Path):
+    async def serves(got: Got, answer: Answer) -> None:
+        pytest.fail("let in")
+
+    (home / "browser").write_text(f"#!/bin/sh\ntouch {home}/opened\n")
+    (home / "browser").chmod(0o700)
+    async with protected(serves) as world:
+        storage = FileStorage(home / "state" / "trio-mcp" / "tokens")
+        await storage.save(world.url, record("kept"))
+        words = {
+            "_TRIO_MCP_COMPLETE": "fish_complete",
+            "COMP_WORDS": f"trio-mcp call {world.url} --sign-in p",
+            "COMP_CWORD": "p",
+            "BROWSER": str(home / "browser"),
+            "XDG_STATE_HOME": str(home / "state"),
+        }
+        assert await shell(home, ["trio-mcp"], **words) == "\n"
+    assert not (home / "opened").exists()
+    assert (world.tokens, world.registrations, world.token_requests) == (set(), 0, [])
 
 
 async def test_names_that_a_shell_or_a_terminal_would_obey_are_not_offered(home: Path, nursery: trio.Nursery):

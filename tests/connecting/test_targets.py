@@ -27,6 +27,7 @@ from trio_mcp import (
     serve_unix,
     serve_websocket,
 )
+from trio_mcp.connecting.credentials import is_confidential
 from trio_mcp.connecting.targets import Target, target_of
 
 
@@ -131,3 +132,23 @@ def test_what_is_meant_is_found_out() -> None:
     assert target_of("tcp://localhost:80") == Address("tcp://localhost:80")
     assert target_of([sys.executable, Path("server.py")]) == Command((sys.executable, "server.py"))
     assert target_of(Command(["a"], cwd="/")) == Command(["a"], cwd="/")
+
+
+@pytest.mark.parametrize(
+    ("url", "confidential"),
+    [
+        ("https://example.com/mcp", True),
+        ("WSS://example.com/mcp", True),
+        ("http://127.0.0.1:80/mcp", True),
+        ("ws://localhost/mcp", True),
+        ("http://[::1]/mcp", True),
+        ("http://example.com/mcp", False),
+        ("ws://192.168.0.1/mcp", False),
+        ("http://localhost.example.com/", False),
+        (f"ws://{'a' * 64}.example/mcp", False),
+        ("tcp://127.0.0.1:80", False),
+        ("unix:///run/mcp.sock", False),
+    ],
+)
+def test_tokens_go_over_tls_or_stay_on_this_machine(url: str, confidential: bool) -> None:
+    assert is_confidential(url) is confidential

@@ -52,9 +52,12 @@ def is_confidential(url: str) -> bool:
     """Return whether a token may be sent to the server at ``url``: over TLS, or on this machine, by HTTP or WebSocket.
     Others could read the token on the way elsewhere."""
     scheme = url.partition(":")[0].lower()
-    if scheme not in ("http", "https", "ws", "wss"):
-        return False
-    return scheme in ("https", "wss") or is_loopback(split_url(f"http{url[2:]}" if scheme == "ws" else url)[0].host)
+    if scheme in ("http", "ws"):
+        try:
+            return is_loopback(split_url(f"http{url[len(scheme) :]}")[0].host)
+        except ValueError:
+            return False
+    return scheme in ("https", "wss")
 
 
 def resource_at(url: str) -> str:
