@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import math
-import os
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
@@ -20,11 +19,11 @@ from .application import Admission, Answer, Ask, HttpApplication, Response, Sour
 from .bounds import HttpBounds
 from .heads import BadRequest, RequestHead
 from .outgoing import Outgoing
+from .receiving import receiver
 from .requests import RequestReader
 
 __all__ = ["HttpConnection"]
 
-_READ: Final = 64 * 1024
 _AT_ONCE: Final = 16
 """Pipelined requests that are served before other tasks get their turn."""
 
@@ -226,7 +225,7 @@ class HttpConnection:
 
     async def _read(self) -> None:
         """Read until the end of the connection, or until nothing more needs to be read."""
-        receive = _receiver(self._stream)
+        receive = receiver(self._stream)
         reader = self._reader
         most = self._bounds.max_unserved_bytes
         try:
@@ -307,7 +306,7 @@ class HttpConnection:
                         return False
                     if self._first:
                         self._first = False
-                        if _asks_for_websocket(head):
+                        if head.asks_for_websocket:
                             self._upgrade = begun
                             self._enter(_OVER)
                             return False
@@ -339,16 +338,11 @@ class HttpConnection:
     def _begin_body(self, head: RequestHead) -> bytes | None:
         """Return the body, or `None` when more of it is to come, and ask for it where the client waits for that."""
         reader = self._reader
-        expected = head.headers.get("expect")
-        if head.http_1_0:
-            expected = None  # RFC 9110 section 10.1.1
-        elif expected is not None and expected.lower() != "100-continue":
-            raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "the only expectation here is 100-continue")
-        nothing_came = not reader.unread
+        waits = "expect" in head.headers and head.waits_for_continue() and not reader.unread
         body = reader.body()
         if body is None:
             self._enter(_BODY)
-            if expected is not None and nothing_came and not self._outgoing.put(CONTINUE):
+            if waits and not self._outgoing.put(CONTINUE):
                 self._start_writing()
         return body
 
@@ -380,14 +374,14 @@ class HttpConnection:
     def respond(self, response: _Response, answer: Answer, *, close: bool) -> None:
         """Write ``answer``. To be called by `_Response`, once and for the present one."""
         head = response.head
-        self._close = close = close or self._closes_after(head)
+        self._close = close = close or self._ending or head is None or head.is_last
         self._put(answer_bytes(answer, close=close, has_body=head is None or head.method != "HEAD"))
 
     def respond_with(self, response: _Response, status: int, headers: bytes, source: Source) -> None:
         """Begin to write a stream. To be called by `_Response`, once and for the present one."""
         head = response.head
         assert head is not None
-        self._close = close = self._closes_after(head)
+        self._close = close = self._ending or head.is_last
         # RFC 9112 section 6.1: no chunks for HTTP/1.0
         chunked = not head.http_1_0
         data = stream_head(status, headers, chunked=chunked, close=close)
@@ -405,12 +399,6 @@ class HttpConnection:
             self._finish()
         else:
             self._start_writing()
-
-    def _closes_after(self, head: RequestHead | None) -> bool:
-        if self._ending or head is None or head.http_1_0:
-            return True
-        connection = head.headers.get("connection")  # RFC 9112 section 9.6
-        return connection is not None and connection != "keep-alive" and "close" in _tokens(connection)
 
     def _start_writing(self) -> None:
         if not self._writing:
@@ -456,43 +444,3 @@ class HttpConnection:
             await self._stream.send_eof()
         elif not self._unread:
             self._cancel("the last answer is written")
-
-
-def _asks_for_websocket(head: RequestHead) -> bool:
-    upgrade = head.headers.get("upgrade")
-    return (
-        upgrade is not None
-        and head.method == "GET"
-        and not head.http_1_0  # RFC 9110 section 7.8
-        and "websocket" in _tokens(upgrade)
-    )
-
-
-def _tokens(text: str) -> list[str]:
-    """Return the elements of a header that is a list, in lower case."""
-    return [token.strip() for token in text.lower().split(",")]
-
-
-def _receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that waits for the next bytes of ``stream``; empty at the end."""
-    if not isinstance(stream, trio.SocketStream):
-        return partial(_receive_bytes, stream)
-    fileno = stream.socket.fileno
-
-    async def receive() -> bytes:
-        # The streams of trio read first and wait then. Between requests nothing is there to be read, so that would
-        # cost a system call and an exception for each request.
-        while True:
-            await trio.lowlevel.wait_readable(fileno())
-            try:
-                return os.read(fileno(), _READ)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise trio.BrokenResourceError(f"the connection broke: {error}") from None
-
-    return receive
-
-
-async def _receive_bytes(stream: trio.abc.Stream) -> bytes:
-    return bytes(await stream.receive_some(_READ))

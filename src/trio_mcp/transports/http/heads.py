@@ -53,6 +53,34 @@ class RequestHead:
     """Names that came more than once."""
     http_1_0: bool
 
+    @property
+    def asks_for_websocket(self) -> bool:
+        """True for a request to go on as a WebSocket."""
+        upgrade = self.headers.get("upgrade")
+        return (
+            upgrade is not None
+            and self.method == "GET"
+            and not self.http_1_0  # RFC 9110 section 7.8
+            and "websocket" in _tokens(upgrade)
+        )
+
+    @property
+    def is_last(self) -> bool:
+        """True when the client sends no other request on the connection (RFC 9112 section 9.6)."""
+        connection = self.headers.get("connection")
+        return self.http_1_0 or (
+            connection is not None and connection != "keep-alive" and "close" in _tokens(connection)
+        )
+
+    def waits_for_continue(self) -> bool:
+        """Return whether the client waits to be asked for the body. Raises `BadRequest` for any other expectation."""
+        expected = self.headers.get("expect")
+        if expected is None or self.http_1_0:  # RFC 9110 section 10.1.1
+            return False
+        if expected.lower() != "100-continue":
+            raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "the only expectation here is 100-continue")
+        return True
+
 
 class _Fields:
     """Collects the headers that llhttp reads."""
@@ -162,3 +190,8 @@ def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no target of a request")
     headers["host"] = absolute[1]  # RFC 9112 section 3.2.2: the Host header is ignored
     return absolute[2] or "/"
+
+
+def _tokens(text: str) -> list[str]:
+    """Return the elements of a header that is a list, in lower case."""
+    return [token.strip() for token in text.lower().split(",")]
