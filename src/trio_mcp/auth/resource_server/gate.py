@@ -80,7 +80,7 @@ class Gate:
         found = self._tokens.known(came.token)
         if found is None:
             return self._malformed(came)
-        if found != "bad" and self._on_authenticated is not None:
+        if isinstance(found, Principal) and self._on_authenticated is not None:
             return None
         return self._judged(head, came, found)
 
@@ -141,7 +141,7 @@ class Gate:
         return None
 
     def _judged(self, head: RequestHead, came: Presented, found: Principal | Literal["bad"]) -> Auth | Refusal:
-        if found == "bad":
+        if not isinstance(found, Principal):
             return self._refusals.bad_token(came.scheme)
         auth = Auth(came.token, found)
         return self._unproven(head, came, found) or self.missing(auth, self._scopes) or auth
