@@ -220,6 +220,24 @@ async def test_a_secret_of_an_hmac_is_no_key() -> None:
     assert errors(await refused(gate, head)) == {"dpop": "invalid_dpop_proof"}
 
 
+async def test_a_known_key_is_no_excuse_for_another_one() -> None:
+    gate = gate_of()
+    await let_in(gate, proven(proof()))
+    for bad in (proof(OTHER), BAD["with the key of somebody else"], BAD["with a private key"]):
+        assert errors(await refused(gate, proven(bad)))["dpop"] == "invalid_dpop_proof"
+    assert await let_in(gate, proven(proof()))
+
+
+async def test_many_clients_have_keys_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_KEYS", 2)
+    keys = {name: ProofKey.generate() for name in "abc"}
+    verifier = Verifier(**{name: anna(key_thumbprint=key.thumbprint) for name, key in keys.items()})
+    gate = protected(verifier, dpop="required").gate(now=lambda: NOW)
+    for _ in range(2):
+        for name, key in keys.items():
+            assert await let_in(gate, proven(proof(key, token=name), name))
+
+
 # Replays
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import urlsafe_b64encode
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
@@ -21,6 +22,7 @@ _LONGEST: Final = 8 * 1024
 _WINDOW: Final = 60.0
 """Seconds by which a proof may be old, or clocks may differ, where there are no nonces."""
 _MOST_PROOFS: Final = 100_000
+_MOST_KEYS: Final = 1000
 
 
 class ProofChecks:
@@ -35,6 +37,8 @@ class ProofChecks:
         self._nonces = nonces
         self._now = now
         self._seen = SeenProofs(_MOST_PROOFS)
+        self._keys: OrderedDict[str, tuple[Mapping[str, Any], VerificationKey]] = OrderedDict()
+        """Keys that have signed a proof, with their JWKs, by thumbprint; the oldest make room for new ones."""
 
     def check(self, proof: str, method: str, token: str, thumbprint: str | None) -> None:
         """Return when ``proof`` was made for this request by ``method``, with the ``token`` that is bound to the key of
@@ -44,16 +48,40 @@ class ProofChecks:
         signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
         if signed.header.get("typ") != "dpop+jwt":  # 4
             raise Untrusted("the typ of a proof is dpop+jwt")
-        key = _key(signed)  # 7
-        if thumbprint is None or key.thumbprint != thumbprint:  # 12
-            raise Untrusted("the token is not bound to the key of the proof")
+        if thumbprint is None:
+            raise Untrusted("the token is bound to no key")
+        jwk, key = self._key(signed, thumbprint)  # 7, 12
         proof_id = self._checked_claims(signed.claims, method, token)  # 3, 8, 9, 12
         now = self._now()
         ends_at = self._end(signed.claims, now)  # 10, 11
         if not key.has_signed(signed):  # 6
             raise Untrusted("the proof is signed by another key")
+        self._keep(thumbprint, jwk, key)
         if not self._seen.add(thumbprint, proof_id, ends_at, now):  # section 11.1
             raise Untrusted("the proof was used before")
+
+    def _key(self, signed: Signed, thumbprint: str) -> tuple[Mapping[str, Any], VerificationKey]:
+        """Return the key in the header of a proof, as its JWK and made usable, if the key has this ``thumbprint``."""
+        jwk: object = signed.header.get("jwk")
+        if not isinstance(jwk, dict):
+            raise Untrusted("the key of a proof is missing")
+        # To make a key usable takes as long as to check a signature, and a client has one key for all its requests.
+        known = self._keys.get(thumbprint)
+        if known is not None and known[0] == jwk:
+            return known
+        found = cast("dict[str, Any]", jwk)
+        try:
+            key = read_key(found)
+        except UnusableKey as error:
+            raise Untrusted(f"the key of the proof is {error}") from None
+        if key.thumbprint != thumbprint:
+            raise Untrusted("the token is not bound to the key of the proof")
+        return found, key
+
+    def _keep(self, thumbprint: str, jwk: Mapping[str, Any], key: VerificationKey) -> None:
+        if thumbprint not in self._keys and len(self._keys) >= _MOST_KEYS:
+            self._keys.popitem(last=False)
+        self._keys[thumbprint] = jwk, key
 
     def _checked_claims(self, claims: Mapping[str, Any], method: str, token: str) -> str:
         """Return the name of the proof, if the proof is for this request."""
@@ -83,16 +111,6 @@ class ProofChecks:
         if ends_at is None or ends_at <= now:
             raise NonceNeeded(self._nonces.make(now))
         return ends_at
-
-
-def _key(signed: Signed) -> VerificationKey:
-    jwk: object = signed.header.get("jwk")
-    if not isinstance(jwk, dict):
-        raise Untrusted("the key of a proof is missing")
-    try:
-        return read_key(cast("dict[str, Any]", jwk))
-    except UnusableKey as error:
-        raise Untrusted(f"the key of the proof is {error}") from None
 
 
 def _without_query(url: str) -> str:
