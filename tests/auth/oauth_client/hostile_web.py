@@ -53,6 +53,7 @@ ENDPOINTS = tuple(
     for base in ("https://honest.example", "https://evil.example", "https://mcp.example", "http://evil.example", "x:y")
     for name in ("token", "authorize", "register", "token?x=1", "token#x")
 )
+ENDLESS = "x" * 5000
 TAG = re.compile(r"(?:SECRET|ACCESS|ID)-\d+-")
 
 
@@ -90,6 +91,10 @@ class HostileWeb:
     steps: list[Fetch | Visit] = attrs.field(factory=list[Fetch | Visit])
     private: set[str] = attrs.field(factory=set[str])
     """State and verifier: in no error, and the latter in no URL."""
+    registered: dict[str, RegisteredClient] = attrs.field(factory=dict[str, RegisteredClient])
+    """Clients that are kept, by issuer, whatever else is."""
+    over: bool = False
+    """True where nothing may be asked any more."""
     _numbers: Any = attrs.field(factory=count)
     _calm: int = attrs.field(init=False)
     """How much more often servers say the usual thing than each of the other things."""
@@ -124,9 +129,9 @@ class HostileWeb:
 
     def stored(self) -> Stored:
         """What was kept of some issuers before."""
-        issuers = {}
+        issuers = {issuer: IssuerRecord(client=client) for issuer, client in self.registered.items()}
         for issuer in ISSUERS[:5]:
-            if self.choose((True, False, False)):
+            if issuer not in issuers and self.choose((True, False, False)):
                 issuers[issuer] = IssuerRecord(
                     client=RegisteredClient(
                         client_id=self.client_id(issuer),
@@ -163,8 +168,10 @@ class HostileWeb:
                 step = machine.throw(outcome) if isinstance(outcome, Exception) else machine.send(outcome)
                 self.steps.append(step)
                 assert len(self.steps) <= MOST_STEPS
+                assert not self.over, "an answer that is another's ends the way"
                 outcome = self._visited(step) if isinstance(step, Visit) else self._fetched(step)
         except StopIteration as end:
+            assert not self.over
             self._check_grant(end.value)
             return end.value
         except AuthorizationError as error:
@@ -179,6 +186,7 @@ class HostileWeb:
     def _check_grant(self, grant: Grant) -> None:
         record = grant.record
         assert record.tokens is not None
+        assert (record.tokens.access_token + (record.tokens.refresh_token or "")).isprintable()
         kept = json.dumps(attrs.asdict(record))
         for tag in self._tags(kept):
             owners = self.owners[tag] or {self.granted.get(tag)}
@@ -237,13 +245,13 @@ class HostileWeb:
         )
 
     def _document(self, fetch: Fetch) -> Fetched:
-        if "oauth-protected-resource" in fetch.url or not fetch.url.startswith("https://") or "custom" in fetch.url:
+        if not fetch.url.partition("/.well-known/")[2].startswith(("oauth-authorization-server", "openid-")):
             document: dict[str, Any] = {
                 "resource": self.usually(SERVER, "https://mcp.example/", "https://evil.example/mcp", 7),
                 "authorization_servers": [
                     self.usually(self.choose(ISSUERS[:4]), *ISSUERS[4:]) for _ in range(self.usually(1, 2, 0))
                 ],
-                "scopes_supported": self.usually(None, ["read"], ["x" * 5000], [""]),
+                "scopes_supported": self.usually(None, ["read"], [ENDLESS], [""]),
             }
         else:
             own = [issuer for issuer in ISSUERS if fetch.url in locations_of(issuer)]
@@ -265,6 +273,8 @@ class HostileWeb:
             }
             if fetch.url in locations_of(issuer):
                 self.documents.append(document)
+        # With a scope longer than any, nobody reads the document, and the next one may be asked for.
+        self.over = document.get("resource") == "https://evil.example/mcp" and document["scopes_supported"] != [ENDLESS]
         return answer(document)
 
     def _registration(self, fetch: Fetch) -> Fetched:
@@ -288,7 +298,7 @@ class HostileWeb:
             grant = self.secret(form["audience"])
             return answer({"access_token": grant, "issued_token_type": jag, "token_type": "N_A"})
         granted = {
-            "access_token": self.access_token(issuer),
+            "access_token": self.access_token(issuer) + self.usually("", "\r\nCookie: x", "\x00"),
             "token_type": self.usually("Bearer", "bearer", "DPoP", "mac", 7),
             "expires_in": self.usually(3600, None, -1, "x", 1e300),
             "refresh_token": self.usually(self.secret(issuer), None, "a\nb"),
@@ -319,4 +329,5 @@ class HostileWeb:
             "error": self.usually(None, "access_denied", query["state"]),
         }
         answered = urlencode({name: value for name, value in parameters.items() if value is not None})
+        self.over = parameters["state"] != query["state"] or parameters["iss"] not in (None, *owners)
         return self.usually(f"{REDIRECT}?{answered}", f"{REDIRECT}?{answered}&state=x", "http://[", "")

@@ -30,6 +30,7 @@ from trio_mcp.auth.oauth_client.settings import (
     WorkloadIdentitySettings,
 )
 from trio_mcp.auth.oauth_client.steps import Machine
+from trio_mcp.auth.storage.stored import RegisteredClient
 
 KEY = ECKey.generate_key("P-256").as_dict(private=True)
 IDP = "https://idp.example"
@@ -44,8 +45,16 @@ def client_of(web: HostileWeb) -> PreregisteredClient:
     """A client of one issuer, or of the first that is named."""
     issuer = web.choose((None, ISSUERS[0], ISSUERS[2]))
     owner = issuer or "*"
+    client_id = web.client_id(owner)
+    if issuer is None and web.choose((True, False)):
+        # One issuer has seen the client already, and another one has given its id to a client that registered itself.
+        client_id, owner = "known", ISSUERS[0]
+        web.registered = {
+            ISSUERS[1]: RegisteredClient(client_id=client_id, redirect_uris=(REDIRECT,)),
+            ISSUERS[0]: RegisteredClient(client_id=client_id),
+        }
     return PreregisteredClient(
-        client_id=web.client_id(owner),
+        client_id=client_id,
         issuer=issuer,
         **web.choose(
             (
