@@ -221,6 +221,24 @@ async def test_bridge_without_a_token_does_not_take_that_of_its_client(world: Wo
     assert world.tokens == set()
 
 
+async def test_bridge_of_one_client_says_by_its_status_that_it_was_not_let_in(world: World) -> None:
+    initialize = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "host", "version": "1"},
+        },
+    }
+    ended = await run([*TRIO_MCP, "bridge", world.url], stdin=f"{json.dumps(initialize)}\n".encode())
+    assert ended.status == NOT_AUTHORIZED
+    assert "the user has to sign in" in ended.stderr
+    assert "sign in" not in ended.stdout
+    assert "cannot be reached" in ended.stdout
+
+
 async def test_bridge_uses_the_tokens_that_its_user_has_signed_in_for(world: World) -> None:
     assert (await run([*TRIO_MCP, "inspect", world.url, "--sign-in"])).status == 0
     world.calls.clear()

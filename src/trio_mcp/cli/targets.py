@@ -81,7 +81,10 @@ def _found(
 
 def _named(name: str, config: Path | None, stderr: TextSink | None, oauth: Callable[[], OAuth] | None) -> Target | None:
     try:
-        return configured_target(name, config, stderr, None if oauth is None else oauth())
+        target = configured_target(name, config, stderr)
+        if oauth is None or not isinstance(target, Address):
+            return target  # most servers are commands, and signing in takes a tenth of a second to import
+        return configured_target(name, config, auth=oauth())
     except BadConfiguration as error:
         raise NoTarget(str(error)) from None
 

@@ -72,8 +72,8 @@ def bridge(
     Requests, cancels, progress, logs, changes and questions pass in both directions. Clients of either era can use
     servers of the other. The standard error of a command is copied to ours.
 
-    Exit status: 0; 2 for wrong usage, and 3 when TARGET could not be reached, or was lost, while there was one client
-    on standard input and output.
+    Exit status: 0; 2 for wrong usage; and while there was one client on standard input and output, 3 when TARGET could
+    not be reached, or was lost, and 6 when TARGET wanted a token, and there was no good one.
     """
     from ...diagnostics.log import WrittenInAThread
     from ..servers.addresses import Addresses

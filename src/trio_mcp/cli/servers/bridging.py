@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import trio
 
+from ...auth.errors import AuthorizationError
 from ...client.client import Client
 from ...concurrency.contexts import asynccontextmanager
 from ...connecting.command import Command
@@ -18,7 +19,7 @@ from ...runtime.channel import ConnectionLost
 from ...serving.stdio import serve_stdio
 from ..endings import say
 from ..log_lines import log_to_stderr
-from ..statuses import ENDED_WELL, NO_CONNECTION, USAGE
+from ..statuses import ENDED_WELL, NO_CONNECTION, NOT_AUTHORIZED, USAGE
 from .addresses import Addresses, BadAddress, CannotListen, serving_on
 
 __all__ = ["run_bridge"]
@@ -36,7 +37,7 @@ def run_bridge(target: Target, era: Literal["auto", "modern", "legacy"], log_lev
     bridge = proxy(way.open, name=_name_of(target))
     if serve is None:
         trio.run(serve_stdio, bridge)
-        return ENDED_WELL if way.lost is None else NO_CONNECTION
+        return way.status
     try:
         trio.run(serve, bridge)
     except CannotListen as error:
@@ -51,8 +52,8 @@ class _Way:
     def __init__(self, target: Target, era: Literal["auto", "modern", "legacy"]) -> None:
         self._target = target
         self._era = era
-        self.lost: ConnectionLost | None = None
-        """The latest loss of a connection; `None` before any."""
+        self.status = ENDED_WELL
+        """The exit status for the latest loss of a connection, or refusal of one."""
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:
@@ -62,8 +63,11 @@ class _Way:
         try:
             async with self._target.open(**options) as client:
                 yield client
-        except ConnectionLost as error:
-            self.lost = error
+        except ConnectionLost:
+            self.status = NO_CONNECTION
+            raise
+        except AuthorizationError:
+            self.status = NOT_AUTHORIZED
             raise
 
 

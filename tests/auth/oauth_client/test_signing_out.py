@@ -1,0 +1,100 @@
+"""Signing out: the record is gone whatever the authorization servers say, and these have ten seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from tests.auth.oauth_client.scripted_web import ISSUER, SERVER, answer, server_metadata, settings
+from tests.auth.storage.places import record
+from trio.testing import MockClock
+
+from trio_mcp import FileStorage, MemoryStorage, Storage, Stored
+from trio_mcp.auth.fetching.exchange import Fetch, Fetched, FetchFailed
+from trio_mcp.auth.oauth_client.signing_out import sign_out
+from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Tokens
+
+GONE = "https://gone.example"
+
+
+class Web:
+    """The authorization server that revokes, one that nobody reaches, and one that hangs."""
+
+    def __init__(self, *, hangs: bool = False, storage: Storage | None = None) -> None:
+        self.hangs = hangs
+        self.storage = storage
+        self.asked: list[str] = []
+        self.kept: list[Stored | None] = []
+
+    async def fetch(self, request: Fetch) -> Fetched:
+        self.asked.append(request.url)
+        if self.storage is not None:
+            self.kept.append(await self.storage.load(SERVER))
+        if self.hangs:
+            await trio.sleep_forever()
+        if request.url.startswith(GONE):
+            raise FetchFailed("nobody listens there")
+        if request.url.endswith("/revoke"):
+            return answer(b"")
+        return answer(server_metadata(revocation_endpoint=f"{ISSUER}/revoke"))
+
+
+def signed_in(*issuers: str) -> Stored:
+    stored = Stored()
+    for issuer in issuers:
+        client = RegisteredClient(client_id="c", redirect_uris=("http://127.0.0.1/",))
+        stored = stored.with_record(issuer, IssuerRecord(client=client, tokens=Tokens(access_token="secret")))
+    return stored
+
+
+async def test_record_is_gone_before_anybody_is_asked() -> None:
+    storage = MemoryStorage()
+    await storage.save(SERVER, signed_in(ISSUER))
+    web = Web(storage=storage)
+    assert await sign_out(SERVER, storage, settings(), web) == []
+    assert web.asked[-1] == f"{ISSUER}/revoke"
+    assert set(web.kept) == {None}
+
+
+async def test_each_authorization_server_is_asked_whatever_the_others_say() -> None:
+    storage, web = MemoryStorage(), Web()
+    await storage.save(SERVER, signed_in(GONE, ISSUER))
+    (reason,) = await sign_out(SERVER, storage, settings(), web) or ()
+    assert GONE in reason
+    assert "secret" not in reason
+    assert web.asked[-1] == f"{ISSUER}/revoke"
+
+
+async def test_nobody_is_waited_for_longer_than_ten_seconds(autojump_clock: MockClock) -> None:
+    storage = MemoryStorage()
+    await storage.save(SERVER, signed_in(ISSUER))
+    reasons = await sign_out(SERVER, storage, settings(), Web(hangs=True))
+    assert reasons == ["the authorization server has not answered within 10 s"]
+    assert trio.current_time() == pytest.approx(10)
+
+
+async def test_where_there_is_no_record_nobody_is_asked() -> None:
+    web = Web()
+    assert await sign_out(SERVER, MemoryStorage(), settings(), web) is None
+    assert web.asked == []
+
+
+async def test_unreadable_record_goes_with_a_word_about_its_tokens(tmp_path: Path) -> None:
+    storage, web = FileStorage(tmp_path / "tokens"), Web()
+    await storage.save(SERVER, record("old"))
+    (file,) = storage.folder.iterdir()
+    file.write_text("{")
+    (reason,) = await sign_out(SERVER, storage, settings(), web) or ()
+    assert "no record that this version can read" in reason
+    assert await storage.load(SERVER) is None
+
+
+async def test_signing_out_waits_for_whoever_refreshes() -> None:
+    storage = MemoryStorage()
+    await storage.save(SERVER, signed_in(ISSUER))
+    async with trio.open_nursery() as nursery, storage.lock(SERVER):
+        nursery.start_soon(sign_out, SERVER, storage, settings(), Web())
+        await trio.testing.wait_all_tasks_blocked()
+        assert await storage.load(SERVER) is not None
+    assert await storage.load(SERVER) is None
