@@ -14,9 +14,10 @@ from tests.transports.http.test_requests import head
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
 
 from trio_mcp.transports.http.answers import answer_bytes, chunk, stream_head
-from trio_mcp.transports.http.application import Answer
+from trio_mcp.transports.http.application import Admission, Answer, Looked
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
+from trio_mcp.transports.http.heads import RequestHead
 
 POST = head(b"Content-Length: 5") + b"hello"
 CHUNKED = head(b"Transfer-Encoding: chunked", b"Expect: 100-continue") + b"3\r\nhel\r\n2;x\r\nlo\r\n0\r\nX: y\r\n\r\n"
@@ -106,17 +107,33 @@ async def test_an_answer_that_is_cut_tells_the_application_once_and_one_that_is_
         assert app.requests[0].gone == (0 if whole else 1)
 
 
+def at_once(_: RequestHead) -> Looked:
+    return Admission()
+
+
+def slowly(_: RequestHead) -> Looked:
+    """Admit a request after the other tasks have had their turns."""
+
+    async def ask() -> Admission:
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        return Admission()
+
+    return ask
+
+
 @settings(max_examples=60)
 @given(
     data=st.sampled_from([POST, CHUNKED, POST + POST, POST + CHUNKED]),
     cuts=st.sets(st.integers(1, 200), max_size=6),
     ends=st.integers(0, 400),
     responds=st.sampled_from([answering, streaming, later]),
+    looks=st.sampled_from([at_once, slowly]),
 )
 async def test_each_request_is_answered_or_gone_however_bytes_come(
-    data: bytes, cuts: set[int], ends: int, responds: Any
+    data: bytes, cuts: set[int], ends: int, responds: Any, looks: Any
 ) -> None:
-    app = App(responds)
+    app = App(responds, looks)
     async with serving(app) as client:
         sent = data[:ends]
         edges = [0, *sorted(cut for cut in cuts if cut < len(sent)), len(sent)]
