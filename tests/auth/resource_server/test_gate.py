@@ -123,6 +123,13 @@ async def test_a_broader_scope_satisfies_a_narrower_one_by_the_rule_of_the_autho
     assert gate.missing(auth, ["files:write", "mail:read"]) is not None
 
 
+@pytest.mark.parametrize(("value", "status"), [(None, 401), ("Bearer", 400), ("Bearer a b", 400), ("Bearer bad", 401)])
+async def test_any_request_can_be_asked_about(value: str | None, status: int) -> None:
+    found = await protected().gate().ask(Head({} if value is None else {"authorization": value}))
+    assert isinstance(found, Refusal)
+    assert found.status == status
+
+
 # Caching
 
 

@@ -236,6 +236,13 @@ async def test_a_long_token_is_not_read() -> None:
     assert await verified(minted(more="a" * 4 * 1024))
 
 
+@pytest.mark.parametrize("part", [b"[]", b"null", b'"text"', b"7"])
+async def test_parts_are_objects(part: bytes) -> None:
+    header, claims, signature = minted().split(".")
+    assert await verified(f"{base64url(part)}.{claims}.{signature}") is None
+    assert await verified(f"{header}.{base64url(part)}.{signature}") is None
+
+
 async def test_deep_json_is_not_good() -> None:
     deep = base64url(b"[" * 5000)
     parts = minted().split(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -236,3 +237,18 @@ async def test_keys_that_make_no_sense_are_as_good_as_none(network: Network, key
     network.answers[KEYS] = keys
     with pytest.raises(VerifierUnavailable):
         await verifier(network).verify(minted())
+
+
+async def test_keys_are_fetched_by_http(nursery: trio.Nursery) -> None:
+    async def serve(stream: trio.SocketStream) -> None:
+        target = (await stream.receive_some(4096)).split()[1].decode()
+        body = json.dumps(network.answers[f"{ISSUER}{target}"]).replace(ISSUER, issuer).encode()
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        await stream.aclose()
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    issuer = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+    network = Network()
+    network.publish(jwk(ec_key(1), kid="1"))
+    nursery.start_soon(trio.serve_listeners, serve, [listener])
+    assert await JWTVerifier().at(RESOURCE, (issuer,), lambda: NOW).verify(minted(iss=issuer))

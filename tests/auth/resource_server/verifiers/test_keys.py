@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from trio_mcp.auth.resource_server.verifiers.keys import UnusableKey, read_key, read_key_set
+from trio_mcp.auth.resource_server.verifiers.keys import ASYMMETRIC, UnusableKey, read_key, read_key_set
+from trio_mcp.auth.resource_server.verifiers.signed import Signed
 
 from .minting import ec_key, jwk, okp_key, rsa_key
 
@@ -60,6 +61,7 @@ BAD: dict[str, dict[str, Any]] = {
     "a short modulus": {**RSA, "n": number((1 << 1023) + 1)},
     "a long modulus": {**RSA, "n": number((1 << 8192) + 1)},
     "a very long modulus": {**RSA, "n": number((1 << 131072) + 1)},
+    "a modulus of a length that no number has": {**RSA, "n": RSA["n"][:-1]},
     "a long exponent": {**RSA, "e": number((1 << 64) + 1)},
     "an exponent of one": {**RSA, "e": number(1)},
     "an even exponent": {**RSA, "e": number(4)},
@@ -82,6 +84,14 @@ def test_a_huge_key_costs_no_time() -> None:
         with pytest.raises(UnusableKey):
             read_key({**RSA, "n": "A" * 100_000})
     assert time.process_time() - began < 1, "a number of that length takes minutes to check"
+
+
+@pytest.mark.parametrize("algorithm", ASYMMETRIC)
+def test_a_signature_of_any_length_is_one_or_is_none(algorithm: str) -> None:
+    for key in map(read_key, (EC, RSA, OKP)):
+        for length in (0, 1, 63, 64, 65, 255, 256, 257, 5000):
+            for byte in (b"\x00", b"\xff"):
+                assert not key.has_signed(Signed({}, {}, algorithm, None, b"a.b", byte * length))
 
 
 def test_a_set_gives_the_keys_that_can_be_used() -> None:

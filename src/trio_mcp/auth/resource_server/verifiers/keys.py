@@ -68,10 +68,7 @@ class VerificationKey:
         """Return whether the signature was made with this key, by an algorithm of the key."""
         if signed.algorithm not in self.algorithms:
             return False
-        try:
-            return JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
-        except ValueError:  # a signature that is none, of a wrong length for example
-            return False
+        return JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
 
 
 def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
