@@ -1,0 +1,54 @@
+"""The command line with a real authorization server: signing in, working on, signing out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from tests.authorization_server.protected import READ, SERVER, WRITE, introspection, protected
+from tests.cli.commands import TRIO_MCP, run
+from tests.patience import PATIENCE
+
+from trio_mcp import FileStorage, MemoryStorage, OAuth, SignInNeeded, open_http
+from trio_mcp.cli.demo.authorization_server.running import authorization_server
+
+BROWSER = f"""#!{sys.executable}
+import sys
+import trio
+from trio_mcp.cli.demo.authorization_server.pressing import press
+
+trio.run(press, sys.argv[1])
+"""
+
+
+async def test_user_signs_in_once_goes_on_with_more_scopes_and_signs_out(
+    provider: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(BROWSER)
+    browser.chmod(0o700)
+    for name, value in (("BROWSER", browser), ("HOME", tmp_path), ("XDG_STATE_HOME", tmp_path / "state")):
+        monkeypatch.setenv(name, str(value))
+    with trio.fail_after(PATIENCE):
+        async with (
+            authorization_server(provider, scopes=[READ, WRITE], opaque=True, clients=[SERVER]) as server,
+            protected(server.issuer, introspection(server.issuer, cache_for=0)) as url,
+        ):
+            for tool, told in (("who", "alice"), ("who", "alice"), ("write", "written"), ("write", "written")):
+                ended = await run([*TRIO_MCP, "call", url, tool, "--sign-in"])
+                assert ended.status == 0, ended.stderr
+                assert told in ended.stdout
+            assert server.done == {"registration": 1, "authorization": 2, "authorization_code": 2}
+
+            stored = await FileStorage(tmp_path / "state" / "trio-mcp" / "tokens").load(url)
+            assert stored is not None
+            ended = await run([*TRIO_MCP, "logout", url])
+            assert ended.stderr == f"trio-mcp: signed out of {url}; its tokens are revoked\n"
+
+            copied = MemoryStorage()
+            await copied.save(url, stored)
+            with pytest.raises(SignInNeeded):
+                async with open_http(url, auth=OAuth(storage=copied, asks_user=False)):
+                    pytest.fail("opened with tokens that were revoked")
