@@ -65,6 +65,18 @@ async def test_missing_package_is_an_error_that_names_the_extra(monkeypatch: pyt
         await KeyringStorage(lock_folder=tmp_path).load(URL)
 
 
+async def test_keyring_whose_configuration_is_broken_is_an_error_or_the_fallback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def broken() -> None:
+        raise RuntimeError("no such backend")
+
+    monkeypatch.setattr("keyring.get_keyring", broken)
+    with pytest.raises(StorageFailed, match=r"the keyring cannot be opened \(RuntimeError\)"):
+        await KeyringStorage(lock_folder=tmp_path).load(URL)
+    assert await KeyringStorage(lock_folder=tmp_path, fallback=FileStorage(tmp_path / "tokens")).load(URL) is None
+
+
 async def test_words_of_a_failing_backend_are_not_repeated(tmp_path: Path):
     class Locked(FakeKeyring):
         def set_password(self, service: str, username: str, password: str) -> None:

@@ -110,7 +110,10 @@ def _missing() -> str | None:
         from keyring.backends import fail, null
     except ModuleNotFoundError:
         return "keyrings need an extra: install 'trio-mcp[keyring]'"
-    backend = keyring.get_keyring()
+    try:
+        backend = keyring.get_keyring()
+    except Exception as error:  # whatever its configuration names is run here
+        return f"the keyring cannot be opened ({type(error).__name__})"
     if isinstance(backend, null.Keyring):
         return "the keyring is disabled by its configuration"
     return "this machine has no keyring that could be used" if isinstance(backend, fail.Keyring) else None
