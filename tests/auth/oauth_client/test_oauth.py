@@ -107,6 +107,17 @@ async def test_a_user_signs_in_anew_after_a_refused_refresh() -> None:
     assert (len(world.refreshes), len(world.authorizations)) == (1, 2)
 
 
+@pytest.mark.parametrize(("error", "registrations"), [("invalid_client", 2), ("invalid_grant", 1)])
+async def test_a_client_that_the_authorization_server_has_forgotten_registers_anew(
+    error: str, registrations: int
+) -> None:
+    async with signed_in() as (world, client):
+        world.expire()
+        world.refuse_refresh = error
+        assert (await client.call_tool("any")).text == "done"
+    assert (world.registrations, len(world.authorizations)) == (registrations, 2)
+
+
 async def test_a_refresh_that_got_no_answer_fails_the_calls_and_keeps_the_refresh_token() -> None:
     async with signed_in() as (world, client):
         world.expire()

@@ -44,6 +44,8 @@ _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 """RFC 9449 section 8.1."""
 _PASSING: Final = frozenset((None, "temporarily_unavailable", "server_error"))
 """Errors of a refresh that say nothing of the refresh token."""
+_USELESS: Final = frozenset(("invalid_grant", "invalid_client"))
+"""RFC 6749 section 5.2: errors of a refresh after which the refresh token, or the client, is of no use."""
 
 
 class TokenKeeper:
@@ -210,8 +212,8 @@ class TokenKeeper:
                         raise
                     logger.info("the tokens cannot be refreshed: %s", error)
                     held.forget_refresh_token()
-                    if error.code == "invalid_grant":  # RFC 6749 section 5.2: the refresh token, no doubt
-                        await self._record.keep(_without_refresh_token(stored), stored)
+                    if error.code in _USELESS:
+                        await self._record.keep(_without_refresh_token(stored, error.code), stored)
                 else:
                     await self._record.keep(grant, stored)
                     self._hold(grant, is_granted=False)
@@ -252,12 +254,15 @@ class TokenKeeper:
         return Situation(server_url=self._server_url, stored=stored, challenge=challenge, now=self._now, proofs=proofs)
 
 
-def _without_refresh_token(stored: Stored) -> Grant:
+def _without_refresh_token(stored: Stored, error: str | None) -> Grant:
     assert stored.current is not None, "there are tokens"
     record = stored.issuers[stored.current]
     assert record.tokens is not None, "there are tokens"
+    client = record.client
+    if error == "invalid_client" and client is not None and client.redirect_uris:
+        client = None  # it had registered itself, which the authorization server has forgotten: let it do so again
     tokens = attrs.evolve(record.tokens, refresh_token=None)
-    return Grant(issuer=stored.current, record=attrs.evolve(record, tokens=tokens))
+    return Grant(issuer=stored.current, record=attrs.evolve(record, client=client, tokens=tokens))
 
 
 @attrs.frozen
