@@ -46,7 +46,8 @@ class ResourceOptions(PromptOptions, total=False):
     ttl_ms: int | None
     """Milliseconds for which modern clients may keep the contents, see `CacheHints`; `None`: the server's default."""
     cache_scope: CacheScope | None
-    """Users to whom caches may show the contents; `None`: the server's default."""
+    """Users to whom caches may show the contents; `None`: the server's default. Contents that need ``scopes`` are
+    private."""
 
 
 class ToolOptions(PromptOptions, total=False):

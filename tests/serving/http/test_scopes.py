@@ -11,7 +11,7 @@ from tests.serving.http.raw import LEGACY, Answer, Connection, Endpoint, message
 from tests.serving.http.scenes import call as legacy_call
 from tests.serving.http.scenes import in_memory, messages_in
 
-from trio_mcp import RequestContext, Server
+from trio_mcp import CacheHints, ReadResourceResult, RequestContext, Server, TextResourceContents
 
 RAN: list[str] = []
 
@@ -225,6 +225,32 @@ async def test_a_rule_of_the_author_that_fails_lets_nobody_in(tokens: Tokens, ca
         answer = await call(endpoint, "alice-1", "write")
         assert (answer.status, answer.code, RAN) == (500, -32603, [])
     assert "alice-1" not in caplog.text
+
+
+# Caches
+
+
+async def test_contents_that_need_a_scope_are_never_for_all_users_of_a_cache(tokens: Tokens) -> None:
+    server = Server("cached", cache=CacheHints(60_000, "public"))
+
+    @server.resource("file:open")
+    async def open_() -> str:
+        return "open"
+
+    @server.resource("file:secret", scopes=["write"])
+    async def secret() -> str:
+        return "secret"
+
+    @server.resource("file:said", scopes=["write"])
+    async def said() -> ReadResourceResult:
+        return ReadResourceResult([TextResourceContents("file:said", "secret")], cache_scope="public")
+
+    async with in_memory(server, auth=protected(tokens)) as endpoint:
+        for uri, scope in (("file:open", "public"), ("file:secret", "private"), ("file:said", "private")):
+            answer = await asked(endpoint, "alice-2", "resources/read", {"uri": uri})
+            assert answer.json["result"]["cacheScope"] == scope
+    with pytest.raises(ValueError, match="a cache would show to everybody"):
+        server.resource("file:both", scopes=["write"], cache_scope="public")(open_)
 
 
 # Endpoints that check nothing

@@ -85,7 +85,11 @@ class Resources:
         check_meta_keys(meta)
         if len(uri) > LONGEST_URI:
             raise ValueError(f"{uri[:40]}… has {len(uri)} characters; a URI has at most {LONGEST_URI}")
-        hints = self._hints.but(ttl_ms, cache_scope)
+        if scopes and cache_scope == "public":
+            raise ValueError(
+                f"{uri}: a cache would show to everybody what needs scopes: leave out cache_scope='public'"
+            )
+        hints = self._hints.but(ttl_ms, "private" if scopes else cache_scope)
         needed = checked_scopes(uri, scopes)
         handler = UserFunction.of(function)
         shown_icons = list(icons) if icons else None
@@ -150,7 +154,7 @@ class Resources:
         if isinstance(value, InputRequiredResult):
             return value
         if isinstance(value, ReadResourceResult):
-            hints = entry.hints.but(value.ttl_ms, value.cache_scope)
+            hints = entry.hints.but(value.ttl_ms, "private" if entry.scopes else value.cache_scope)
             return attrs.evolve(value, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
         mime_type = entry.resource.mime_type if isinstance(entry, RegisteredResource) else entry.template.mime_type
         parts = cast("list[Any]", value) if _is_parts(value) else [value]
