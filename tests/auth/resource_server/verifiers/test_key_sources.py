@@ -140,6 +140,21 @@ async def test_old_keys_are_asked_for_again(network: Network, autojump_clock: Mo
     assert len(network.asked) == 2
 
 
+async def test_one_client_waits_for_new_keys_and_the_others_are_let_in_by_the_old_ones(
+    network: Network, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    jwt = verifier(network, jwks_uri=KEYS)
+    assert await jwt.verify(minted())
+    network.before_answer = trio.sleep_forever
+    await trio.sleep(600)
+    nursery.start_soon(jwt.verify, minted())
+    await wait_all_tasks_blocked()
+    before = trio.current_time()
+    assert await jwt.verify(minted(jti="2"))
+    assert trio.current_time() == before
+    assert len(network.asked) == 2
+
+
 async def test_old_keys_stay_good_while_the_issuer_does_not_answer(
     network: Network, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

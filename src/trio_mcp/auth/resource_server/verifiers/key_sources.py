@@ -66,8 +66,8 @@ class FetchedKeys:
 
     async def has_signed(self, signed: Signed) -> bool:
         """Return whether one of the keys has signed: see `KeySource`."""
-        if trio.current_time() >= self._got_at + _MAX_AGE:
-            await self._refresh()
+        if trio.current_time() >= self._got_at + _MAX_AGE and not (self._keys and self._asking.locked()):
+            await self._refresh()  # one client waits for that; the others go on with the old keys
         if not self._keys:
             raise VerifierUnavailable(f"the keys of {self._issuer} are not known")
         candidates = [key for key in self._keys if _may_be(key, signed)]
