@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.auth.storage.places import URL, record
 
-from trio_mcp import FileStorage, StorageFailed
-from trio_mcp.auth.storage.stored import name_of_record
+from trio_mcp import FileStorage, StorageFailed, Stored
+from trio_mcp.auth.storage.stored import Unreadable, name_of_record
 
 FILE = f"{name_of_record(URL)}.json"
+
+DEEP = '{"issuers": {"a": {"proof_key": {"a": %s}}}}' % ("[" * 5000 + "]" * 5000)
 
 
 @pytest.fixture
@@ -150,6 +154,8 @@ async def test_what_is_no_regular_file_is_refused_without_waiting(storage: FileS
         json.dumps({"server_url": URL, "record": {"version": 1, "stored": {"issuers": "the secret"}}}).encode(),
         json.dumps({"server_url": URL}).encode(),
         b"[" * 100_000,
+        f'{{"server_url": "{URL}", "record": {"[" * 50_000}'.encode(),
+        f'{{"server_url": "{URL}", "record": {{"version": 1, "stored": {DEEP}}}}}'.encode(),
     ],
 )
 async def test_file_that_holds_something_else_is_told_of_by_its_name_and_stays(storage: FileStorage, content: bytes):
@@ -162,6 +168,17 @@ async def test_file_that_holds_something_else_is_told_of_by_its_name_and_stays(s
     assert raised.value.__cause__ is None
     assert file.read_bytes() == content
     assert await storage.remove(URL), "the user may have it removed"
+
+
+@given(st.binary(max_size=100), st.integers(0, 400), st.integers(0, 400))
+def test_broken_record_is_never_more_than_unreadable(noise: bytes, begin: int, end: int):
+    whole = record("the token").to_json()
+    told = ""
+    try:
+        Stored.from_json(whole[:begin] + noise + whole[end:])
+    except Unreadable as error:
+        told = str(error)
+    assert "the token" not in told
 
 
 async def test_file_about_another_server_is_not_taken_for_this_one(storage: FileStorage):

@@ -107,7 +107,7 @@ class FileStorage(Storage):
         data = self._folder.read(name, _MOST)
         try:
             return None if data is None else msgspec.json.decode(data, type=_Content)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._unreadable(name, error) from None
 
     def _unreadable(self, name: str, error: Exception) -> StorageFailed:

@@ -101,7 +101,7 @@ class Stored:
         """Return what `to_json` has written. Raises `Unreadable`."""
         try:
             return msgspec.json.decode(data, type=_File).stored
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Unreadable(f"no record of version {_VERSION}: {type(error).__name__}") from None
 
 
