@@ -51,7 +51,7 @@ async def test_demo_with_authorization_says_that_node_is_missing(monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     ended = await run([*DEMO, "--auth"])
     assert (ended.status, ended.stdout.count("\n")) == (1, 3)
-    assert ended.stderr == ("trio-mcp demo: node and npm cannot be found; install Node.js 20 or newer, with npm\n")
+    assert ended.stderr == ("trio-mcp demo: node and npm cannot be found; install Node.js 22 or newer, with npm\n")
 
 
 async def test_demo_asks_for_a_browser_with_authorization_alone():

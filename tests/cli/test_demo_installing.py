@@ -8,7 +8,7 @@ import pytest
 
 from trio_mcp.cli.demo.authorization_server.installing import FILES, CannotInstall, installed, version
 
-NODE = "echo v22.1.0"
+NODE = "echo new enough"
 NPM = "mkdir node_modules && echo once >> installations"
 
 
@@ -46,9 +46,9 @@ def test_what_was_interrupted_is_got_anew(programs: Path) -> None:
 @pytest.mark.parametrize(
     ("there", "words"),
     [
-        ({}, "node and npm cannot be found; install Node.js 20 or newer, with npm"),
+        ({}, "node and npm cannot be found; install Node.js 22 or newer, with npm"),
         ({"node": NODE}, "npm cannot be found; install"),
-        ({"node": "echo v18.19.0", "npm": NPM}, "Node.js 20 or newer is needed, and `node` is v18.19.0"),
+        ({"node": "echo v18.19.0", "npm": NPM}, "Node.js 22 or newer is needed, and `node` is v18.19.0"),
         ({"node": "exit 1", "npm": NPM}, "and `node` is broken"),
         ({"node": NODE, "npm": "echo 'no registry' >&2; exit 3"}, "npm failed with status 3: no registry"),
     ],

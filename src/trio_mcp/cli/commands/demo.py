@@ -16,7 +16,7 @@ __all__ = ["demo"]
     "--auth",
     "transport",
     flag_value="auth",
-    help="With an authorization server: sign-in, step-up, refresh, revocation. Needs Node.js with npm.",
+    help="With an authorization server: sign-in, step-up, refresh, revocation. Needs Node.js 22 with npm.",
 )
 @click.option("--browser", is_flag=True, help="With --auth: sign in yourself, in your browser.")
 def demo(transport: str | None, browser: bool) -> int:
