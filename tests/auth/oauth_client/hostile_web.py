@@ -239,6 +239,7 @@ class HostileWeb:
                 answer(b"\xff{}", 200),
                 answer(b"[" * 5000, 200),
                 answer({"error": "use_dpop_nonce"}, 400, {"dpop-nonce": "nonce"}),
+                answer({"error": "invalid_client"}, 401),
                 answer({"error": "invalid_grant"}, self.choose((200, 400, 401))),
                 FetchFailed("forbidden"),
             )

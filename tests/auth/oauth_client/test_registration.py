@@ -10,18 +10,22 @@ from tests.auth.oauth_client.scripted_web import (
     ISSUER,
     NOW,
     REDIRECT,
+    TOKENS,
     answer,
     basic_of,
     failed,
     form_of,
+    query_of,
     settings,
     situation,
     usual_web,
 )
 
 from trio_mcp.auth.errors import AuthorizationError
+from trio_mcp.auth.fetching.exchange import Fetch, Fetched
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
 from trio_mcp.auth.oauth_client.settings import PreregisteredClient
+from trio_mcp.auth.oauth_client.steps import Visit
 from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored
 
 REGISTER, TOKEN = f"{ISSUER}/register", f"{ISSUER}/token"
@@ -261,3 +265,35 @@ def test_registration_that_fails_is_an_error_in_known_words(answered: Any, words
     assert caught.value.code == code
     assert "s3cret" not in str(caught.value)
     assert web.asked[-1] == REGISTER
+
+
+def forgetting(client_id: str) -> Any:
+    """A token endpoint that has forgotten one client."""
+
+    def token(fetch: Fetch) -> Fetched:
+        return answer({"error": "invalid_client"}, 401) if form_of(fetch)["client_id"] == client_id else answer(TOKENS)
+
+    return token
+
+
+def test_registration_that_the_server_has_forgotten_is_replaced_once() -> None:
+    web = usual_web()
+    web.answers[TOKEN] = forgetting("kept")
+    grant = web.run(sign_in(settings(), situation(kept())))
+    assert grant.record.client is not None
+    assert grant.record.client.client_id == "client-1"
+    assert web.asked[-3:] == [TOKEN, REGISTER, TOKEN]
+    first, second = [step.url for step in web.steps if isinstance(step, Visit)]
+    assert query_of(first)["state"] != query_of(second)["state"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"), [(Stored(), {}), (kept(), {"client": PreregisteredClient(client_id="client-1")})]
+)
+def test_client_that_is_new_or_preregistered_is_not_replaced(stored: Stored, said: dict[str, Any]) -> None:
+    web = usual_web()
+    web.answers[TOKEN] = forgetting("client-1")
+    with pytest.raises(AuthorizationError, match="invalid_client") as caught:
+        web.run(sign_in(settings(**said), situation(stored)))
+    assert caught.value.code == "invalid_client"
+    assert web.asked.count(TOKEN) == 1

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import secrets
 from base64 import urlsafe_b64encode
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -14,8 +15,8 @@ import attrs
 from ...protocol.authorization import ServerMetadata
 from ...transports.http_client.origin import split_url
 from ..errors import AuthorizationError
-from ..storage.stored import IssuerRecord
-from .discovery import discover, known_issuer
+from ..storage.stored import IssuerRecord, Tokens
+from .discovery import AuthorizationServer, discover, known_issuer
 from .endpoints.client_authentication import TokenClient
 from .endpoints.refusals import refused
 from .endpoints.registration import client_at
@@ -47,7 +48,8 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
     tokens: the whole way from a refusal. A challenge for ``insufficient_scope`` is a step-up, which asks for all scopes
     that were requested before, too.
 
-    Asks for nine URLs at most, beside one visit and the repeat that a nonce of DPoP demands. The codes of the
+    Asks for eight URLs at most, beside one visit and the repeat that a nonce of DPoP demands. A kept registration that
+    the server has forgotten (``"invalid_client"``) is replaced once, at the cost of another visit. The codes of the
     `AuthorizationError` are those of the authorization server, ``"access_denied"`` for a user who has said no.
     """
     only = None if settings.client is None else known_issuer(settings.client, situation.stored)
@@ -63,8 +65,32 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
     if wanted and settings.refreshable and OFFLINE_ACCESS in (server.scopes_supported or ()):
         scopes = tuple(dict.fromkeys((*wanted, OFFLINE_ACCESS)))
     client = yield from client_at(server, record, settings, situation.now())
+    visit = partial(_tokens_of_user, settings, found, scopes=scopes, situation=situation)
+    tokens: Tokens | None = None
+    try:
+        tokens = yield from visit(client)
+    except AuthorizationError as error:
+        # RFC 6749 section 5.2: the server has forgotten, as some do, a client that had registered itself.
+        if error.code != "invalid_client" or client.kept is not record.client:
+            raise
+    if tokens is None:
+        client = yield from client_at(server, attrs.evolve(record, client=None), settings, situation.now())
+        tokens = yield from visit(client)
+    record = attrs.evolve(record, client=client.kept, tokens=tokens, requested_scopes=wanted, resource=found.resource)
+    return Grant(issuer=found.issuer, record=record)
+
+
+def _tokens_of_user(
+    settings: OAuthSettings,
+    found: AuthorizationServer,
+    client: TokenClient,
+    *,
+    scopes: tuple[str, ...],
+    situation: Situation,
+) -> Machine[Tokens]:
+    """Have the user sign in, and return the tokens with ``scopes`` for the code that the browser brings."""
     request = _Request(
-        server=server,
+        server=found.metadata,
         redirect_uri=settings.redirect_uri,
         state=secrets.token_urlsafe(32),
         verifier=secrets.token_urlsafe(48),  # 64 characters (RFC 7636 section 4.1)
@@ -77,11 +103,11 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
         "redirect_uri": settings.redirect_uri,
         "code_verifier": request.verifier,
     }
-    tokens = yield from tokens_by(
-        form, server=server, resource=found.resource, client=client, situation=situation, scopes=scopes
+    return (
+        yield from tokens_by(
+            form, server=found.metadata, resource=found.resource, client=client, situation=situation, scopes=scopes
+        )
     )
-    record = attrs.evolve(record, client=client.kept, tokens=tokens, requested_scopes=wanted, resource=found.resource)
-    return Grant(issuer=found.issuer, record=record)
 
 
 def _authorize_url(request: _Request, client: TokenClient, scopes: tuple[str, ...], resource: str) -> str:
