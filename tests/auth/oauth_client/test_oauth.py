@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -13,6 +13,8 @@ from tests.auth.oauth_client.protected_world import World, protected
 from tests.connecting.http.scripted import Answer, Got, modern, text
 
 from trio_mcp import AuthorizationError, Client, ClientCredentials, MemoryStorage, OAuth, SignInNeeded, open_http
+from trio_mcp.auth.fetching.exchange import Fetch, Fetched, FetchFailed
+from trio_mcp.auth.fetching.fetcher import HttpFetcher
 
 
 async def as_json(got: Got, answer: Answer) -> None:
@@ -254,3 +256,22 @@ async def test_a_user_who_is_not_to_be_asked_is_not_and_kept_tokens_are_refreshe
         async with open_http(world.url, auth=quiet) as client:
             assert (await client.call_tool("any")).text == "done"
         assert (len(world.authorizations), len(world.refreshes)) == (1, 1)
+
+
+@pytest.mark.parametrize("proxy", [True, None, "http://proxy.example:3128"])
+async def test_authorization_servers_are_asked_by_the_proxy_that_is_given(
+    monkeypatch: pytest.MonkeyPatch, proxy: Literal[True] | str | None
+) -> None:
+    asked = list[HttpFetcher]()
+
+    async def fetch(fetcher: HttpFetcher, request: Fetch) -> Fetched:
+        asked.append(fetcher)
+        raise FetchFailed("nobody is there")
+
+    monkeypatch.setattr(HttpFetcher, "fetch", fetch)
+    for auth in (OAuth(proxy=proxy), ClientCredentials("me", client_secret="s3cret-1", proxy=proxy)):
+        async with protected(SERVED) as world:
+            with pytest.raises(AuthorizationError, match="nobody is there"):
+                async with open_http(world.url, auth=auth):
+                    pytest.fail("let in")
+    assert {fetcher.proxy for fetcher in asked} == {proxy}

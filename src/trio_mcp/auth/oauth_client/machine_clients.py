@@ -6,7 +6,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -54,6 +54,9 @@ class _MachineClient(ClientAuth, ABC):
     """True: URLs that a server names may lead to no private network."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
     """Replaces the system's usual one, for authorization servers."""
+    proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
+    """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
+    environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
 
     def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for one server: see `ClientAuth.opened`."""
@@ -64,6 +67,7 @@ class _MachineClient(ClientAuth, ABC):
             is_dpop=self.dpop,
             public_addresses_only=self.public_addresses_only,
             ssl_context=self.ssl_context,
+            proxy=self.proxy,
         )
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -86,6 +86,9 @@ class OAuth(ClientAuth):
     """True for clients that run on servers: URLs that a server names may lead to no private network."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
     """Replaces the system's usual one, for authorization servers."""
+    proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
+    """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
+    environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
 
     def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for one server: see `ClientAuth.opened`."""
@@ -96,6 +99,7 @@ class OAuth(ClientAuth):
             is_dpop=self.dpop,
             public_addresses_only=self.public_addresses_only,
             ssl_context=self.ssl_context,
+            proxy=self.proxy,
         )
 
     def settings(self, redirect_uri: str = "") -> OAuthSettings:

@@ -56,7 +56,7 @@ async def _signed_out(servers: list[tuple[str, OAuth]], tokens: Literal["file", 
     storage, statuses = storage_in(tokens), [ENDED_WELL]
 
     async def leave(url: str, auth: OAuth) -> None:
-        fetcher = HttpFetcher(UrlRules.for_server(url), ssl_context=auth.ssl_context)
+        fetcher = HttpFetcher(UrlRules.for_server(url), ssl_context=auth.ssl_context, proxy=auth.proxy)
         try:
             reasons = await sign_out(url, storage, auth.settings(), fetcher)
         except StorageFailed as error:
