@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
 
 import attrs
 
+from ..transports.http_client.origin import split_url
 from .terminal.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -82,8 +82,11 @@ async def _visit(url: str) -> str | None:
     from ..auth.oauth_client.visiting.browser import open_in_browser
 
     terminal = Terminal(None)
-    terminal.say(f"the server wants you to sign in, in your browser, at {urlsplit(url).netloc}:", "bold")
+    where = split_url(url)[0].authority
+    terminal.say(f"the server wants you to sign in, in your browser, at {where}:", "bold")
     terminal.say(f"  {url}")
+    if "xn--" in where:
+        terminal.say("  The name of this host has letters that can be mistaken for others.", "red")
     try:
         await open_in_browser(url)
     except AuthorizationError:
