@@ -115,15 +115,22 @@ def test_page_for_people_is_no_metadata() -> None:
         answer({"resource": SERVER, "authorization_servers": ISSUER}),
         answer(b"", 301, {"location": AT_ROOT}),
         answer(b"", 500),
+        answer(b"", 429),
         FetchFailed("nobody listens there"),
     ],
-    ids=["no JSON", "no resource", "wrong type", "redirect", "error", "no answer"],
+    ids=["no JSON", "no resource", "wrong type", "redirect", "error", "too often", "no answer"],
 )
 def test_metadata_that_cannot_be_had_do_not_pass_for_the_habits_of_an_old_server(broken: object) -> None:
     web = ScriptedWeb({AT_PATH: broken, "https://mcp.example/.well-known/oauth-authorization-server": answer({})})  # type: ignore[dict-item]
     with pytest.raises(AuthorizationError, match="no authorization server was found at"):
         web.run(discover(situation()))
     assert web.asked == [AT_PATH, AT_ROOT]
+
+
+def test_error_names_the_first_location_that_has_failed() -> None:
+    web = ScriptedWeb({AT_PATH: answer(b"", 503), AT_ROOT: FetchFailed("nobody listens there")})
+    with pytest.raises(AuthorizationError, match=r"oauth-protected-resource/mcp': status 503\Z"):
+        web.run(discover(situation()))
 
 
 def test_metadata_that_are_not_where_the_server_says_are_an_error() -> None:

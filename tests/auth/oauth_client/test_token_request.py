@@ -23,6 +23,7 @@ from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
 from trio_mcp.auth.fetching.exchange import Fetch, Fetched
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
+from trio_mcp.auth.proofs import ProofKey
 from trio_mcp.auth.storage.stored import Tokens
 
 TOKEN = f"{ISSUER}/token"
@@ -230,3 +231,15 @@ def test_request_without_a_proof_is_not_repeated_for_a_nonce() -> None:
     with pytest.raises(AuthorizationError, match="use_dpop_nonce"):
         web.run(sign_in(settings(), situation()))
     assert web.asked.count(TOKEN) == 1
+
+
+def test_token_endpoint_that_no_proof_can_name_is_an_error() -> None:
+    web = usual_web(token_endpoint="x:y")
+    proofs = ProofKey.generate()
+
+    class RealProofs:
+        def proof(self, method: str, url: str, *, nonce: str | None = None) -> str:
+            return proofs.proof(method, url, nonce=nonce, now=NOW)
+
+    with pytest.raises(AuthorizationError, match="no URL of a token endpoint"):
+        web.run(sign_in(settings(), situation(proofs=RealProofs())))

@@ -27,6 +27,8 @@ T = TypeVar("T")
 _RESOURCE: Final = "/.well-known/oauth-protected-resource"
 _OAUTH: Final = "/.well-known/oauth-authorization-server"
 _OPENID: Final = "/.well-known/openid-configuration"
+_LATER: Final = (408, 429)
+"""Statuses that say to ask once more."""
 _JSON: Final = (("accept", "application/json"),)
 
 
@@ -139,23 +141,23 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
 def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]:
     """Return the first document at one of the ``urls``; `None` where all of them answer that there is none. Raises
     `AuthorizationError` where that cannot be told, lest a failure pass for the habits of an old server."""
-    failure: str | None = None
+    failures: list[str] = []
     for url in urls:
         try:
             answer: Fetched = yield Fetch(method="GET", url=url, headers=_JSON)
         except FetchFailed as error:
-            failure = f"{_shown(url)}: {error}"
+            failures.append(f"{_shown(url)}: {error}")
             continue
         if answer.status == 200 and answer.body.lstrip().startswith(b"{"):
             try:
                 return read(answer.body)
             except InvalidDocument as error:
-                failure = f"{_shown(url)}: {error}"
+                failures.append(f"{_shown(url)}: {error}")
         # Many servers answer any path with a page for people, and others ask for a token first.
-        elif answer.status != 200 and not 400 <= answer.status < 500:
-            failure = f"{_shown(url)}: status {answer.status}"
-    if failure is not None:
-        raise AuthorizationError(f"no authorization server was found at {failure}")
+        elif answer.status != 200 and (not 400 <= answer.status < 500 or answer.status in _LATER):
+            failures.append(f"{_shown(url)}: status {answer.status}")
+    if failures:
+        raise AuthorizationError(f"no authorization server was found at {failures[0]}")
     return None
 
 
