@@ -48,6 +48,8 @@ async def test_demo_signs_in_steps_up_refreshes_and_loses_its_tokens(cache: dict
         "status 401, and the way to a token:",
         "bearer scope: notes:read",
         "presses 'Allow' (by the demo)",
+        "the authorization server tells of: registration, authorization, authorization_code",
+        "the authorization server tells of: refresh_token",
         "write_note, sent again with the new token: 2 notes",
         "|alice may notes:read\n",
         "step-up: the same call went on, now with notes:read notes:write",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -102,6 +105,32 @@ async def test_the_process_ends_with_the_block(provider: Path) -> None:
         os.kill(server.pid, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(server.pid, 0)
+
+
+async def test_the_process_ends_with_its_parent_however_that_ends(provider: Path) -> None:
+    code = """if True:
+        import sys, trio
+        from pathlib import Path
+        from trio_mcp.cli.demo.authorization_server.running import authorization_server
+
+        async def main():
+            async with authorization_server(Path(sys.argv[1])) as server:
+                print(server.issuer.rpartition(":")[2], flush=True)
+                await trio.sleep_forever()
+
+        trio.run(main)
+    """
+    with trio.fail_after(PATIENCE):
+        process = await trio.lowlevel.open_process([sys.executable, "-c", code, str(provider)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        async with process.stdout:
+            port = int(await process.stdout.receive_some())
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+            process.kill()
+            await process.wait()
+            async with stream:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    assert await stream.receive_some() == b"", "closed by whoever has served it"
 
 
 async def test_a_server_that_ends_instead_of_listening_says_why(provider: Path) -> None:

@@ -7,6 +7,7 @@ import secrets
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
@@ -71,7 +72,7 @@ async def tell_story_with_authorization(screen: Screen, *, in_browser: bool) -> 
     screen.say(f"  - all processes have exited; all took {time.monotonic() - started:.1f} s")
 
 
-@attrs.frozen
+@attrs.define
 class _Story:
     """The client's part, at a server that runs."""
 
@@ -79,6 +80,8 @@ class _Story:
     issuer: AuthorizationServer
     url: str
     in_browser: bool
+    _told: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    """Whatever of the account of the authorization server was shown."""
 
     async def tell(self) -> list[str]:
         """Show everything, and return lines for the summary."""
@@ -108,8 +111,9 @@ class _Story:
                 self.screen.say(f"    {challenge.scheme} {name}: {value}")
 
     async def _sign_in(self, client: Client) -> str:
+        await self._account("authorization_code")
         caller = await self._caller(client)
-        self.screen.say(f"  {tool_text(await client.call_tool('read_notes'))}")
+        self.screen.say(f"  read_notes: {tool_text(await client.call_tool('read_notes'))}")
         return f"sign-in: {caller['principal']} may {caller['scopes']}"
 
     async def _step_up(self, client: Client) -> str:
@@ -117,6 +121,7 @@ class _Story:
             "4. A call that needs more: the server answers 403, and the user is asked for another scope"
         )
         written = tool_text(await client.call_tool("write_note", {"text": "the key is under the mat"}))
+        await self._account("authorization_code")
         self.screen.say(f"  write_note, sent again with the new token: {written}")
         caller = await self._caller(client)
         return f"step-up: the same call went on, now with {caller['scopes']}"
@@ -125,11 +130,9 @@ class _Story:
         self.screen.headline(
             f"5. The token lives for {_LIFETIME} s: the client refreshes it, and the user hears nothing"
         )
-        before = self.issuer.done["refresh_token"]
         await trio.sleep(_LIFETIME)
         await self._caller(client)
-        with trio.fail_after(_END):
-            await self.issuer.has_done("refresh_token", before + 1)
+        await self._account("refresh_token")
         return "refresh: the next call brought a new token, and the user was not asked"
 
     async def _revoke(self, client: Client, auth: OAuth, user: _User) -> str:
@@ -139,7 +142,7 @@ class _Story:
         situation = Situation(server_url=self.url, stored=stored)
         fetcher = HttpFetcher(UrlRules.for_server(self.url), proxy=None)
         await drive(revoke(auth.settings(), situation, self.issuer.issuer), fetcher, None, lambda: None)
-        self.screen.say("  the authorization server has forgotten what it granted")
+        await self._account("revocation")
         await trio.sleep(REMEMBERED)  # for so long the server need not ask whether a token is good
         user.says_yes = False
         try:
@@ -149,6 +152,14 @@ class _Story:
             return f"revocation: the next call failed with AuthorizationError, code {error.code!r}"
         self.screen.say("  you have said yes: the call went on")
         return "revocation: the next call went on, after another sign-in"
+
+    async def _account(self, last: str) -> None:
+        """Show what the authorization server did up to ``last``, in its own words."""
+        with trio.fail_after(_END):
+            await self.issuer.has_done(last, self._told[last] + 1)
+        news = self.issuer.done - self._told
+        self._told += news
+        self.screen.say(f"  the authorization server tells of: {', '.join(news)}")
 
     async def _caller(self, client: Client) -> Mapping[str, Any]:
         """Return what the server knows of the client, and show the same, which is all but the token."""
