@@ -93,7 +93,8 @@ class Endpoint:
     def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
         """Take a request: see `HttpApplication.serve`."""
         assert caller is None or isinstance(caller, Auth), "the entrance admits no others"
-        extra = self._cors.headers(head.headers.get("origin"))
+        origin = head.headers.get("origin")
+        extra = b"" if origin is None else self._cors.headers(origin)  # most clients are no pages
         principal = None if caller is None else caller.principal.name
         request = HttpRequest(head, body, response, extra, caller, principal)
         try:

@@ -69,11 +69,12 @@ class Entrance:
             self._host = host
         if gate is not None and head.path in gate.metadata_paths:
             return resource_metadata(gate.metadata, head.method)
-        origin = headers.get("origin")
-        if origin is not None and not checks.allows_origin(origin):
-            return text(HTTPStatus.FORBIDDEN, "this Origin is not allowed here")
-        extra = self._cors.headers(origin)
-        if not self._settings.covers(head.path):
+        origin, extra = headers.get("origin"), b""
+        if origin is not None:
+            if not checks.allows_origin(origin):
+                return text(HTTPStatus.FORBIDDEN, "this Origin is not allowed here")
+            extra = self._cors.headers(origin)
+        if head.path != self._settings.path and not self._settings.covers(head.path):
             return text(HTTPStatus.NOT_FOUND, "there is nothing here", extra)
         if head.method == "OPTIONS":
             return self._cors.preflight(head)  # WHATWG Fetch section 4.8: a browser sends no credentials with it
