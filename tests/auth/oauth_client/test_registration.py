@@ -16,11 +16,13 @@ from tests.auth.oauth_client.scripted_web import (
     failed,
     form_of,
     query_of,
+    resource_metadata,
     settings,
     situation,
     usual_web,
 )
 
+from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
 from trio_mcp.auth.fetching.exchange import Fetch, Fetched
 from trio_mcp.auth.oauth_client.authorization_code import sign_in
@@ -29,6 +31,7 @@ from trio_mcp.auth.oauth_client.steps import Visit
 from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Stored
 
 REGISTER, TOKEN = f"{ISSUER}/register", f"{ISSUER}/token"
+METADATA = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
 DOCUMENT = "https://app.example/client.json"
 
 
@@ -68,6 +71,66 @@ def test_application_type_is_that_of_the_redirect_uri(redirect_uri: str, kind: s
     assert json.loads(web.sent_to(REGISTER).body)["application_type"] == kind
 
 
+@pytest.mark.parametrize(
+    ("listed", "named"),
+    [
+        (None, "read write"),
+        (["read", "write", "offline_access"], "read offline_access write"),
+        (["read"], "read"),
+        (["write"], None),
+        ([], None),
+    ],
+    ids=["nothing is listed", "all", "no others of the resource", "not what is asked for", "an empty list"],
+)
+def test_client_registers_for_its_scopes_where_the_server_lists_them(
+    listed: list[str] | None, named: str | None
+) -> None:
+    web = usual_web(scopes_supported=listed)
+    web.answers[METADATA] = answer(resource_metadata(scopes_supported=["read", "write"]))
+    web.run(sign_in(settings(), situation(challenge=Challenge("bearer", {"scope": "read"}))))
+    assert json.loads(web.sent_to(REGISTER).body).get("scope") == named
+    assert "read" in web.visited["scope"].split()
+
+
+@pytest.mark.parametrize(
+    ("scopes", "registers"),
+    [(None, False), (("read", "write"), False), (("read",), True)],
+    ids=["for any scopes", "for these scopes", "for fewer scopes"],
+)
+def test_step_up_beyond_the_scopes_of_a_registration_registers_anew(
+    scopes: tuple[str, ...] | None, registers: bool
+) -> None:
+    web = usual_web()
+    challenge = Challenge("bearer", {"scope": "read write", "error": "insufficient_scope"})
+    web.run(sign_in(settings(), situation(kept(scopes=scopes), challenge=challenge)))
+    assert (REGISTER in web.asked) is registers
+    assert web.visited["scope"] == "read write"
+
+
+@pytest.mark.parametrize(
+    ("answered", "expected"),
+    [({}, None), ({"scope": None}, None), ({"scope": "read"}, ("read",)), ({"scope": "read more"}, ("read", "more"))],
+)
+def test_registration_is_kept_with_the_scopes_that_the_server_names(
+    answered: dict[str, str | None], expected: tuple[str, ...] | None
+) -> None:
+    web = usual_web()
+    web.answers[REGISTER] = answer({"client_id": "c", **answered}, 201)
+    grant = web.run(sign_in(settings(), situation(challenge=Challenge("bearer", {"scope": "read"}))))
+    assert grant.record.client is not None
+    assert grant.record.client.scopes == expected
+
+
+def test_registration_for_scopes_that_the_server_takes_away_is_not_repeated() -> None:
+    challenge = Challenge("bearer", {"scope": "read write"})
+    web = usual_web()
+    web.answers[REGISTER] = answer({"client_id": "c", "scope": "read"}, 201)
+    grant = web.run(sign_in(settings(), situation(challenge=challenge)))
+    again = usual_web()
+    again.run(sign_in(settings(), situation(Stored().with_record(grant.issuer, grant.record), challenge=challenge)))
+    assert REGISTER not in again.asked
+
+
 def test_client_that_wants_no_refresh_tokens_registers_without() -> None:
     web = usual_web()
     web.run(sign_in(settings(refreshable=False), situation()))
@@ -79,7 +142,8 @@ def test_client_that_wants_no_refresh_tokens_registers_without() -> None:
     [
         (["none"], "none"),
         (["client_secret_post", "none"], "none"),
-        (["client_secret_post", "client_secret_basic"], "client_secret_basic"),
+        (["client_secret_basic", "client_secret_post"], "client_secret_post"),
+        (["client_secret_basic"], "client_secret_basic"),
         (["client_secret_post"], "client_secret_post"),
         (["private_key_jwt"], "none"),
         (None, "client_secret_basic"),
@@ -220,7 +284,7 @@ def test_registration_by_a_server_decides_nothing_about_preregistered_credential
     ("supported", "client", "used"),
     [
         (["client_secret_post"], {"client_secret": SECRET}, "client_secret_post"),
-        (["client_secret_post", "client_secret_basic"], {"client_secret": SECRET}, "client_secret_basic"),
+        (["client_secret_basic", "client_secret_post"], {"client_secret": SECRET}, "client_secret_post"),
         (None, {"client_secret": SECRET}, "client_secret_basic"),
         (["private_key_jwt"], {"client_secret": SECRET}, "client_secret_basic"),
         (["client_secret_basic"], {"client_secret": SECRET, "auth_method": "client_secret_post"}, "client_secret_post"),

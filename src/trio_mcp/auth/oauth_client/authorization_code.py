@@ -22,7 +22,7 @@ from .endpoints.refusals import refused
 from .endpoints.registration import client_at
 from .endpoints.token_request import tokens_by
 from .grant import Grant, Situation
-from .scopes import OFFLINE_ACCESS, scope_parameter, scopes_at
+from .scopes import OFFLINE_ACCESS, scope_parameter, scopes_at, scopes_to_register
 from .settings import OAuthSettings
 from .steps import Machine, Visit
 
@@ -64,7 +64,8 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
     # Refresh Tokens: where the authorization server lists the scope. Alone, the scope would replace those by default.
     if wanted and settings.refreshable and OFFLINE_ACCESS in (server.scopes_supported or ()):
         scopes = tuple(dict.fromkeys((*wanted, OFFLINE_ACCESS)))
-    client = yield from client_at(server, record, settings, situation.now())
+    named = scopes_to_register(found, scopes)
+    client = yield from client_at(server, record, settings, named, situation.now())
     visit = partial(_tokens_of_user, settings, found, scopes=scopes, situation=situation)
     tokens: Tokens | None = None
     try:
@@ -74,7 +75,8 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
         if error.code != "invalid_client" or client.kept is not record.client:
             raise
     if tokens is None:
-        client = yield from client_at(server, attrs.evolve(record, client=None), settings, situation.now())
+        forgotten = attrs.evolve(record, client=None)
+        client = yield from client_at(server, forgotten, settings, named, situation.now())
         tokens = yield from visit(client)
     record = attrs.evolve(record, client=client.kept, tokens=tokens, requested_scopes=wanted, resource=found.resource)
     return Grant(issuer=found.issuer, record=record)

@@ -11,7 +11,7 @@ from ..storage.stored import IssuerRecord
 from .discovery import AuthorizationServer
 from .grant import Situation
 
-__all__ = ["OFFLINE_ACCESS", "scope_parameter", "scopes_at", "scopes_in"]
+__all__ = ["OFFLINE_ACCESS", "scope_parameter", "scopes_at", "scopes_in", "scopes_to_register"]
 
 OFFLINE_ACCESS: Final = "offline_access"
 """The scope by which some authorization servers are asked for a refresh token (OpenID Connect Core section 11)."""
@@ -48,6 +48,18 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, si
     if len(" ".join(scopes)) > _LONGEST:
         raise AuthorizationError(f"the server asks for scopes of more than {_LONGEST} characters")
     return scopes
+
+
+def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the scopes for which a client registers that is about to ask for those: also the others of the resource,
+    for a later step-up. None at all where the authorization server that was ``found`` does not list all that is asked
+    for, since many refuse to register such a client."""
+    listed = found.metadata.scopes_supported
+    if not asked or not (listed is None or set(asked) <= set(listed)):
+        return ()
+    others = (scope for scope in found.resource_scopes or () if listed is None or scope in listed)
+    scopes = _each_once((*asked, *others))
+    return scopes if len(" ".join(scopes)) <= _LONGEST else asked
 
 
 def scope_parameter(scopes: tuple[str, ...]) -> dict[str, str]:

@@ -42,6 +42,8 @@ class RegisteredClient:
     """How the client names itself at the token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
     redirect_uris: tuple[str, ...] = ()
     """The redirect URIs that the server has agreed to."""
+    scopes: tuple[str, ...] | None = None
+    """The scopes that the client may ask for, as far as the server has said; `None`: any."""
 
 
 @attrs.frozen(kw_only=True)

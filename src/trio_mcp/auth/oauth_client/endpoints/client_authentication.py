@@ -12,10 +12,13 @@ from ...errors import AuthorizationError
 from ...storage.stored import RegisteredClient
 from ..settings import AuthMethod, PreregisteredClient
 
-__all__ = ["SECRET_METHODS", "TokenClient", "authentication", "preregistered"]
+__all__ = ["SECRET_METHODS", "USUAL_METHODS", "TokenClient", "authentication", "preregistered"]
 
-SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_basic", "client_secret_post")
-"""Methods of clients with a secret, the better one first (RFC 6749 section 2.3.1)."""
+SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic")
+"""Methods of clients with a secret, the better one first. All servers read a body alike. Beside a header some require
+the ``client_id`` in the body, and others forbid that; some take the header as it is, and others decode its parts."""
+USUAL_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_basic",)
+"""Methods of a server that does not say which ones it supports (RFC 8414 section 2)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,7 +36,7 @@ class TokenClient:
 
 def preregistered(client: PreregisteredClient, supported: Collection[str] | None) -> TokenClient:
     """Return a client that the authorization server knows, by the first of its methods that are ``supported``: an
-    assertion before a secret, and a secret in a header before one in the body (RFC 6749 section 2.3.1)."""
+    assertion before a secret, and a secret in the body before one in a header."""
     able: tuple[AuthMethod, ...]
     if client.auth_method is not None:
         able = (client.auth_method,)
@@ -43,10 +46,11 @@ def preregistered(client: PreregisteredClient, supported: Collection[str] | None
         able = SECRET_METHODS
     else:
         able = ("none",)
-    method = able[0]
-    for other in able:
-        if supported is not None and method not in supported and other in supported:
-            method = other
+    listed = USUAL_METHODS if supported is None else supported
+    method: AuthMethod = able[-1]
+    for better in reversed(able):
+        if better in listed:
+            method = better
     if method == "private_key_jwt" and client.private_key is None:
         raise AuthorizationError("private_key_jwt needs the private key of the client")
     if method in SECRET_METHODS and client.client_secret is None:

@@ -10,9 +10,10 @@ from ....protocol.authorization import ClientInformation, ClientMetadata, Invali
 from ...errors import AuthorizationError
 from ...fetching.exchange import Fetch, Fetched, FetchFailed
 from ...storage.stored import IssuerRecord, RegisteredClient
+from ..scopes import scopes_in
 from ..settings import AuthMethod, OAuthSettings
 from ..steps import Machine
-from .client_authentication import SECRET_METHODS, TokenClient, preregistered
+from .client_authentication import SECRET_METHODS, USUAL_METHODS, TokenClient, preregistered
 from .refusals import error_code, refused
 
 __all__ = ["client_at", "client_of"]
@@ -21,11 +22,11 @@ _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 
 
 def client_at(
-    server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, now: float
+    server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, scopes: tuple[str, ...], now: float
 ) -> Machine[TokenClient]:
     """Return the client of ``settings`` at ``server``, of which ``record`` is kept: the preregistered one; else its
-    metadata document, where the server reads such documents; else the one that has registered itself, now if need be.
-    Asks once at most.
+    metadata document, where the server reads such documents; else the one that has registered itself, now if need be:
+    for ``scopes``, since some servers let a client ask for no others. Asks once at most.
 
     Raises `AuthorizationError` where the server takes no such client.
     """
@@ -36,13 +37,15 @@ def client_at(
         return _documented(url)
     kept = record.client
     if kept is not None and settings.redirect_uri in kept.redirect_uris and not _is_over(kept, now):
-        return _registered(kept)
+        suffices = kept.scopes is None or set(scopes) <= set(kept.scopes)
+        if suffices or server.registration_endpoint is None:
+            return _registered(kept)
     if server.registration_endpoint is None:
         raise AuthorizationError(
             f"the authorization server {server.issuer[:200]!r} registers no clients by itself: ask its people for a"
             " client id, and give that to this client"
         )
-    return (yield from _register(server.registration_endpoint, server, settings))
+    return (yield from _register(server.registration_endpoint, server, settings, scopes))
 
 
 def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, now: float) -> TokenClient | None:
@@ -57,9 +60,10 @@ def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSetti
     return _documented(kept.client_id) if kept.client_id == settings.client_metadata_url else None
 
 
-def _register(url: str, server: ServerMetadata, settings: OAuthSettings) -> Machine[TokenClient]:
-    """Register the client, and return it (RFC 7591 section 3). No scopes are registered, since a step-up asks for
-    more than the first request does."""
+def _register(
+    url: str, server: ServerMetadata, settings: OAuthSettings, scopes: tuple[str, ...]
+) -> Machine[TokenClient]:
+    """Register the client for ``scopes``, and return it (RFC 7591 section 3)."""
     wanted = _wanted_method(server.token_endpoint_auth_methods_supported)
     native = urlsplit(settings.redirect_uri).hostname in _LOOPBACK
     metadata = ClientMetadata(
@@ -70,6 +74,7 @@ def _register(url: str, server: ServerMetadata, settings: OAuthSettings) -> Mach
         token_endpoint_auth_method=wanted,
         # Otherwise OpenID Connect takes the client for a web server, which has no loopback redirects.
         application_type="native" if native else "web",
+        scope=" ".join(scopes) or None,
     )
     try:
         answer: Fetched = yield Fetch(
@@ -95,6 +100,8 @@ def _register(url: str, server: ServerMetadata, settings: OAuthSettings) -> Mach
         secret_expires_at=made.client_secret_expires_at or None,  # 0 means never
         auth_method=made.token_endpoint_auth_method or wanted,
         redirect_uris=(settings.redirect_uri,),
+        # RFC 7591 section 3.2.1: the answer has all that is registered. What was asked for in vain is not again.
+        scopes=None if made.scope is None else tuple(dict.fromkeys((*scopes, *scopes_in(made.scope)))),
     )
     return _registered(kept)
 
@@ -102,10 +109,11 @@ def _register(url: str, server: ServerMetadata, settings: OAuthSettings) -> Mach
 def _wanted_method(supported: Collection[str] | None) -> AuthMethod:
     """Return the method to register with: a program on the user's machine keeps no secret from the user, so none is
     best. A server that says nothing takes a secret in the header (RFC 8414 section 2)."""
-    methods: tuple[AuthMethod, ...] = ("none", "client_secret_basic", "client_secret_post")
-    for method in methods:
-        if method in (("client_secret_basic",) if supported is None else supported):
-            return method
+    listed = USUAL_METHODS if supported is None else supported
+    if "none" not in listed:
+        for method in SECRET_METHODS:
+            if method in listed:
+                return method
     return "none"
 
 
