@@ -94,11 +94,17 @@ SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
 
 
 async def main(url: str) -> None:
-    play = SCENARIOS.get(os.environ["MCP_CONFORMANCE_SCENARIO"], call_every_tool)
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    play = SCENARIOS.get(scenario, call_every_tool)
+    auth = None
+    if scenario.startswith("auth/"):
+        from authorization import auth_for  # late: the other scenarios start without
+
+        auth = auth_for(scenario, CONTEXT)
     # The server says of which era it is; the revision is for the handshake of legacy servers.
     revision = {} if REVISION == MODERN else {"revision": REVISION}
     async with open_http(
-        url, **revision, elicitation=fill_in, sampling=complete, roots=[Root("file:///home/user/project")]
+        url, auth=auth, **revision, elicitation=fill_in, sampling=complete, roots=[Root("file:///home/user/project")]
     ) as client:
         await play(client)
 

@@ -15,7 +15,7 @@ import attrs
 import trio
 from tests.peers.installed import node_in
 
-__all__ = ["HERE", "LEG_LIMIT", "LOCK", "REVISIONS", "Role", "Suite", "expected_failures", "judge"]
+__all__ = ["HERE", "LEG_LIMIT", "LOCK", "OLDEST_REVISION", "REVISIONS", "Role", "Suite", "expected_failures", "judge"]
 
 Role: TypeAlias = Literal["server", "client"]
 
@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 LOCK = HERE / "package-lock.json"
 EXPECTED = HERE / "expected-failures.yml"
 REVISIONS = ["2025-11-25", "2026-07-28"]
+OLDEST_REVISION = "2025-03-26"
+"""The suite has scenarios for this revision, and none that are required."""
 CLIENT_LIMIT = 60_000
 """Milliseconds that a client may take: it starts slowly where much else runs."""
 LEG_LIMIT = 170.0
@@ -63,6 +65,12 @@ class Suite:
             elif unscored := re.fullmatch(rf"    - (\S+) \[{role}\]", line):
                 names.append(unscored[1])
         return names
+
+    async def written_for(self, revision: str, role: Role) -> list[str]:
+        """The scenarios of a revision, whether there are requirements or not."""
+        status, text = await self.run("list", f"--{role}", "--spec-version", revision)
+        assert status == 0, text
+        return re.findall(r"^  - (\S+) \[", text, re.MULTILINE)
 
     async def extensions(self, role: Role) -> list[str]:
         """The scenarios that belong to no revision."""
