@@ -30,7 +30,7 @@ EC, RSA, OKP = jwk(ec_key()), jwk(rsa_key()), jwk(okp_key())
         ({**RSA, "alg": "RS256"}, {"RS256"}),
         ({**EC, "use": "sig", "key_ops": ["verify"], "x5c": ["ignored"]}, {"ES256"}),
     ],
-    ids=str,
+    ids=["EC", "RSA", "OKP", "RSA for one algorithm", "EC with other members"],  # the keys themselves are new each time
 )
 def test_a_key_is_good_for_the_algorithms_of_its_type(key: dict[str, Any], algorithms: set[str]) -> None:
     assert read_key(key).algorithms == algorithms
