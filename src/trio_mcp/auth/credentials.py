@@ -28,6 +28,8 @@ class RefusedRequest:
     """Number of times that the request was sent so far; 1 or more."""
     begun: float
     """Time on trio's clock when the request was sent first: a token that is younger, and was refused, is of no use."""
+    is_background: bool = False
+    """True where no caller waits for the request, so no user is to be asked for the sake of the request alone."""
 
 
 class Credentials(Protocol):
@@ -44,8 +46,9 @@ class Credentials(Protocol):
         ...
 
     async def refused(self, request: RefusedRequest) -> None:
-        """Get what the server asks for, and return when the request can be sent once more. Raises
-        `AuthorizationError` when that would not help."""
+        """Get what the server asks for, and return when the request can be sent once more: for a request in the
+        background, when the user was asked for the sake of another one. Raises `AuthorizationError` when that would not
+        help."""
         ...
 
 

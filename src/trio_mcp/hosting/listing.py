@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import trio
 
+from ..auth.errors import AuthorizationError
 from ..client.changes import Change
 from ..client.client import Client
 from ..jsonrpc.errors import METHOD_NOT_FOUND, PeerError, ProtocolViolation
@@ -92,7 +93,7 @@ class Listing:
                         logger.warning("member %s: only the first %d %s are listed", self._member, len(items), name)
                         break
                     items.append(item)
-        except (PeerError, ProtocolViolation, HTTPError, trio.TooSlowError) as error:
+        except (PeerError, ProtocolViolation, HTTPError, AuthorizationError, trio.TooSlowError) as error:
             if not _has_none(name, error):
                 logger.warning("the %s of member %s cannot be listed: %r", name, self._member, error)
                 return

@@ -30,6 +30,7 @@ class World:
     refuse_refresh: str | None = None
     """The error of all refreshes; ``"cut"``: the connection breaks."""
     before_token: Callable[[dict[str, str]], Awaitable[None]] | None = None
+    on_refused: Callable[[Got], None] = lambda got: None
     good: dict[str, str] = attrs.field(factory=dict[str, str])
     """Scopes by access tokens that are good."""
     refresh_tokens: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -147,6 +148,7 @@ class World:
             self.tokens.add(token)
         metadata = f'resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
         if token not in self.good:
+            self.on_refused(got)
             await answer.whole(401, b"", www_authenticate=f"Bearer {metadata}, DPoP {metadata}")
             return
         if self.dpop_nonce is not None and scheme == "DPoP" and self.dpop_nonce not in nonces(got):

@@ -6,7 +6,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
@@ -80,6 +80,7 @@ class _Source:
     """The `TokenSource` of one server."""
 
     way: Callable[[Situation], Awaitable[Machine[Grant]]]
+    asks_user: ClassVar[bool] = False
 
     @asynccontextmanager
     async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:

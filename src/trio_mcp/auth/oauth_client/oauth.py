@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import attrs
 
@@ -123,6 +123,7 @@ class _Source:
 
     auth: OAuth
     user_is_asked: UserIsAsked
+    asks_user: ClassVar[bool] = True
 
     @asynccontextmanager
     async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:

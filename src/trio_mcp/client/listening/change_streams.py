@@ -10,12 +10,12 @@ import trio
 
 from ...concurrency.contexts import asynccontextmanager
 from ...concurrency.nurseries import ServiceNursery, open_service_nursery
-from ...jsonrpc.errors import PeerError, ProtocolViolation
+from ...jsonrpc.errors import MCPError, PeerError
 from ...protocol.revisions import LATEST_MODERN
 from ...protocol.types.capabilities import ServerCapabilities
 from ...protocol.types.subscriptions import SubscriptionFilter
+from ...runtime.channel import ConnectionLost
 from ...runtime.duplex import DuplexChannel
-from ...runtime.http_error import HTTPError
 from ...runtime.limits import Limits
 from ...state.events import NotificationReceived
 from ..call_timeouts import CallTimeouts
@@ -142,7 +142,9 @@ class ChangeStreams:
         with trio.move_on_after(patience):
             try:
                 await following.acknowledgement()
-            except (PeerError, ProtocolViolation, HTTPError) as error:
+            except ConnectionLost:
+                raise
+            except MCPError as error:
                 logger.warning("the server declares that it tells of changed lists, but does not: %s", error)
 
     async def subscribe(self, uri: str) -> None:

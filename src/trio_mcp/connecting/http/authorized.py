@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from enum import Enum, auto
 from itertools import count
 
 import trio
@@ -14,7 +15,17 @@ from ...transports.http_client.reply import Reply
 from ..credentials import is_challenge
 from .request_headers import Headers
 
-__all__ = ["authorized"]
+__all__ = ["Caller", "authorized"]
+
+
+class Caller(Enum):
+    """Who waits for an exchange."""
+
+    WAITS = auto()
+    NONE = auto()
+    LONG_SINCE = auto()
+    """A caller waits where the user has not signed in yet, but for nobody to sign in anew: the client opens streams
+    again by itself, and is open already."""
 
 
 @asynccontextmanager
@@ -25,12 +36,14 @@ async def authorized(
     headers: Headers,
     body: bytes,
     seen: Callable[[bool], None] | None,
+    caller: Caller,
 ) -> AsyncGenerator[Reply]:
     """Send a request with the headers of ``credentials``, and wait for the head of the answer. While the server refuses
     the request by status, and so has not carried anything out, and the credentials can get what the server asks for,
     the very same request goes out again.
 
-    Raises as `HttpClient.request`, and `AuthorizationError`. ``seen``: see `Endpoint.post`.
+    Raises as `HttpClient.request`, and `AuthorizationError`. ``seen``: see `Endpoint.post`;
+    ``caller`` says whether a user is asked for the sake of the request.
     """
     begun = trio.current_time()
     for attempt in count(1):
@@ -46,4 +59,5 @@ async def authorized(
         if seen is not None:
             seen(False)
         challenges = reply.headers.get("www-authenticate", "")
-        await credentials.refused(RefusedRequest(reply.status, challenges, sent, attempt, begun))
+        is_background = caller is Caller.NONE or (caller is Caller.LONG_SINCE and bool(sent))
+        await credentials.refused(RefusedRequest(reply.status, challenges, sent, attempt, begun, is_background))

@@ -13,7 +13,7 @@ from ...auth.credentials import Credentials
 from ...transports.event_stream.reading import EventReader
 from ...transports.http_client.client import HttpClient
 from ...transports.http_client.reply import Reply
-from .authorized import authorized
+from .authorized import Caller, authorized
 from .inbox import Inbox
 from .outgoing import Outgoing
 from .questions import Questions
@@ -45,21 +45,27 @@ class Endpoint:
     ) -> AbstractAsyncContextManager[Reply]:
         """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`. ``seen`` is told
         true before the server may see the message, and false where the server has not let it in."""
-        return self._exchange("POST", headers, message.line, seen)
+        return self._exchange("POST", headers, message.line, seen, caller=_caller_of(message))
 
-    def get(self, session: Session | None, last_event_id: str) -> AbstractAsyncContextManager[Reply]:
+    def get(self, session: Session | None, last_event_id: str, caller: Caller) -> AbstractAsyncContextManager[Reply]:
         """Ask for the events behind ``last_event_id``, or for all to come."""
-        return self._exchange("GET", self.headers.of_stream(session, last_event_id))
+        return self._exchange("GET", self.headers.of_stream(session, last_event_id), caller=caller)
 
     def delete(self, session: Session) -> AbstractAsyncContextManager[Reply]:
         """Ask the server to end ``session``."""
-        return self._exchange("DELETE", self.headers.of_end(session))
+        return self._exchange("DELETE", self.headers.of_end(session), caller=Caller.NONE)
 
     def _exchange(
-        self, method: str, headers: Headers, body: bytes = b"", seen: Callable[[bool], None] | None = None
+        self,
+        method: str,
+        headers: Headers,
+        body: bytes = b"",
+        seen: Callable[[bool], None] | None = None,
+        *,
+        caller: Caller,
     ) -> AbstractAsyncContextManager[Reply]:
         if self.credentials is not None:
-            return authorized(self.http, self.credentials, method, headers, body, seen)
+            return authorized(self.http, self.credentials, method, headers, body, seen, caller)
         if seen is not None:
             seen(True)
         return self.http.request(method, self.http.target, headers, body)
@@ -74,6 +80,12 @@ class Endpoint:
         if session.id is not None and self.sessions.lose(session):
             for cancel in self.questions.forgotten(session):
                 self.inbox.put(cancel)
+
+
+def _caller_of(message: Outgoing) -> Caller:
+    if message.method in ("subscriptions/listen", "notifications/initialized"):
+        return Caller.LONG_SINCE
+    return Caller.NONE if message.is_notification else Caller.WAITS
 
 
 def cursor_of(events: EventReader) -> str:

@@ -15,6 +15,7 @@ from ...transports.event_stream.reading import EventReader, EventTooLong
 from ...transports.http_client.reply import Reply
 from .answers import EVENT_STREAM, content_type, is_good, is_passing, refusal
 from .arrivals import arrived_unasked
+from .authorized import Caller
 from .comebacks import Comebacks
 from .endpoint import Endpoint, cursor_of
 from .sessions import Session
@@ -36,7 +37,7 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
         began = trio.current_time()
         cursor = cursor_of(events)
         try:
-            async with endpoint.get(session, cursor) as reply:
+            async with endpoint.get(session, cursor, Caller.NONE) as reply:
                 if not is_good(reply) or content_type(reply) != EVENT_STREAM:
                     if not await _is_to_be_tried_again(reply, cursor):
                         return

@@ -37,6 +37,11 @@ class Outgoing:
         return self.method is not None and self.id is not None
 
     @property
+    def is_notification(self) -> bool:
+        """True for a notification, for whose delivery nobody waits."""
+        return self.method is not None and self.id is None
+
+    @property
     def version(self) -> str | None:
         """The modern revision that the message names in its ``_meta``; `None` for messages of the legacy era."""
         version = self.params.get("_meta", _NOTHING).get(PROTOCOL_VERSION)

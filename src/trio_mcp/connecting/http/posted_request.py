@@ -18,6 +18,7 @@ from ...transports.http_client.errors import BodyTooLong
 from ...transports.http_client.reply import Reply
 from .answers import EVENT_STREAM, JSON, StatusPeerError, content_type, is_good, is_passing, refusal, words_of
 from .arrivals import arrived
+from .authorized import Caller
 from .comebacks import Comebacks
 from .endpoint import Endpoint, cursor_of
 from .initializing import session_of
@@ -204,7 +205,7 @@ class PostedRequest:
             events.end()
             cursor = cursor_of(events)
             try:
-                async with self._endpoint.get(self.session, cursor) as reply:
+                async with self._endpoint.get(self.session, cursor, Caller.WAITS) as reply:
                     self._status = reply.status
                     if not is_good(reply):
                         error = await refusal(reply, None)

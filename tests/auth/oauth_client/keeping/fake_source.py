@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import trio
@@ -20,7 +20,7 @@ from trio_mcp.auth.storage.memory import MemoryStorage
 from trio_mcp.auth.storage.stored import IssuerRecord, Storage, Tokens
 from trio_mcp.concurrency.nurseries import open_service_nursery
 
-__all__ = ["ISSUER", "URL", "FakeSource", "opened", "refusal", "token_of"]
+__all__ = ["ISSUER", "URL", "FakeSource", "broken", "opened", "refusal", "token_of"]
 
 URL = "https://mcp.example/mcp"
 ISSUER = "https://as.example"
@@ -41,6 +41,7 @@ class FakeSource:
     visit_gate: trio.Event | None = None
     failure: Exception | None = None
     requested: tuple[str, ...] = ()
+    asks_user: ClassVar[bool] = True
     prepared: int = 0
     """Errands that are under way."""
 
@@ -134,7 +135,3 @@ async def token_of(keeper: TokenKeeper) -> str | None:
 
 def broken() -> FetchFailed:
     return FetchFailed("no answer")
-
-
-def _unused() -> Generator[None]:
-    yield

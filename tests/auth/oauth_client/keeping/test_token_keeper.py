@@ -357,6 +357,37 @@ async def test_a_token_is_used_though_it_cannot_be_stored(
     assert "were not stored: no room" in caplog.text
 
 
+async def test_no_user_is_asked_for_a_request_in_the_background(autojump_clock: MockClock) -> None:
+    source = FakeSource()
+    async with opened(source) as keeper, trio.open_nursery() as nursery:
+        waiting = attrs.evolve(await refusal(keeper), is_background=True)
+        again = trio.Event()
+
+        async def wait() -> None:
+            await keeper.refused(waiting)
+            again.set()
+
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert source.asked == []
+        source.visit_gate = trio.Event()
+        with trio.move_on_after(5):
+            await keeper.refused(await refusal(keeper))
+        await wait_all_tasks_blocked()
+        assert source.prepared == 0, "nobody waits for the user any more"
+        source.visit_gate.set()
+        await keeper.refused(await refusal(keeper))
+        await again.wait()
+
+
+async def test_a_request_in_the_background_has_its_token_refreshed(autojump_clock: MockClock) -> None:
+    source = FakeSource()
+    async with opened(source) as keeper:
+        await signed_in(keeper)
+        await keeper.refused(attrs.evolve(await refusal(keeper), is_background=True))
+    assert source.asked == ["visit", "code", "refresh-1"]
+
+
 # Several keepers, one storage
 
 

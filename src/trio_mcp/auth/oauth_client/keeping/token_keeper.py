@@ -84,6 +84,8 @@ class TokenKeeper:
         self._failed: dict[bool, Flight] = {}
         """The last refresh that failed (true), and the last grant (false)."""
         self._stepped_up: deque[float] = deque(maxlen=_MOST_STEPS_UP)
+        self._background = trio.lowlevel.ParkingLot()
+        """Requests that wait until somebody else has had the user asked."""
         self._finishing = Finishing()
 
     def close(self) -> None:
@@ -130,21 +132,31 @@ class TokenKeeper:
             held = self._held
             if (None if held is None else held.token) != token_in(request.sent):
                 return  # there is another one by now
+            is_young = held is not None and held.since >= request.begun
+            is_refresh = held is not None and held.is_refreshable and not is_young and not steps_up
+            asks = not (is_refresh if self._flight is None else self._flight.is_refresh)
+            if request.is_background and self._source.asks_user and asks:
+                await self._background.park()
+                continue
             if self._flight is None:
-                self._start_for(request, challenge, held, steps_up=steps_up)
+                self._start_for(request, challenge, held, steps_up=steps_up, is_refresh=is_refresh)
             assert self._flight is not None, "a flight has begun"
             await self._flight.wait()
             if self._held is not held:
                 return
 
     def _start_for(
-        self, request: RefusedRequest, challenge: Challenge | None, held: HeldTokens | None, *, steps_up: bool
+        self,
+        request: RefusedRequest,
+        challenge: Challenge | None,
+        held: HeldTokens | None,
+        *,
+        steps_up: bool,
+        is_refresh: bool,
     ) -> None:
         """Start what may get a better token than ``held``. Raises `AuthorizationError` where that was tried for this
         request already."""
-        is_young = held is not None and held.since >= request.begun
-        is_refresh = held is not None and held.is_refreshable and not is_young and not steps_up
-        if held is not None and is_young and held.is_granted:
+        if held is not None and held.since >= request.begun and held.is_granted:
             # 2026-07-28 authorization, Step-Up Authorization Flow: the union of scopes was asked for already.
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
             if not steps_up or set(scopes) <= set(held.requested_scopes):
@@ -172,6 +184,7 @@ class TokenKeeper:
             await flight.run(way)
         finally:
             self._flight = None
+            self._background.unpark_all()
             if flight.failure is not None:
                 self._failed[flight.is_refresh] = flight
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import attrs
 
@@ -28,6 +28,9 @@ class Errand:
 
 class TokenSource(Protocol):
     """A kind of grant, and the credentials for that kind."""
+
+    asks_user: ClassVar[bool]
+    """True where a grant takes the time of a user."""
 
     def errand(self, situation: Situation) -> AbstractAsyncContextManager[Errand]:
         """Prepare the way to a new grant, for use inside: a user may be asked. Raises `AuthorizationError`."""

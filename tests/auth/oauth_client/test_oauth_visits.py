@@ -1,0 +1,175 @@
+"""The browser leg of OAuth over real sockets: the listener, the time of the user, and who ends the wait."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+import trio
+from tests.auth.oauth_client.protected_world import World, protected
+from tests.connecting.http.scripted import Answer, Got, legacy, modern, text
+from tests.patience import LONG, PATIENCE
+from trio.testing import MockClock
+
+from trio_mcp import AuthorizationError, MemoryStorage, OAuth, fail_after_work, open_http
+
+
+async def as_json(got: Got, answer: Answer) -> None:
+    await answer.json(text(got))
+
+
+SERVED = modern(as_json)
+
+
+def browsing(world: World, before: Callable[[str], Awaitable[None]] | None = None) -> Callable[[str], Awaitable[None]]:
+    """An ``on_visit`` that opens a browser, which is sent to the listener."""
+
+    async def browse(url: str) -> None:
+        if before is not None:
+            await before(url)
+        callback = urlsplit(await world.visit(url))
+        async with await trio.open_tcp_stream("127.0.0.1", callback.port or 0) as stream:
+            target = f"{callback.path}?{callback.query}"
+            await stream.send_all(f"GET {target} HTTP/1.1\r\nHost: {callback.netloc}\r\n\r\n".encode())
+            async for _ in stream:
+                pass
+
+    return browse
+
+
+def redirect_of(url: str) -> str:
+    return dict(parse_qsl(urlsplit(url).query))["redirect_uri"]
+
+
+async def nobody_listens(redirect_uri: str) -> None:
+    """Wait until nobody does."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            try:
+                await (await trio.open_tcp_stream("127.0.0.1", urlsplit(redirect_uri).port or 0)).aclose()
+            except OSError:
+                return
+            await trio.sleep(0.001)
+
+
+async def test_the_browser_comes_back_to_a_listener_of_this_machine() -> None:
+    async with protected(SERVED) as world, open_http(world.url, auth=OAuth(on_visit=browsing(world))) as client:
+        assert (await client.call_tool("any")).text == "done"
+    (asked,) = world.authorizations
+    assert asked["redirect_uri"].startswith("http://127.0.0.1:")
+    await nobody_listens(asked["redirect_uri"])
+
+
+async def test_a_client_registers_once_though_the_user_signs_in_again() -> None:
+    storage = MemoryStorage()
+    async with protected(SERVED) as world:
+        for _ in range(2):
+            auth = OAuth(on_visit=browsing(world), storage=storage, refresh=False)
+            async with open_http(world.url, auth=auth) as client:
+                await client.call_tool("any")
+            world.expire()
+    assert (len(world.authorizations), world.registrations) == (2, 1)
+
+
+@pytest.mark.parametrize("era", [modern, legacy])
+async def test_leaving_the_call_ends_the_wait_and_the_listener(era: Callable[..., object]) -> None:
+    shown = list[str]()
+    waiting = trio.Event()
+
+    async def nobody_decides(url: str) -> None:
+        shown.append(url)
+        waiting.set()
+
+    async with protected(era(as_json)) as world:  # type: ignore[arg-type]
+        auth = OAuth(on_visit=world.visit, refresh=False)
+        storage = auth.storage
+        async with open_http(world.url, auth=auth) as client:
+            await client.call_tool("any")
+        later = OAuth(on_visit=nobody_decides, refresh=False, storage=storage)
+        async with open_http(world.url, auth=later) as client:
+            world.expire()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "any")
+                await waiting.wait()
+                nursery.cancel_scope.cancel()
+            await nobody_listens(redirect_of(shown[0]))
+
+
+async def test_leaving_the_client_while_it_opens_ends_the_wait_and_the_listener() -> None:
+    shown = list[str]()
+    waiting = trio.Event()
+
+    async def nobody_decides(url: str) -> None:
+        shown.append(url)
+        waiting.set()
+
+    async def open_it() -> None:
+        async with open_http(world.url, auth=OAuth(on_visit=nobody_decides)):
+            pytest.fail("opened without a token")
+
+    async with protected(SERVED) as world:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(open_it)
+            await waiting.wait()
+            nursery.cancel_scope.cancel()
+        await nobody_listens(redirect_of(shown[0]))
+
+
+async def test_the_time_of_the_user_counts_for_no_limit(jump_clock: MockClock) -> None:
+    async def thinks(url: str) -> None:
+        jump_clock.jump(1.5 * LONG)
+        await trio.sleep(0.01)
+
+    async with protected(SERVED) as world:
+        auth = OAuth(on_visit=browsing(world, thinks), refresh=False)
+        async with open_http(world.url, auth=auth, connect_timeout=LONG, call_timeout=LONG) as client:
+            world.expire()
+            with fail_after_work(LONG):
+                assert (await client.call_tool("any")).text == "done"
+            world.expire()
+            assert (await client.call_tool("any")).text == "done"
+    assert len(world.authorizations) == 3
+
+
+async def test_a_user_who_never_comes_back_is_given_up(jump_clock: MockClock) -> None:
+    async def gone(url: str) -> None:
+        await trio.sleep(0.01)
+        jump_clock.jump(LONG + 1)
+
+    async with protected(SERVED) as world:
+        with pytest.raises(AuthorizationError, match="not signed in within"):
+            async with open_http(world.url, auth=OAuth(on_visit=gone, sign_in_timeout=LONG)):
+                pytest.fail("opened without a token")
+
+
+async def test_a_fixed_redirect_uri_is_listened_at() -> None:
+    (free,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = free.socket.getsockname()[1]
+    await free.aclose()
+    uri = f"http://localhost:{port}/oauth/callback"
+    async with protected(SERVED) as world:
+        auth = OAuth(on_visit=browsing(world), redirect_uri=uri, client_id="me")
+        async with open_http(world.url, auth=auth) as client:
+            await client.call_tool("any")
+    assert world.authorizations[0]["redirect_uri"] == uri
+    assert world.authorizations[0]["client_id"] == "me"
+
+
+async def test_a_redirect_uri_of_the_host_needs_no_listener() -> None:
+    async with protected(SERVED) as world:
+        auth = OAuth(on_visit=world.visit, redirect_uri="my-app://callback")
+        async with open_http(world.url, auth=auth) as client:
+            await client.call_tool("any")
+    assert world.authorizations[0]["redirect_uri"] == "my-app://callback"
+
+
+def test_a_redirect_uri_that_nobody_listens_at_is_refused() -> None:
+    with pytest.raises(ValueError, match="nobody hears where a browser is sent"):
+        OAuth(redirect_uri="https://app.example/callback")
+
+
+async def test_no_token_is_sent_over_the_network_in_plain_text() -> None:
+    with pytest.raises(ValueError, match="needs https"):
+        async with open_http("http://mcp.example/mcp", auth=OAuth()):
+            pytest.fail("opened in plain text")

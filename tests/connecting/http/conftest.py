@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp.connecting.http import era
+from trio_mcp.connecting.legacy_servers import LegacyServers
+
+
+@pytest.fixture(autouse=True)
+def no_server_is_known_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system gives ports again, and a client remembers the era of a URL for as long as its process lives."""
+    monkeypatch.setattr(era, "_LEGACY", LegacyServers())
