@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -12,7 +13,7 @@ from tests.serving.http.raw import LEGACY, Answer, message, modern
 from tests.serving.http.scenes import MemoryEndpoint, Scene, in_memory, messages_in, next_message, rest_of, text_of
 from tests.serving.http.scenes import call as legacy_call
 
-from trio_mcp import CancelCause, RequestContext, Server
+from trio_mcp import CancelCause, RequestContext, Server, open_memory, proxy
 
 ELICITATION = {"elicitation": {"form": {}}}
 
@@ -220,6 +221,22 @@ async def test_a_stream_of_changes_ends_with_its_token_and_without_a_reply(
         with trio.move_on_after(1000) as waited:
             await lasting.event()
         assert waited.cancelled_caught
+
+
+async def test_a_stream_of_changes_through_a_proxy_ends_with_its_token(
+    tokens: Tokens, autojump_clock: trio.testing.MockClock
+) -> None:
+    tokens.issue("short", "alice", lifetime=100)
+    behind = changing()
+    async with in_memory(proxy(partial(open_memory, behind)), auth=protected(tokens)) as endpoint:
+        short, lasting = await listening(endpoint, "short"), await listening(endpoint, "alice-1")
+        assert await rest_of(short) == []
+
+        @behind.tool
+        async def second() -> str:
+            return "second"
+
+        assert (await next_message(lasting))["method"] == "notifications/tools/list_changed"
 
 
 async def test_a_call_goes_on_when_its_token_has_ended(tokens: Tokens, autojump_clock: trio.testing.MockClock) -> None:
