@@ -24,9 +24,15 @@ scripts = typescript.scripts
 
 HERE = Path(__file__).parent
 ROBOT = {"client_id": "robot", "client_secret": "beep beep", "grant_types": ["client_credentials"]}
+CODE = {"application_type": "native", "grant_types": ["authorization_code", "refresh_token"]}
+PROXY = {"client_id": "proxy", "client_secret": "hand it on", **CODE}
 SETTINGS = {
     "scopes": ["files:read", "files:write"],
-    "clients": [{**ROBOT, "redirect_uris": [], "response_types": []}],
+    "clients": [
+        {**ROBOT, "redirect_uris": [], "response_types": []},
+        # A loopback redirect is good with any port (RFC 8252 section 7.3).
+        {**PROXY, "redirect_uris": ["http://127.0.0.1/auth/callback"]},
+    ],
 }
 
 

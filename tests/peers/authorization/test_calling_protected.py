@@ -1,6 +1,7 @@
 """Our client gets tokens for protected servers of people's real software, in both eras.
 
-The authorization server is oidc-provider, at which the user allows everything; one server of fastmcp is its own.
+The authorization server is oidc-provider, at which the user allows everything; one server of fastmcp is its own, and
+one stands before oidc-provider.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ async def test_our_client_steps_up_for_a_tool_that_needs_more(peers: Peers, era:
     assert user.visits == 2
 
 
-@all_servers
+@pytest.mark.parametrize("make", [*SERVERS, "fastmcp_proxying"])
 async def test_a_token_that_is_over_is_refreshed_without_the_user(peers: Peers, make: str) -> None:
     user, storage, url = User(), MemoryStorage(), peers.server(make)
     auth = OAuth(on_visit=user.visit, storage=storage)
@@ -123,3 +124,11 @@ async def test_a_server_of_fastmcp_is_its_own_authorization_server(peers: Peers,
     with trio.fail_after(PATIENCE):
         async with open_http(peers.server("fastmcp_issuing"), era=era, auth=OAuth(on_visit=look)) as client:
             assert await whoami(client) == {"scopes": READ}
+
+
+@both_eras
+async def test_a_server_of_fastmcp_stands_before_its_authorization_server(peers: Peers, era: Any) -> None:
+    user = User()
+    with trio.fail_after(PATIENCE):
+        async with open_http(peers.server("fastmcp_proxying"), era=era, auth=OAuth(on_visit=user.visit)) as client:
+            assert await whoami(client) == ALICE
