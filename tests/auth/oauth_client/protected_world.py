@@ -29,6 +29,8 @@ class World:
     """The scope that each tool needs."""
     refuse_refresh: str | None = None
     """The error of all refreshes; ``"cut"``: the connection breaks."""
+    refuse: str | None = None
+    """The error of all other token requests."""
     before_token: Callable[[dict[str, str]], Awaitable[None]] | None = None
     on_refused: Callable[[Got], None] = lambda got: None
     good: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -128,6 +130,9 @@ class World:
                 if self.rotates:
                     del self.refresh_tokens[form["refresh_token"]]
             case _:
+                if self.refuse is not None:
+                    await answer.json({"error": self.refuse}, 400)
+                    return
                 scope = form.get("scope", "")
         self.issued += 1
         access, refresh = f"access-{self.issued}-s3cret", f"refresh-{self.issued}-s3cret"
