@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Auth, Principal, VerifierUnavailable
 from trio_mcp.auth.challenges import Challenge
+from trio_mcp.auth.resource_server.presented import presented
 from trio_mcp.auth.resource_server.refusal import Refusal
 
 from .asking import METADATA, NOW, Clock, Head, Verifier, anna, asked, bearing, challenges, let_in, protected, refused
@@ -130,6 +131,12 @@ async def test_any_request_can_be_asked_about(value: str | None, status: int) ->
     assert found.status == status
 
 
+def test_a_token_is_in_no_representation() -> None:
+    came = presented("Bearer s3cret", {"bearer"})
+    assert came is not None
+    assert "s3cret" not in repr(came) + repr(Auth(came.token, anna()))
+
+
 # Caching
 
 
@@ -242,6 +249,7 @@ async def test_beyond_a_number_of_verifications_the_client_is_asked_to_come_back
         nursery.start_soon(gate.ask, bearing("a"))
         await wait_all_tasks_blocked()
         refusal = await refused(gate, bearing("b"))
+        assert verifier.asked == ["a"]
         verifier.go.set()
     assert (refusal.status, dict(refusal.headers)) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "5"})
     assert await let_in(gate, bearing("b")), "nothing of that is remembered"
