@@ -16,6 +16,7 @@ from ...transports.http_client.origin import split_url
 from ..errors import AuthorizationError
 from ..fetching.exchange import Fetch, Fetched, FetchFailed
 from ..storage.stored import Stored
+from ..well_known import RESOURCE_METADATA, server_metadata_urls
 from .grant import Situation
 from .settings import PreregisteredClient
 from .steps import Machine
@@ -24,9 +25,6 @@ __all__ = ["AuthorizationServer", "discover", "known_issuer", "metadata_of"]
 
 T = TypeVar("T")
 
-_RESOURCE: Final = "/.well-known/oauth-protected-resource"
-_OAUTH: Final = "/.well-known/oauth-authorization-server"
-_OPENID: Final = "/.well-known/openid-configuration"
 _LATER: Final = (408, 429)
 """Statuses that say to ask once more."""
 _JSON: Final = (("accept", "application/json"),)
@@ -103,8 +101,8 @@ def _resource_metadata(situation: Situation) -> Machine[ResourceMetadata | None]
     # RFC 9728 sections 5.1 and 3.1
     urls = (
         *([] if named is None else [named]),
-        *([f"{origin}{_RESOURCE}{path}"] if path else []),
-        f"{origin}{_RESOURCE}",
+        *([f"{origin}{RESOURCE_METADATA}{path}"] if path else []),
+        f"{origin}{RESOURCE_METADATA}",
     )
     found = yield from _first(urls, ResourceMetadata.from_json)
     if found is None and named is not None:
@@ -127,15 +125,12 @@ def _metadata(issuer: str, names: Sequence[str]) -> Machine[ServerMetadata | Non
 
 def _metadata_urls(issuer: str) -> tuple[str, ...]:
     try:
-        origin, target = split_url(issuer)
+        urls = server_metadata_urls(issuer)
     except ValueError:
         raise AuthorizationError(f"no URL of an authorization server: {_shown(issuer)}") from None
     if "?" in issuer:  # RFC 8414 section 2
         raise AuthorizationError(f"the URL of an authorization server has no query: {_shown(issuer)}")
-    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: without the slash at the end.
-    path = target.rstrip("/")
-    appended = [f"{origin}{path}{_OPENID}"] if path else []
-    return (f"{origin}{_OAUTH}{path}", f"{origin}{_OPENID}{path}", *appended)
+    return urls
 
 
 def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]:

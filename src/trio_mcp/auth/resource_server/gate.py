@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, fina
 from ...runtime.peer import Headers
 from ...runtime.principal import Auth, Principal
 from .defects import log_defect
-from .metadata import ResourceMetadata
+from .metadata import PublishedMetadata
 from .presented import Malformed, Presented, presented
 from .proof_nonces import NonceNeeded
 from .refusal import Refusal
@@ -53,7 +53,7 @@ class Gate:
 
     def __init__(
         self,
-        metadata: ResourceMetadata,
+        metadata: PublishedMetadata,
         tokens: TokenCheck,
         refusals: Refusals,
         proofs: ProofChecks | None,

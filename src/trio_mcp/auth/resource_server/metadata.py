@@ -1,4 +1,4 @@
-"""ResourceMetadata: the document that a protected resource publishes about itself (RFC 9728)."""
+"""PublishedMetadata: the document that a protected resource publishes about itself (RFC 9728)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import msgspec
 
 from ...transports.host_checks import is_loopback
 from ...transports.http_client.origin import origin_of, split_url
+from ..well_known import RESOURCE_METADATA
 
-__all__ = ["ResourceMetadata", "canonical", "check_endpoint", "check_issuer", "check_resource", "scope_tokens"]
+__all__ = ["PublishedMetadata", "canonical", "check_endpoint", "check_issuer", "check_resource", "scope_tokens"]
 
-_WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749 section 3.3, ``scope-token``."""
 
@@ -64,7 +64,7 @@ def canonical(url: str) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class ResourceMetadata:
+class PublishedMetadata:
     """The metadata of one protected resource (RFC 9728 section 2)."""
 
     resource: str
@@ -82,14 +82,16 @@ class ResourceMetadata:
         """The URL at which clients find the metadata (RFC 9728 section 3.1): never made from a Host header."""
         parts = urlsplit(self.resource)
         path = "" if parts.path == "/" else parts.path
-        return f"{origin_of(parts)}{_WELL_KNOWN}{path}{f'?{parts.query}' if parts.query else ''}"
+        return f"{origin_of(parts)}{RESOURCE_METADATA}{path}{f'?{parts.query}' if parts.query else ''}"
 
     @property
     def paths(self) -> frozenset[str]:
         """Paths at which the metadata stand: of `url`, and at the root. Clients disagree about a slash at the end, so
         the metadata stand with and without."""
         path = urlsplit(self.resource).path.rstrip("/")
-        return frozenset((_WELL_KNOWN, *((f"{_WELL_KNOWN}{path}", f"{_WELL_KNOWN}{path}/") if path else ())))
+        return frozenset(
+            (RESOURCE_METADATA, *((f"{RESOURCE_METADATA}{path}", f"{RESOURCE_METADATA}{path}/") if path else ()))
+        )
 
     def to_json(self) -> bytes:
         """Return the document."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import attrs
 
 from .gate import Gate, OnAuthenticated, Satisfies
-from .metadata import ResourceMetadata, check_issuer, check_resource, scope_tokens
+from .metadata import PublishedMetadata, check_issuer, check_resource, scope_tokens
 from .proof_nonces import ProofNonces
 from .refusing import Refusals
 from .tokens import TokenCheck
@@ -107,7 +107,7 @@ class Protected:
         """Return a new gate. ``now`` tells the time in seconds since the epoch."""
         proofs = self._proofs(now)
         algorithms = () if proofs is None else proofs.algorithms
-        metadata = ResourceMetadata(
+        metadata = PublishedMetadata(
             resource=self.resource,
             authorization_servers=self.authorization_servers,
             scopes_supported=self.scopes if self.scopes_supported is None else self.scopes_supported,

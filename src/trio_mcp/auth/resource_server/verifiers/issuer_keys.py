@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Final
 
-import attrs
-import msgspec
-
-from ....transports.http_client.origin import split_url
+from ....protocol.authorization import InvalidDocument, ServerMetadata
 from ...fetching.exchange import Fetch, Fetcher, FetchFailed
+from ...well_known import server_metadata_urls
 from .keys import VerificationKey, read_key_set
 
 __all__ = ["fetch_keys"]
-
-_OAUTH: Final = "/.well-known/oauth-authorization-server"
-_OPENID: Final = "/.well-known/openid-configuration"
-
-
-@attrs.frozen
-class _Metadata:
-    issuer: str
-    jwks_uri: str
 
 
 async def fetch_keys(issuer: str, jwks_uri: str | None, fetcher: Fetcher) -> Sequence[VerificationKey]:
@@ -33,33 +21,24 @@ async def fetch_keys(issuer: str, jwks_uri: str | None, fetcher: Fetcher) -> Seq
 
 
 async def _jwks_uri(issuer: str, fetcher: Fetcher) -> str:
-    failure = ""
-    for url in _metadata_urls(issuer):
+    failures = list[str]()
+    for url in server_metadata_urls(issuer):
         try:
             return _read(await _get(url, fetcher), issuer)
         except FetchFailed as error:  # many servers answer any path with a page for people
-            failure = str(error)
-    raise FetchFailed(failure)
-
-
-def _metadata_urls(issuer: str) -> Iterator[str]:
-    """Return the places of the metadata, in the order of 2026-07-28 authorization, Authorization Server Metadata
-    Discovery."""
-    origin, target = split_url(issuer)
-    path = target.rstrip("/")
-    yield f"{origin}{_OAUTH}{path}"
-    yield f"{origin}{_OPENID}{path}"
-    if path:
-        yield f"{origin}{path}{_OPENID}"
+            failures.append(str(error))
+    raise FetchFailed("; ".join(failures))
 
 
 def _read(body: bytes, issuer: str) -> str:
     try:
-        metadata = msgspec.json.decode(body, type=_Metadata)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise FetchFailed(f"the metadata of {issuer} cannot be read, or name no jwks_uri") from None
+        metadata = ServerMetadata.from_json(body)
+    except InvalidDocument as error:
+        raise FetchFailed(f"{issuer}: {error}") from None
     if metadata.issuer != issuer:  # RFC 8414 section 3.3: identical
         raise FetchFailed(f"the metadata of {issuer} are those of {metadata.issuer!a:.200}")
+    if metadata.jwks_uri is None:
+        raise FetchFailed(f"the metadata of {issuer} name no jwks_uri")
     return metadata.jwks_uri
 
 
