@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 import trio
+from tests.auth.oauth_client.protected_world import protected
 from tests.connecting.http.authorizing import Handed, told_by
+from tests.connecting.http.scripted import Answer, Got, modern
 from tests.interaction.websocket.raw_peer import port_of, serving
 from tests.patience import LONG, PATIENCE
 from trio.testing import MockClock
 
-from trio_mcp import AuthorizationError, Bearer, ConnectionLost, Server, open_websocket, serve_websocket
+from trio_mcp import AuthorizationError, Bearer, ConnectionLost, OAuth, Server, open_websocket, serve_websocket
 from trio_mcp.auth.credentials import RefusedRequest
 
 CHALLENGE = b'Bearer realm="x"'
 
 
 @asynccontextmanager
-async def guarded(status: bytes = b"401 Unauthorized", challenge: bytes = CHALLENGE) -> AsyncGenerator[str]:
-    """A server that lets in those with the token ``good``, and refuses all others."""
+async def guarded(
+    status: bytes = b"401 Unauthorized", challenge: bytes = CHALLENGE, good: Collection[str] = ("good",)
+) -> AsyncGenerator[str]:
+    """A server that lets in those with a ``good`` token, and refuses all others."""
     server = Server("guarded")
 
     @server.tool
@@ -35,7 +39,7 @@ async def guarded(status: bytes = b"401 Unauthorized", challenge: bytes = CHALLE
             head = b""
             while b"\r\n\r\n" not in head:
                 head += await stream.receive_some()
-            if b"\r\nauthorization: bearer good\r\n" not in head.lower():
+            if not any(b"\r\nAuthorization: Bearer %b\r\n" % token.encode() in head for token in good):
                 more = b"WWW-Authenticate: %b\r\n" % challenge if challenge else b""
                 await stream.send_all(b"HTTP/1.1 %b\r\n%bContent-Length: 2\r\n\r\nno" % (status, more))
                 return
@@ -108,3 +112,21 @@ async def test_a_header_of_the_user_cannot_stand_beside_auth() -> None:
     with pytest.raises(ValueError, match="written by auth="):
         async with open_websocket("ws://127.0.0.1:1/mcp", headers={"Authorization": "x"}, auth=Bearer("good")):
             pytest.fail("opened with two authorizations")
+
+
+async def test_a_user_signs_in_for_a_websocket(jump_clock: MockClock) -> None:
+    async def nothing_else(got: Got, answer: Answer) -> None:
+        pytest.fail("the server of the WebSocket is another one")
+
+    async with protected(modern(nothing_else)) as world:
+        challenge = f'Bearer resource_metadata="{world.metadata_url}"'.encode()
+        async with guarded(challenge=challenge, good=world.good) as url:
+            world.resource = url.replace("ws:", "http:").removesuffix("?x=1")
+
+            async def thinks(url: str) -> str:
+                jump_clock.jump(1.5 * LONG)
+                return await world.visit(url)
+
+            async with open_websocket(url, auth=OAuth(on_visit=thinks), connect_timeout=LONG) as client:
+                assert (await client.call_tool("echo", {"text": "häh"})).text == "häh"
+    assert world.authorizations[0]["resource"] == world.resource

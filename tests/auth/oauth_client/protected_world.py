@@ -21,6 +21,8 @@ class World:
     then: Handler
     """Answers the requests that have a good token."""
     origin: str = ""
+    resource: str | None = None
+    """The server that the metadata are about, where that is another one."""
     expires_in: int | None = 3600
     rotates: bool = True
     dpop_nonce: str | None = None
@@ -52,7 +54,11 @@ class World:
 
     @property
     def url(self) -> str:
-        return f"{self.origin}/mcp"
+        return self.resource or f"{self.origin}/mcp"
+
+    @property
+    def metadata_url(self) -> str:
+        return f"{self.origin}/.well-known/oauth-protected-resource/mcp"
 
     @property
     def refreshes(self) -> list[dict[str, str]]:
@@ -151,7 +157,7 @@ class World:
         scheme, _, token = got.headers.get("authorization", "").partition(" ")
         if token:
             self.tokens.add(token)
-        metadata = f'resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
+        metadata = f'resource_metadata="{self.metadata_url}"'
         if token not in self.good:
             self.on_refused(got)
             await answer.whole(401, b"", www_authenticate=f"Bearer {metadata}, DPoP {metadata}")
