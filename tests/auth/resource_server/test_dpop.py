@@ -279,6 +279,16 @@ def test_a_key_that_had_many_has_new_places_later() -> None:
     assert len(seen) == 1
 
 
+def test_proofs_that_are_still_young_count() -> None:
+    seen = SeenProofs(10)
+    for number in range(5):
+        seen.add("a", str(number), ends_at=60 if number < 3 else 100, now=0)
+    with pytest.raises(TooManyProofs):
+        for number in range(5, 15):
+            seen.add("a", str(number), ends_at=121, now=61)
+    assert len(seen) == 5
+
+
 async def test_a_client_with_too_many_proofs_is_asked_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trio_mcp.auth.resource_server.proof_checks._MOST_PROOFS", 2)
     gate = gate_of()
