@@ -16,7 +16,16 @@ import trio
 from trio.testing import MockClock
 
 from .counting import counting, kept_bytes
-from .paths import CLIENT_PATHS, HTTP_PATHS, SERVER_PATHS, served, served_over_http, start_waiting, used
+from .paths import (
+    CLIENT_PATHS,
+    HTTP_PATHS,
+    SERVER_PATHS,
+    protected_over_http,
+    served,
+    served_over_http,
+    start_waiting,
+    used,
+)
 from .places import placing, shares
 
 __all__ = ["faults", "main"]
@@ -56,6 +65,8 @@ async def _walk(each: Callable[[str, Callable[[int], Awaitable[None]]], Awaitabl
         for name, path in HTTP_PATHS.items():
             await each(f"http: {name}", partial(path, modern))
             await each(f"http session: {name}", partial(path, legacy))
+    async with protected_over_http() as client:
+        await each("http: echo, protected", partial(HTTP_PATHS["echo"], client))
     for name, path in CLIENT_PATHS.items():
         rows: list[str] = []
         async with used(rows) as (stream, client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,7 +11,7 @@ from itertools import count as numbers
 import trio
 import trio.testing
 
-from trio_mcp import Limits, RequestContext, Server, serve_http
+from trio_mcp import Limits, Principal, Protected, RequestContext, Server, serve_http
 from trio_mcp.client.client import Client
 from trio_mcp.client.opening import open_client
 from trio_mcp.connecting.memory import open_server
@@ -30,6 +31,7 @@ __all__ = [
     "HttpClient",
     "HttpPath",
     "ServerPath",
+    "protected_over_http",
     "served",
     "served_over_http",
     "start_waiting",
@@ -129,6 +131,22 @@ async def served_over_http() -> AsyncIterator[tuple[HttpClient, HttpClient]]:
             legacy.requests.session_id = opened.headers["mcp-session-id"]
             await legacy.ask(legacy.requests.post(messages.initialized()))
             yield HttpClient(one, Requests(port=port, era="modern")), legacy
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def protected_over_http() -> AsyncIterator[HttpClient]:
+    """A server over HTTP that knows its callers by their tokens, and a client of the modern era with one."""
+
+    async def verify(token: str) -> Principal:
+        return Principal(subject="driver", expires_at=math.inf)
+
+    auth = Protected(resource="http://127.0.0.1/mcp", authorization_servers=["http://127.0.0.1:9000"], verifier=verify)
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(serve_http, _server(), port=0, handle_signals=False, auth=auth))
+        port = listener.socket.getsockname()[1]
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            yield HttpClient(stream, Requests(port=port, era="modern", token="a" * 800))
         nursery.cancel_scope.cancel()
 
 
