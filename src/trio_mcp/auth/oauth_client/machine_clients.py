@@ -167,10 +167,10 @@ class EnterpriseManaged(_MachineClient):
     idp_issuer: str = attrs.field(kw_only=True)
     """The identity provider."""
     idp_client: PreregisteredClient = attrs.field(kw_only=True)
-    """The client as the identity provider knows it."""
+    """The client at the identity provider."""
     subject_token: _Text = attrs.field(repr=False, kw_only=True)
     client: PreregisteredClient = attrs.field(kw_only=True)
-    """The client as the authorization server of the MCP server knows it."""
+    """The client at the authorization server of the MCP server."""
     idp_token_endpoint: str | None = attrs.field(default=None, kw_only=True)
     """`None`: the one in the metadata of the identity provider."""
     subject_token_type: str = attrs.field(default="urn:ietf:params:oauth:token-type:id_token", kw_only=True)

@@ -51,9 +51,9 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, si
 
 
 def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the scopes for which a client registers that is about to ask for those: also the others of the resource,
-    for a later step-up. None at all where the authorization server that was ``found`` does not list all that is asked
-    for, since many refuse to register such a client."""
+    """Return the scopes for which a client registers: the ones that the client is about to ask for, and the others of
+    the resource, for a later step-up. None at all where the authorization server that was ``found`` does not list all
+    that is asked for, since many refuse to register such a client."""
     listed = found.metadata.scopes_supported
     if not asked or not (listed is None or set(asked) <= set(listed)):
         return ()

@@ -91,11 +91,11 @@ class EnterpriseManagedSettings:
     idp_token_endpoint: str | None = None
     """`None`: the one in the metadata of the identity provider."""
     idp_client: PreregisteredClient
-    """The client as the identity provider knows it; its ``issuer`` is not looked at."""
+    """The client at the identity provider; its ``issuer`` is not looked at."""
     subject_token: str = attrs.field(repr=False)
     """The ID token that the user's sign-in at the identity provider has brought. Nobody else is shown the token."""
     subject_token_type: str = "urn:ietf:params:oauth:token-type:id_token"
     client: PreregisteredClient
-    """The client as the authorization server of the MCP server knows it."""
+    """The client at the authorization server of the MCP server."""
     scopes: tuple[str, ...] | None = None
     """Scopes to ask for in place of the ones that the server suggests; `None`: the latter."""

@@ -71,7 +71,7 @@ class IssuerRecord:
     requested_scopes: tuple[str, ...] = ()
     """All scopes that were asked for so far, which a step-up adds to."""
     resource: str | None = None
-    """What the tokens are for, as the metadata of the server say (RFC 9728 section 2); `None` before the first."""
+    """The resource of the tokens, as the metadata of the server say (RFC 9728 section 2); `None` before the first."""
     proof_key: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """The private key of DPoP as a JWK, without which the tokens are useless; `None` without DPoP."""
 

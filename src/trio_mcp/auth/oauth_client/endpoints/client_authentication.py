@@ -16,14 +16,14 @@ __all__ = ["SECRET_METHODS", "USUAL_METHODS", "TokenClient", "authentication", "
 
 SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic")
 """Methods of clients with a secret, the better one first. All servers read a body alike. Beside a header some require
-the ``client_id`` in the body, and others forbid that; some take the header as it is, and others decode its parts."""
+the ``client_id`` in the body, and others forbid that; some decode the parts of the header, and others do not."""
 USUAL_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_basic",)
-"""Methods of a server that does not say which ones it supports (RFC 8414 section 2)."""
+"""Methods of a server that names none (RFC 8414 section 2)."""
 
 
 @attrs.frozen(kw_only=True)
 class TokenClient:
-    """A client with all by which it names itself at one authorization server."""
+    """A client with all that a token endpoint is told of the client."""
 
     client_id: str
     auth_method: AuthMethod

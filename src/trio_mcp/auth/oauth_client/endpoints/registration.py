@@ -63,7 +63,7 @@ def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSetti
 def _register(
     url: str, server: ServerMetadata, settings: OAuthSettings, scopes: tuple[str, ...]
 ) -> Machine[TokenClient]:
-    """Register the client for ``scopes``, and return it (RFC 7591 section 3)."""
+    """Register the client for ``scopes``, and return the client (RFC 7591 section 3)."""
     wanted = _wanted_method(server.token_endpoint_auth_methods_supported)
     native = urlsplit(settings.redirect_uri).hostname in _LOOPBACK
     metadata = ClientMetadata(
@@ -125,7 +125,7 @@ def _documented(url: str) -> TokenClient:
 
 
 def _registered(kept: RegisteredClient) -> TokenClient:
-    """Return the client that has registered itself. Without a secret, its id is all it has."""
+    """Return the client that has registered itself. Without a secret there is nothing but the id."""
     method: AuthMethod = "none"
     for other in SECRET_METHODS:
         if kept.client_secret is not None and kept.auth_method == other:
