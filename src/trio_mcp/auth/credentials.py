@@ -1,4 +1,4 @@
-"""Credentials: what an HTTP client asks of whoever has, or gets, its tokens."""
+"""Credentials: the questions of an HTTP client to the keeper of its tokens."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class _Upgrading:
     nursery: ServiceNursery
 
     async def run_authorized(self, credentials: Credentials) -> WebSocketChannel:
-        """Ask for the upgrade, and again for as long as the server refuses the credentials, and they get better."""
+        """Ask for the upgrade, and again while the server refuses the credentials, and better ones are to be had."""
         attempt, begun = 0, trio.current_time()
         while True:
             attempt += 1

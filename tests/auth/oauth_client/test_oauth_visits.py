@@ -173,3 +173,21 @@ async def test_no_token_is_sent_over_the_network_in_plain_text() -> None:
     with pytest.raises(ValueError, match="needs https"):
         async with open_http("http://mcp.example/mcp", auth=OAuth()):
             pytest.fail("opened in plain text")
+
+
+async def test_two_clients_with_one_authorization_ask_the_user_once(jump_clock: MockClock) -> None:
+    async def thinks(url: str) -> None:
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        jump_clock.jump(1.5 * LONG)
+
+    async with protected(SERVED) as world:
+        auth = OAuth(on_visit=browsing(world, thinks))
+
+        async def work() -> None:
+            async with open_http(world.url, auth=auth, connect_timeout=LONG) as client:
+                assert (await client.call_tool("any")).text == "done"
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            nursery.start_soon(work)
+    assert len(world.authorizations) == 1

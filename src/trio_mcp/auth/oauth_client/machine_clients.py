@@ -83,6 +83,10 @@ class _Source:
     asks_user: ClassVar[bool] = False
 
     @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        yield
+
+    @asynccontextmanager
     async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:
         yield Errand(await self.way(situation))
 

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar, Literal
 
 import attrs
+import trio
 
 from ...concurrency.contexts import asynccontextmanager
 from ..credentials import ClientAuth, Credentials, UserIsAsked
@@ -90,11 +91,14 @@ class OAuth(ClientAuth):
     """The URL of an HTTP proxy by which authorization servers are asked, `None` for none, `True` for the one that the
     environment names. With ``public_addresses_only`` that one is not used, as it would look up names itself."""
 
+    _turns: dict[str, trio.Lock] = attrs.field(init=False, factory=dict[str, trio.Lock], eq=False, repr=False)
+    """The turns to ask the user, by server: two clients do not ask for the same."""
+
     def opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for one server: see `ClientAuth.opened`."""
         return open_keeper(
             server_url,
-            _Source(self, user_is_asked),
+            _Source(self, user_is_asked, self._turns.setdefault(server_url, trio.Lock())),
             self.storage,
             is_dpop=self.dpop,
             public_addresses_only=self.public_addresses_only,
@@ -123,7 +127,20 @@ class _Source:
 
     auth: OAuth
     user_is_asked: UserIsAsked
+    lock: trio.Lock
     asks_user: ClassVar[bool] = True
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        try:
+            self.lock.acquire_nowait()
+        except trio.WouldBlock:
+            with self.user_is_asked():  # by another client
+                await self.lock.acquire()
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     @asynccontextmanager
     async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:

@@ -39,7 +39,7 @@ async def authorized(
     caller: Caller,
 ) -> AsyncGenerator[Reply]:
     """Send a request with the headers of ``credentials``, and wait for the head of the answer. While the server refuses
-    the request by status, and so has not carried anything out, and the credentials can get what the server asks for,
+    the request by status, and so has not carried anything out, and the credentials can be had that the server asks for,
     the very same request goes out again.
 
     Raises as `HttpClient.request`, and `AuthorizationError`. ``seen``: see `Endpoint.post`;

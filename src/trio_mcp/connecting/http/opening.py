@@ -61,9 +61,9 @@ async def open_http(
     for none, `True` for the one that the environment names. ``options`` are those of `ClientSettings`.
 
     ``auth`` authorizes the requests: `OAuth` signs the user in with the browser, `ClientCredentials`,
-    `EnterpriseManaged` and `WorkloadIdentity` name a machine, `Bearer` is for those who have a token. Nothing is sent
-    before the server asks for a token, but for `Bearer` and for tokens that are kept. A request that the server refuses
-    for want of a token (401, and 403 for want of a scope) was not carried out, and is sent again with the new one.
+    `EnterpriseManaged` and `WorkloadIdentity` name a machine, `Bearer` has a token at hand. No token is asked for
+    before the server wants one. A request that the server refuses for want of a token (401, and 403 for want of a
+    scope) was not carried out, and is sent again with the new token.
     While the user is asked, all time limits of this client stand still, ``connect_timeout`` included; when nobody waits
     any more, the user is not asked any more. Where no token can be had, the call fails with `AuthorizationError`.
 
@@ -73,8 +73,8 @@ async def open_http(
     close: a handler that waits for its client then waits until its server's own limit.
 
     A call fails with `HTTPError`, which has the HTTP status and the words of the answer, when its exchange brings no
-    reply. Other calls go on, and `Client.lost` stays `None`. No call is sent again by itself, except for one that a
-    modern server refused because of its headers: the tools are then listed anew, and the call is sent once more.
+    reply. Other calls go on, and `Client.lost` stays `None`. No call that may have run is sent again by itself. When a
+    modern server refuses a call because of its headers, the tools are listed anew, and the call is sent once more.
 
     The era of the server is found out by a modern request (``era="auto"``), and remembered for the URL in this process.
     Status 401, 403, 408, 429 or 5xx, a network error and silence say nothing of the era. From a legacy server the

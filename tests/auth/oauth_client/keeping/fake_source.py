@@ -72,6 +72,10 @@ class FakeSource:
         return self._grant(situation, "refresh")
 
     @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        yield
+
+    @asynccontextmanager
     async def errand(self, situation: Situation) -> AsyncGenerator[Errand]:
         self.prepared += 1
         try:

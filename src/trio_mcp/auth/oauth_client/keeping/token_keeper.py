@@ -189,20 +189,21 @@ class TokenKeeper:
                 self._failed[flight.is_refresh] = flight
 
     async def _get(self, held: HeldTokens | None, challenge: Challenge | None) -> None:
-        """Get a new grant, or find one that another process has got."""
-        stored = await self._record.load()
-        if self._adopts(stored, held):
-            return
-        key = ProofKey.generate() if self._is_dpop else None
-        async with self._source.errand(self._situation(stored, key, challenge)) as errand:
-            with self._finishing.once_begun() as begin:
-                grant = await drive(errand.machine, self._fetcher, errand.visitor, begin)
-                self._check(grant)
-                jwk = None if key is None else key.to_jwk()
-                grant = attrs.evolve(grant, record=attrs.evolve(grant.record, proof_key=jwk))
-                async with self._record.lock():
-                    await self._record.keep(grant, await self._record.load())
-                self._hold(grant, is_granted=True)
+        """Get a new grant, or find one that another client or process has got."""
+        async with self._source.turn():
+            stored = await self._record.load()
+            if self._adopts(stored, held):
+                return
+            key = ProofKey.generate() if self._is_dpop else None
+            async with self._source.errand(self._situation(stored, key, challenge)) as errand:
+                with self._finishing.once_begun() as begin:
+                    grant = await drive(errand.machine, self._fetcher, errand.visitor, begin)
+                    self._check(grant)
+                    jwk = None if key is None else key.to_jwk()
+                    grant = attrs.evolve(grant, record=attrs.evolve(grant.record, proof_key=jwk))
+                    async with self._record.lock():
+                        await self._record.keep(grant, await self._record.load())
+                    self._hold(grant, is_granted=True)
 
     async def _refresh(self, held: HeldTokens) -> None:
         """Refresh the tokens, or find some that another process has refreshed. Where the refresh token is of no use any

@@ -32,6 +32,10 @@ class TokenSource(Protocol):
     asks_user: ClassVar[bool]
     """True where a grant takes the time of a user."""
 
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Wait until nobody else asks the same user for tokens of the same server, and ask inside."""
+        ...
+
     def errand(self, situation: Situation) -> AbstractAsyncContextManager[Errand]:
         """Prepare the way to a new grant, for use inside: a user may be asked. Raises `AuthorizationError`."""
         ...
