@@ -220,11 +220,12 @@ async def test_a_program_gets_tokens_of_its_own() -> None:
     assert [form["grant_type"] for form in world.token_requests] == ["client_credentials"] * 2
 
 
-async def test_no_secret_is_in_a_log_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("dpop", [False, True])
+async def test_no_secret_is_in_a_log_or_an_error(dpop: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     words = list[str]()
     async with protected(SERVED, needed={"b": "write"}) as world:
-        auth = OAuth(on_visit=world.visit, client_id="me", client_secret="my-s3cret")
+        auth = OAuth(on_visit=world.visit, client_id="me", client_secret="my-s3cret", dpop=dpop)
         async with open_http(world.url, auth=auth) as client:
             await client.call_tool("b")
             world.expire()
@@ -237,6 +238,13 @@ async def test_no_secret_is_in_a_log_or_an_error(caplog: pytest.LogCaptureFixtur
             world.refuse_refresh = "invalid_grant"
             await client.call_tool("any")
         words += [repr(auth), repr(auth.storage), repr(client)]
+        stored = await auth.storage.load(world.url)
+        assert stored is not None
+        words.append(repr(stored))
+        if dpop:
+            key = stored.issuers[world.origin].proof_key
+            assert key is not None
+            world.secrets.append(key["d"])
     everything = "\n".join([caplog.text, *words])
     assert len(world.secrets) > 10
     assert [secret for secret in [*world.secrets, "my-s3cret"] if secret in everything] == []
