@@ -144,7 +144,10 @@ class Gate:
         if not isinstance(found, Principal):
             return self._refusals.bad_token(came.scheme)
         auth = Auth(came.token, found)
-        return self._unproven(head, came, found) or self.missing(auth, self._scopes) or auth
+        refusal = self._unproven(head, came, found)
+        if refusal is None and self._scopes:
+            refusal = self.missing(auth, self._scopes)
+        return auth if refusal is None else refusal
 
     def _unproven(self, head: RequestHead, came: Presented, principal: Principal) -> Refusal | None:
         """Return the refusal where the client does not show that the token is its own; `None` where it does, or need

@@ -20,7 +20,7 @@ class Malformed(Exception):
     """The Authorization header has one of our schemes, and no token behind."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Presented:
     """A token, and the scheme by which it came."""
 

@@ -77,13 +77,8 @@ class TokenCheck:
         return self._kept(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
 
     def _kept(self, digest: bytes) -> Principal | Literal["bad"] | None:
-        for kept in (self._good, self._bad):
-            found = kept.get(digest)
-            if found is not None:
-                if self._now() < found.until:
-                    return found.finding
-                del kept[digest]
-        return None
+        found = self._good.get(digest) or self._bad.get(digest)
+        return found.finding if found is not None and self._now() < found.until else None
 
     async def _ask(self, digest: bytes, token: str) -> Finding:
         with trio.move_on_after(_PATIENCE):
@@ -100,6 +95,8 @@ class TokenCheck:
 
     def _keep(self, digest: bytes, principal: Principal | None) -> Principal | Literal["bad"]:
         now = self._now()
+        self._good.pop(digest, None)
+        self._bad.pop(digest, None)
         if principal is None or (principal.expires_at is not None and principal.expires_at <= now):
             _add(self._bad, digest, _Kept("bad", now + _BAD_FOR), self._max_cached)
             return "bad"
