@@ -37,7 +37,8 @@ class Principal:
     claims: Mapping[str, Any] = attrs.field(default=_NOTHING, converter=_read_only, repr=False, eq=False)
     """All that the token, or its issuer, says. Read-only."""
     expires_at: float | None = None
-    """Time at which the token ends, in seconds since the epoch; `None` where nothing is known."""
+    """Time until which this server takes the token, in seconds since the epoch, the leeway of its verifier included;
+    `None` where nothing is known."""
     key_thumbprint: str | None = None
     """The key that the token is bound to (RFC 9449, ``cnf.jkt``); `None` for a token that whoever has it may use."""
 

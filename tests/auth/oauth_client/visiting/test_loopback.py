@@ -60,6 +60,8 @@ async def test_the_page_runs_nothing_and_repeats_nothing() -> None:
         ("/callback/?state=st4te", "GET", None),
         ("/callback?code=x&state=another", "GET", None),
         ("/callback?code=x&state=", "GET", None),
+        ("/callback?code=x", "GET", None),
+        ("/callback?error=access_denied", "GET", None),
         ("/callback?state=st4te", "POST", None),
         ("/callback?state=st4te", "HEAD", None),
         ("/callback?code=x&state=st4te", "GET", "evil.example"),
@@ -86,14 +88,6 @@ async def test_what_is_no_request_gets_no_page_of_success(data: str) -> None:
             with trio.fail_after(PATIENCE):
                 page = b"".join([part async for part in stream])
     assert page.startswith(b"HTTP/1.1 404 ")
-
-
-async def test_an_error_without_a_state_is_heard() -> None:
-    answer = Answer()
-    async with open_loopback(None) as listener:
-        listener.expect(AUTHORIZE, answer)
-        await asked(listener, "/callback?error=server_error")
-        assert await answer.wait() == f"{listener.redirect_uri}?error=server_error"
 
 
 async def test_nothing_is_a_callback_before_the_user_is_asked() -> None:

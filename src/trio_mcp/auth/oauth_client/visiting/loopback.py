@@ -57,7 +57,7 @@ class LoopbackListener:
 
     def expect(self, url: str, answer: Answer) -> None:
         """Give ``answer`` the callback of the authorization request at ``url``, as soon as the callback comes."""
-        self._state = _state_in(url) or ""
+        self._state = _state_in(url)
         self._answer = answer
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -84,9 +84,10 @@ class LoopbackListener:
         path, _, query = request.target.decode("ascii").partition("?")
         if path != self._path:
             return None
+        # RFC 6749 sections 4.1.2 and 4.1.2.1: answers and errors have the state. Any page can send a browser here, and
+        # would end the wait for the user with an answer of its own.
         state = _state_in(f"?{query}")
-        # Some authorization servers send errors without the state, and are believed, as an error is all there is then.
-        if state is not None and not hmac.compare_digest(state.encode(errors="replace"), self._state.encode()):
+        if not hmac.compare_digest(state.encode(errors="replace"), self._state.encode()):
             return None
         return f"{self.redirect_uri.partition('?')[0]}?{query}"
 
@@ -132,12 +133,13 @@ async def _listen(port: int, host: str) -> list[trio.SocketListener]:
     return await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
 
 
-def _state_in(url: str) -> str | None:
+def _state_in(url: str) -> str:
+    """Return the state in the query of ``url``; empty where there is none."""
     try:
-        values = parse_qs(urlsplit(url).query, keep_blank_values=True, max_num_fields=64).get("state")
+        values = parse_qs(urlsplit(url).query, max_num_fields=64).get("state")
     except ValueError:
         return ""
-    return None if values is None else values[0]
+    return "" if values is None else values[0]
 
 
 async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
