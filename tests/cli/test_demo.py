@@ -49,6 +49,7 @@ async def test_demo_over_the_network_has_two_clients_of_which_one_gives_up(optio
 
 async def test_demo_with_authorization_says_that_node_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where nothing was installed before
     ended = await run([*DEMO, "--auth"])
     assert (ended.status, ended.stdout.count("\n")) == (1, 3)
     assert ended.stderr == ("trio-mcp demo: node and npm cannot be found; install Node.js 22 or newer, with npm\n")
