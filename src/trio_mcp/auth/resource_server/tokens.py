@@ -114,5 +114,6 @@ def _add(kept: OrderedDict[bytes, _Kept], digest: bytes, found: _Kept, most: int
 
 
 def _digest(token: str) -> bytes:
-    # Tokens themselves are not kept: what is kept might be seen, and takes 32 bytes each.
-    return hashlib.sha256(token.encode()).digest()
+    # Tokens themselves are not kept: what is kept might be seen, and takes 32 bytes each. In the course of a request,
+    # BLAKE2 takes two thirds of the time of SHA-256 in OpenSSL.
+    return hashlib.blake2b(token.encode(), digest_size=32).digest()
