@@ -208,9 +208,12 @@ class Endpoint:
     def _lacks_scopes(self, gate: Gate, message: Message | Batch, request: HttpRequest) -> bool:
         """Return whether the caller lacks a scope for what ``message`` asks. The answer is given then: the last moment
         at which the answer can have a status of its own."""
-        members = message.members if isinstance(message, Batch) else (message,)
-        each = [scopes_of(self._running, one.method, one.params) for one in members if isinstance(one, Request)]
-        needed = frozenset[str]().union(*each)  # for a batch, all at once: the client asks its user once
+        needed = frozenset[str]()
+        if isinstance(message, Request):
+            needed = scopes_of(self._running, message.method, message.params)
+        elif isinstance(message, Batch):  # all at once: the client asks its user once
+            requests = [member for member in message.members if isinstance(member, Request)]
+            needed = needed.union(*(scopes_of(self._running, each.method, each.params) for each in requests))
         if not needed or request.auth is None or (refusal := gate.missing(request.auth, needed)) is None:
             return False
         fault, extra = lacking(refusal, needed), lines_of(refusal) + request.extra
