@@ -72,7 +72,7 @@ class IssuerRecord:
     """All scopes that were asked for so far, which a step-up adds to."""
     resource: str | None = None
     """The resource of the tokens, as the metadata of the server say (RFC 9728 section 2); `None` before the first."""
-    proof_key: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    proof_key: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     """The private key of DPoP as a JWK, without which the tokens are useless; `None` without DPoP."""
 
 
