@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import struct
 import sys
 import termios
@@ -75,3 +76,15 @@ async def in_terminal(command: Sequence[str], *, columns: int = 120) -> AsyncIte
             process.kill()
     finally:
         os.close(ours)
+
+
+def plain(shown: str) -> str:
+    """What is left without the control codes."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r\n", "\n")
+
+
+async def answer(terminal: Terminal, *dialogue: tuple[str, str]) -> None:
+    """Type each answer once its question is there."""
+    for question, typed in dialogue:
+        await terminal.read_until(question)
+        terminal.type(typed)

@@ -9,7 +9,6 @@ import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run, written
 from tests.patience import LONG
-from tests.peers.installed import needs_other_sdks
 
 from trio_mcp import serve_websocket
 from trio_mcp.cli.errands.errand import _tell_of_cancel
@@ -17,7 +16,6 @@ from trio_mcp.cli.errands.errand import _tell_of_cancel
 from .desk import server
 
 DESK = str(Path(__file__).with_name("desk.py"))
-SERVERS = Path(__file__).parents[1] / "peers" / "servers"
 CALL = [*TRIO_MCP, "call"]
 
 
@@ -189,18 +187,6 @@ async def test_call_that_takes_too_long_is_cancelled_in_the_server(tmp_path: Pat
     assert ended.status == 5
     assert ended.stderr.endswith("trio-mcp: the server did not answer in time\n")
     assert note.read_text() == "the caller's deadline passed"
-
-
-@needs_other_sdks
-@pytest.mark.parametrize("kind", ["official", "fastmcp"])
-async def test_tools_of_other_software_are_called(kind: str):
-    command = [sys.executable, str(SERVERS / f"{kind}_server.py")]
-    counted = await run([*CALL, "count", "to=2", "--", *command])
-    assert (counted.status, counted.stdout) == (0, "2\n")
-    assert "progress 2 of 2: step 2" in counted.stderr
-    failed = await run([*CALL, "fail", "--", *command])
-    assert failed.status == 1
-    assert "no luck today" in failed.stderr
 
 
 async def test_tool_behind_a_websocket_is_called(nursery: trio.Nursery):

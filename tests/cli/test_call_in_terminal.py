@@ -8,28 +8,14 @@ from pathlib import Path
 
 import pytest
 from tests.cli.commands import TRIO_MCP
-from tests.cli.terminals import Terminal, in_terminal
-from tests.peers.installed import needs_other_sdks
+from tests.cli.terminals import answer, in_terminal, plain
 
 DESK = str(Path(__file__).with_name("desk.py"))
-SERVERS = Path(__file__).parents[1] / "peers" / "servers"
 ERAS = ["legacy", "modern"]
 
 
 def call(*words: str) -> list[str]:
     return [*TRIO_MCP, "call", *words]
-
-
-def plain(shown: str) -> str:
-    """What is left without the control codes."""
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r\n", "\n")
-
-
-async def answer(terminal: Terminal, *dialogue: tuple[str, str]) -> None:
-    """Type each answer once its question is there."""
-    for question, typed in dialogue:
-        await terminal.read_until(question)
-        terminal.type(typed)
 
 
 async def test_progress_is_a_bar_and_log_lines_stand_above_it():
@@ -193,18 +179,6 @@ async def test_ctrl_c_while_connecting_leaves():
         terminal.type("\x03")
         assert await terminal.read_to_end() == 130
     assert "interrupted; the connection is closed" in plain(terminal.shown)
-
-
-@needs_other_sdks
-@pytest.mark.parametrize("kind", ["official", "fastmcp"])
-async def test_servers_of_other_software_ask_at_the_terminal(kind: str):
-    command = [sys.executable, str(SERVERS / f"{kind}_server.py")]
-    async with in_terminal(call("ask_user", "message=Which?", "--era", "legacy", "--", *command)) as terminal:
-        await answer(terminal, ("olour: ", "red\n"), ("edit [yes]: ", "\n"))
-        assert await terminal.read_to_end() == 0
-    shown = plain(terminal.shown)
-    assert "peer asks: Which?" in shown
-    assert shown.endswith("accept red\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

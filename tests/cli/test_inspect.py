@@ -9,11 +9,9 @@ import pytest
 from tests.cli.commands import TRIO_MCP, run, written
 from tests.connecting.http.scripted import Answer, Got
 from tests.connecting.http.scripted import serving as serving_http
-from tests.peers.installed import needs_other_sdks
 
 from trio_mcp import Server, serve_tcp
 
-SERVERS = Path(__file__).parents[1] / "peers" / "servers"
 INSPECT = [*TRIO_MCP, "inspect"]
 SHOP = """
     from dataclasses import dataclass
@@ -84,16 +82,6 @@ async def test_what_a_server_does_not_declare_is_null_and_has_no_table(tmp_path:
     offers = json.loads(ended.stdout)
     assert [offers[kind] for kind in ("tools", "resources", "resourceTemplates", "prompts")] == [None] * 4
     assert "tool" not in (await run([*INSPECT, bare])).stdout
-
-
-@needs_other_sdks
-@pytest.mark.parametrize("kind", ["official", "fastmcp"])
-async def test_servers_of_other_software_are_shown(kind: str):
-    ended = await run([*INSPECT, "--json", "--", sys.executable, str(SERVERS / f"{kind}_server.py")])
-    assert ended.status == 0
-    offers = json.loads(ended.stdout)
-    assert offers["server"]["name"] == "peer"
-    assert {"echo", "add"} <= {tool["name"] for tool in offers["tools"]}
 
 
 async def test_a_command_is_quoted_or_stands_after_dashes(shop: str):
