@@ -29,7 +29,7 @@ _PARAM_NAME: Final = re.compile(rf"({_TOKEN})[ \t]*+=[ \t]*+")
 _VALUE: Final = re.compile(rf"(?:({_TOKEN})|({_QUOTED}))(?:{_END}|[ \t]++(?={_TOKEN}[ \t]*+=))")
 """Some servers forget the comma before the next parameter."""
 _ELEMENT: Final = re.compile(rf'(?:[^",]|{_QUOTED})*+(?=,|\Z)')
-"""All up to the next comma that stands outside of quotes."""
+"""The text up to the next comma outside of quotes."""
 _ESCAPED: Final = re.compile(r"\\(.)")
 _WRITTEN: Final = re.compile(r"[\x20-\x7e]*")
 

@@ -35,7 +35,7 @@ class AuthorizationServer:
     """The authorization server of a resource."""
 
     metadata: ServerMetadata
-    """Where the server has none (2025-03-26 only), the endpoints at their fixed paths."""
+    """The metadata of the server; the endpoints at their fixed paths for a server without any (2025-03-26 only)."""
     resource: str
     """The ``resource`` of all requests for tokens (RFC 8707 section 2)."""
     resource_scopes: tuple[str, ...] | None = None

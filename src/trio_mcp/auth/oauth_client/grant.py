@@ -34,7 +34,7 @@ class Situation:
     server_url: str
     """The canonical URL of the MCP server (2026-07-28 authorization, Canonical Server URI)."""
     stored: Stored
-    """All that the client keeps of its authorization at this server."""
+    """The record of the client's authorization at this server."""
     challenge: Challenge | None = None
     """The Bearer or DPoP challenge of the refusal; `None` where there was none, or no refusal at all."""
     now: Callable[[], float] = time.time
@@ -50,5 +50,5 @@ class Grant:
     issuer: str
     """The authorization server, as its metadata names it."""
     record: IssuerRecord
-    """All that is kept of that server from now on, tokens included. The proof key is the one that was stored before;
+    """The record of that server from now on, tokens included. The proof key is the one that was stored before;
     the maker of the proofs adds a new one."""

@@ -18,7 +18,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class Flight:
-    """One way to a token. The flight has a task of its own, so a waiter who leaves does not end the flight for others;
+    """A way to a token. The flight has a task of its own, so a waiter who leaves does not end the flight for others;
     the last waiter does, as far as the flight can be ended. ``is_refresh``: nobody is asked."""
 
     def __init__(self, *, is_refresh: bool) -> None:

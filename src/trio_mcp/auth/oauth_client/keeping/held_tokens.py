@@ -27,7 +27,7 @@ class HeldTokens:
 
     _tokens: Tokens = attrs.field(repr=False)
     requested_scopes: tuple[str, ...]
-    """All scopes that were asked for, granted or not."""
+    """The scopes that were asked for so far, granted or not."""
     key: ProofKey | None
     """The key that the tokens are bound to; `None` for tokens that anybody may use."""
     since: float = -math.inf
