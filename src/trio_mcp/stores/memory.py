@@ -1,0 +1,147 @@
+"""MemoryTaskStore keeps the records of tasks in this process."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from contextlib import suppress
+
+import attrs
+import trio
+
+from ..concurrency.contexts import asynccontextmanager
+from .task_record import TaskRecord
+from .task_store import Claim, StoreFull
+
+__all__ = ["MemoryTaskStore"]
+
+_MOST_HINTS = 1000
+
+
+class MemoryTaskStore:
+    """A `TaskStore` for one process: the records are gone with the process. No method waits."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, TaskRecord] = {}
+        self._order: dict[str, list[tuple[int, str]]] = {}
+        """Creation time and id of the records of each scope, sorted."""
+        self._expiry: list[tuple[int, str]] = []
+        """Heap of the times until which records are kept. An entry of a record that is gone, or is kept for another
+        time by now, is passed over."""
+        self._watchers: set[trio.MemorySendChannel[str]] = set()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    async def create(self, record: TaskRecord, *, most: int, most_of_scope: int) -> None:
+        """Keep a new record. See `TaskStore.create`."""
+        order = self._order.get(record.scope, [])
+        if len(self._records) >= most or len(order) >= most_of_scope:
+            raise StoreFull
+        self._records[record.id] = record
+        entry = (record.created_at, record.id)
+        order.insert(bisect_right(order, entry), entry)
+        self._order[record.scope] = order
+        self._keep_until(record)
+        self._hint(record.id)
+
+    def _keep_until(self, record: TaskRecord) -> None:
+        if record.kept_until is not None:
+            heapq.heappush(self._expiry, (record.kept_until, record.id))
+
+    async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
+        """Return the record. See `TaskStore.read`."""
+        record = self._records.get(task_id)
+        return record if record is not None and scope in (None, record.scope) else None
+
+    async def change(self, record: TaskRecord) -> bool:
+        """Keep the next version of a record. See `TaskStore.change`."""
+        kept = self._records.get(record.id)
+        if kept is None or kept.version + 1 != record.version or kept.epoch != record.epoch:
+            return False
+        if record.owner is not None and record.leased_until != kept.leased_until:
+            record = attrs.evolve(record, leased_until=kept.leased_until)
+        self._records[record.id] = record
+        if record.kept_until != kept.kept_until:
+            self._keep_until(record)
+        self._hint(record.id)
+        return True
+
+    async def page(self, scope: str, after: str | None, most: int) -> Sequence[TaskRecord]:
+        """Return a page of the records of ``scope``. See `TaskStore.page`."""
+        order = self._order.get(scope, [])
+        start = 0
+        if after is not None:
+            before = await self.read(scope, after)
+            if before is None:
+                raise KeyError(after)
+            start = bisect_right(order, (before.created_at, before.id))
+        return [self._records[task_id] for _, task_id in order[start : start + most]]
+
+    async def claim(self, claim: Claim) -> Sequence[TaskRecord]:
+        """Give tasks without a living owner to another. See `TaskStore.claim`."""
+        claimed: list[TaskRecord] = []
+        for record in self._records.values():
+            if len(claimed) >= claim.most:
+                break
+            if record.phase.is_final or record.is_external:
+                continue
+            if record.owner is None or record.leased_until < claim.now:
+                claimed.append(
+                    attrs.evolve(
+                        record,
+                        owner=claim.owner,
+                        leased_until=claim.leased_until,
+                        epoch=record.epoch + 1,
+                        version=record.version + 1,
+                    )
+                )
+        for record in claimed:
+            self._records[record.id] = record
+            self._hint(record.id)
+        return claimed
+
+    async def renew(self, owner: str, task_ids: Collection[str], leased_until: int) -> set[str]:
+        """Lengthen the lease of tasks. See `TaskStore.renew`."""
+        lost: set[str] = set()
+        for task_id in task_ids:
+            record = self._records.get(task_id)
+            if record is None or record.owner != owner or record.phase.is_final:
+                lost.add(task_id)
+            else:
+                self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
+        return lost
+
+    async def expire(self, now: int) -> int:
+        """Delete records that need be kept no longer. See `TaskStore.expire`."""
+        deleted = 0
+        while self._expiry and self._expiry[0][0] < now:
+            until, task_id = heapq.heappop(self._expiry)
+            record = self._records.get(task_id)
+            if record is None or record.kept_until != until:
+                continue
+            del self._records[task_id]
+            order = self._order[record.scope]
+            del order[bisect_right(order, (record.created_at, task_id)) - 1]
+            if not order:
+                del self._order[record.scope]
+            self._hint(task_id)
+            deleted += 1
+        return deleted
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[str]]:
+        """Open a stream of hints. See `TaskStore.watch`."""
+        send, receive = trio.open_memory_channel[str](_MOST_HINTS)
+        self._watchers.add(send)
+        try:
+            with receive:
+                yield receive
+        finally:
+            self._watchers.discard(send)
+
+    def _hint(self, task_id: str) -> None:
+        for watcher in self._watchers:
+            with suppress(trio.WouldBlock):  # a hint may be lost
+                watcher.send_nowait(task_id)

@@ -1,0 +1,109 @@
+"""TaskRecord is all that is kept of a task, so that another process can tell its end, or run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+__all__ = ["OnRestart", "Outcome", "TaskPhase", "TaskRecord"]
+
+OnRestart: TypeAlias = Literal["fail", "again", "resume"]
+"""What becomes of a task whose process has died: the task fails, runs again from the top, or runs again and is given
+its last checkpoint."""
+
+_NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})
+
+
+class TaskPhase(StrEnum):
+    """The phases in the life of a task. Each protocol has its own words for the phase and the outcome together."""
+
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    """At least one question has no answer yet. The handler may work on meanwhile."""
+    ENDED = "ended"
+    """The task has an outcome: a result, `isError` or not, or an error."""
+    CANCELLED = "cancelled"
+    """The task was cancelled, and stays so, whatever its handler does afterwards."""
+
+    @property
+    def is_final(self) -> bool:
+        """True when no other phase follows."""
+        return self is TaskPhase.ENDED or self is TaskPhase.CANCELLED
+
+
+@attrs.frozen
+class Outcome:
+    """The end of the request that a task runs, as JSON text: a result, or the error object of JSON-RPC."""
+
+    json: bytes
+    is_error: bool = False
+    """True for an error of JSON-RPC."""
+    tells_failure: bool = False
+    """True for the result of a tool with ``isError``."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskRecord:
+    """The state of one task. Values are JSON text that was checked when it came; times are milliseconds since the
+    epoch.
+
+    A record is never changed: `attrs.evolve` makes the next one, with the next ``version``.
+    """
+
+    id: str
+    """Unguessable, since without a principal the id alone gives access (2025-11-25 tasks, Task Isolation)."""
+    scope: str
+    """Principal that the task belongs to; empty where the transport knows no principal."""
+    method: str
+    """Method of the request that the task runs."""
+    name: str
+    """Name of the tool."""
+    params: bytes
+    """Parameters of the request, ``_meta`` included."""
+    revision: str
+    """Protocol revision of the request; its result is in the terms of that revision."""
+    capabilities: bytes
+    """Capabilities that the client declared for the request."""
+    on_restart: OnRestart = "fail"
+    is_external: bool = False
+    """True where the work is done elsewhere, and its outcome is stored from outside: nobody runs or claims the task."""
+    created_at: int
+    updated_at: int
+    """Time of the last change of the phase or the message."""
+    expires_at: int | None
+    """Time at which a task that has not ended fails; `None`: never."""
+    kept_until: int | None
+    """Time after which the record may be deleted; `None`: never."""
+    poll_ms: int
+    """Milliseconds that a client is advised to wait between two looks."""
+    phase: TaskPhase = TaskPhase.WORKING
+    message: str | None = None
+    """Text for people on the present phase."""
+    questions: Mapping[str, bytes] = _NOTHING
+    """Questions without an answer, by their keys, in the order of asking."""
+    answers: Mapping[str, bytes] = _NOTHING
+    """Answers so far, by the keys of their questions. No key is used twice."""
+    outcome: Outcome | None = None
+    """The outcome; `None` in all phases but `TaskPhase.ENDED`."""
+    checkpoint: bytes | None = None
+    """Last value that the handler gave to `checkpoint`."""
+    cancel_reason: str | None = None
+    attempt: int = 1
+    """Number of the run that is under way, or was the last."""
+    owner: str | None = None
+    """Process that runs the task; `None`: no process does, and any may claim the task."""
+    epoch: int = 0
+    """Number of the ownership: each claim counts up. A write of an earlier epoch is refused."""
+    leased_until: int = 0
+    """Time after which the owner is taken for dead."""
+    version: int = 0
+    """Number of the record: each change counts up."""
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """Milliseconds from the creation until the task expires; `None`: never."""
+        return None if self.expires_at is None else self.expires_at - self.created_at
