@@ -1,0 +1,125 @@
+"""Transitions are the steps in the life of a task, from one record to the next. No trio, no clock, no store.
+
+============== ============== ============== ============== ==========
+phase          asked          answered       ended          cancelled
+============== ============== ============== ============== ==========
+WORKING        INPUT_REQUIRED                ENDED          CANCELLED
+INPUT_REQUIRED INPUT_REQUIRED WORKING (last) ENDED          CANCELLED
+ENDED
+CANCELLED
+============== ============== ============== ============== ==========
+
+An empty cell is a step that changes nothing: the function returns `None`. So each record ends once, and a cancelled
+task stays cancelled (2025-11-25 tasks, Task Cancellation 3). ``now`` is in milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import attrs
+
+from ..stores.task_record import Outcome, TaskPhase, TaskRecord
+
+__all__ = [
+    "answered",
+    "asked",
+    "cancelled",
+    "checkpointed",
+    "ended",
+    "noted",
+    "released",
+    "withdrawn",
+]
+
+
+def _next(record: TaskRecord, **changes: Any) -> TaskRecord:
+    return attrs.evolve(record, version=record.version + 1, **changes)
+
+
+def asked(record: TaskRecord, now: int, questions: Mapping[str, bytes]) -> TaskRecord | None:
+    """Return the record with further questions, by keys that were not used before."""
+    if record.phase.is_final or not questions:
+        return None
+    return _next(
+        record,
+        phase=TaskPhase.INPUT_REQUIRED,
+        questions={**record.questions, **questions},
+        updated_at=now,
+    )
+
+
+def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> TaskRecord | None:
+    """Return the record with those answers that are to a question without an answer. All others are ignored: unknown
+    keys, and keys that were answered before (extension tasks, Task Update Requests)."""
+    if record.phase.is_final:
+        return None
+    taken = {key: answer for key, answer in answers.items() if key in record.questions}
+    if not taken:
+        return None
+    return _without(record, now, taken, {**record.answers, **taken})
+
+
+def withdrawn(record: TaskRecord, now: int, keys: Collection[str]) -> TaskRecord | None:
+    """Return the record without the questions ``keys``, which the handler has given up."""
+    if record.phase.is_final or not any(key in record.questions for key in keys):
+        return None
+    return _without(record, now, keys, record.answers)
+
+
+def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mapping[str, bytes]) -> TaskRecord:
+    left = {key: question for key, question in record.questions.items() if key not in keys}
+    phase = TaskPhase.INPUT_REQUIRED if left else TaskPhase.WORKING
+    return _next(record, phase=phase, questions=left, answers=answers, updated_at=now)
+
+
+def noted(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
+    """Return the record with another message."""
+    if record.phase.is_final or record.message == message:
+        return None
+    return _next(record, message=message, updated_at=now)
+
+
+def checkpointed(record: TaskRecord, value: bytes) -> TaskRecord | None:
+    """Return the record with another checkpoint."""
+    return None if record.phase.is_final else _next(record, checkpoint=value)
+
+
+def ended(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
+    """Return the record with its ``outcome``, and a last ``message``; by default, the message stays."""
+    if record.phase.is_final:
+        return None
+    return _next(
+        record,
+        phase=TaskPhase.ENDED,
+        outcome=outcome,
+        message=message or record.message,
+        questions={},
+        checkpoint=None,
+        updated_at=now,
+        owner=None,
+        leased_until=0,
+    )
+
+
+def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | None:
+    """Return the record of a task that was cancelled, with the ``reason`` of whoever cancelled."""
+    if record.phase.is_final:
+        return None
+    return _next(
+        record,
+        phase=TaskPhase.CANCELLED,
+        cancel_reason=reason,
+        message=reason or record.message,
+        questions={},
+        checkpoint=None,
+        updated_at=now,
+        owner=None,
+        leased_until=0,
+    )
+
+
+def released(record: TaskRecord) -> TaskRecord | None:
+    """Return the record of a task that no process runs any more, and that any may claim."""
+    return None if record.phase.is_final else _next(record, owner=None, leased_until=0)
