@@ -64,12 +64,15 @@ from .server.client_log_handler import ClientLogHandler
 from .server.connected_client import ConnectedClient
 from .server.context.elicit_answer import ElicitAnswer
 from .server.context.request_context import RequestContext
+from .server.context.task_context import TaskContext
 from .server.context.worker_context import WorkerContext
+from .server.context.worker_task import WorkerTask
 from .server.offers.resources import ResourceNotFound
 from .server.offers.results import error_result, text_result
 from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
 from .server.server import Server
 from .serving.stdio import serve_stdio
+from .tasks.settings import TaskSettings
 
 if TYPE_CHECKING:
     from .auth.credentials import ClientAuth
@@ -138,7 +141,6 @@ _LATER: Final = {
     "Entry": ".hosting.catalogue",
     "FileStorage": ".auth.storage.files",
     "Group": ".hosting.group",
-    "http_app": ".serving.http.asgi",
     "HTTPApp": ".serving.http.asgi",
     "HTTPError": ".runtime.http_error",
     "InMemory": ".connecting.targets",
@@ -153,24 +155,11 @@ _LATER: Final = {
     "MemoryStorage": ".auth.storage.memory",
     "NotInCatalogue": ".hosting.group_errors",
     "OAuth": ".auth.oauth_client.oauth",
-    "open_group": ".hosting.group",
-    "open_http": ".connecting.http.opening",
-    "open_memory": ".connecting.memory",
-    "open_stdio": ".connecting.stdio",
-    "open_tcp": ".connecting.lines",
-    "open_unix": ".connecting.lines",
-    "open_websocket": ".connecting.websocket",
     "PreregisteredClient": ".auth.oauth_client.settings",
     "Protected": ".auth.resource_server.protected",
-    "proxy": ".proxying.proxy",
     "Proxy": ".proxying.proxy",
-    "read_config": ".hosting.config_files",
     "ResponseCache": ".client.cache",
     "RestartPolicy": ".hosting.restarting",
-    "serve_http": ".serving.http.serve",
-    "serve_tcp": ".serving.lines",
-    "serve_unix": ".serving.lines",
-    "serve_websocket": ".serving.websocket",
     "ServingOptions": ".serving.options",
     "SignInNeeded": ".auth.errors",
     "Storage": ".auth.storage.stored",
@@ -180,6 +169,20 @@ _LATER: Final = {
     "VerifierUnavailable": ".auth.resource_server.verifiers.verifier",
     "Watch": ".hosting.watching",
     "WorkloadIdentity": ".auth.oauth_client.machine_clients",
+    "http_app": ".serving.http.asgi",
+    "open_group": ".hosting.group",
+    "open_http": ".connecting.http.opening",
+    "open_memory": ".connecting.memory",
+    "open_stdio": ".connecting.stdio",
+    "open_tcp": ".connecting.lines",
+    "open_unix": ".connecting.lines",
+    "open_websocket": ".connecting.websocket",
+    "proxy": ".proxying.proxy",
+    "read_config": ".hosting.config_files",
+    "serve_http": ".serving.http.serve",
+    "serve_tcp": ".serving.lines",
+    "serve_unix": ".serving.lines",
+    "serve_websocket": ".serving.websocket",
 }
 """Names that are imported when they are first asked for: hosts start servers by the dozen, and a server on stdio needs
 neither a client nor a network."""
@@ -301,6 +304,8 @@ __all__ = [
     "StorageFailed",
     "Stored",
     "SubscriptionFilter",
+    "TaskContext",
+    "TaskSettings",
     "TextContent",
     "TextResourceContents",
     "Tool",
@@ -315,6 +320,7 @@ __all__ = [
     "VerifierUnavailable",
     "Watch",
     "WorkerContext",
+    "WorkerTask",
     "WorkloadIdentity",
     "error_result",
     "fail_after_silence",

@@ -36,6 +36,7 @@ REQUESTS: dict[tuple[Role, str], set[str]] = {
     ("client", "2026-07-28"): {
         "server/discover", "tools/list", "tools/call", "resources/list", "resources/templates/list",
         "resources/read", "prompts/list", "prompts/get", "completion/complete", "subscriptions/listen",
+        "tasks/get", "tasks/update", "tasks/cancel",
     },
     ("server", "2024-11-05"): LEGACY_SERVER,
     ("server", "2025-03-26"): LEGACY_SERVER,
@@ -54,7 +55,7 @@ NOTIFICATIONS: dict[tuple[Role, str], set[str]] = {
     ("server", "2025-06-18"): LEGACY_SERVER_TELLS,
     ("server", "2025-11-25"): LEGACY_SERVER_TELLS
     | {"notifications/tasks/status", "notifications/elicitation/complete"},
-    ("server", "2026-07-28"): LEGACY_SERVER_TELLS | {"notifications/subscriptions/acknowledged"},
+    ("server", "2026-07-28"): LEGACY_SERVER_TELLS | {"notifications/subscriptions/acknowledged", "notifications/tasks"},
 }
 
 

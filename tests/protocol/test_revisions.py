@@ -36,6 +36,7 @@ FACTS: dict[str, list[Any]] = {
     "renamed_errors": [*[{-32021: -32600}] * 4, {-32002: -32602, -32042: -32603}],
     "structured_content": ["none", "none", "object", "object", "any"],
     "progress_message": [False, True, True, True, True],
+    "tasks": ["none", "none", "none", "core", "extension"],
     "polling": [False, False, False, True, False],
     "sub_capabilities": [False, False, False, True, True],
 }

@@ -27,6 +27,8 @@ def test_a_member_of_the_context_is_there_for_threads_with_the_same_parameters(n
     expected = written(vars(RequestContext)[name])
     if name == "log":
         expected = (property, "(self) -> 'WorkerLog'")
+    if name == "task":
+        expected = (property, "(self) -> 'WorkerTask | None'")
     assert written(vars(WorkerContext)[name]) == expected
 
 

@@ -241,7 +241,7 @@ def test_an_unknown_log_level_of_a_request_is_invalid(level: Any) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/get", "tasks/list"],
+    ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/result", "tasks/list"],
 )
 def test_what_the_modern_revision_gave_up_is_not_found(method: str) -> None:
     assert refused(ConnectionState("server").receive(modern(1, method))).code == METHOD_NOT_FOUND

@@ -9,6 +9,7 @@ import attrs
 from .types import (
     completion,
     elicitation,
+    extension_tasks,
     lifecycle,
     notifications,
     prompts,
@@ -143,7 +144,7 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
-    # Tasks, 2025-11-25 only
+    # Tasks: in 2025-11-25 for both sides, later in the form of the extension
     Method("tasks/get", "both", tasks.TaskParams, tasks.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tasks.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
     Method("tasks/list", "both", resources.PageParams, tasks.ListTasksResult, since="2025-11-25", until=_LEGACY),
@@ -155,8 +156,12 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
+    Method("tasks/get", "client", tasks.TaskParams, extension_tasks.DetailedTask, since=_MODERN),
+    Method("tasks/update", "client", extension_tasks.UpdateTaskParams, _DONE, since=_MODERN),
+    Method("tasks/cancel", "client", tasks.TaskParams, _DONE, since=_MODERN),
+    Method("notifications/tasks", "server", extension_tasks.DetailedTask, since=_MODERN),
 )
-"""Every method, with one more row where its sender changed."""
+"""Every method, with one more row where its sender or its form changed."""
 
 METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 """Every method of every revision, by name, in its newest row."""

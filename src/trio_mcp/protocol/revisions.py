@@ -59,6 +59,8 @@ class Revision:
     """True: progress notifications may carry a ``message``."""
     polling: bool
     """True: over HTTP, a server may end a response before its time, and the client comes back for the rest."""
+    tasks: Literal["none", "core", "extension"]
+    """Form of tasks: asked for by the requestor, or decided on by the server as the extension says."""
     sub_capabilities: bool
     """True: clients declare parts of ``sampling`` and of ``elicitation``, ``sampling.tools`` for example."""
     methods: Mapping[str, Method] = MappingProxyType({})
@@ -87,6 +89,7 @@ def _chain() -> list[Revision]:
         structured_content="none",
         progress_message=False,
         polling=False,
+        tasks="none",
         sub_capabilities=False,
     )
     # changelog 2025-03-26: audio, completions capability, progress message, tool annotations, batches
@@ -95,7 +98,9 @@ def _chain() -> list[Revision]:
     third = attrs.evolve(second, name="2025-06-18", batches=False, structured_content="object")
     # changelog 2025-11-25: input validation errors are tool errors (SEP-1303), polling (SEP-1699), icons, URL
     # elicitation, tasks
-    fourth = attrs.evolve(third, name="2025-11-25", invalid_arguments="result", polling=True, sub_capabilities=True)
+    fourth = attrs.evolve(
+        third, name="2025-11-25", invalid_arguments="result", polling=True, tasks="core", sub_capabilities=True
+    )
     # changelog 2026-07-28: no handshake, no server requests, results say their type
     fifth = attrs.evolve(
         fourth,
@@ -113,6 +118,7 @@ def _chain() -> list[Revision]:
         renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
         polling=False,
+        tasks="extension",  # removed from the core, and back as an extension
     )
     return [first, second, third, fourth, fifth]
 

@@ -30,6 +30,10 @@ class CancelCause(StrEnum):
     """The handler asked its client and will run again, from the top, with the answers."""
     SHUTDOWN = "shutdown"
     """Our side is closing down and the time to drain was over."""
+    TASK = "task"
+    """The task was cancelled: by ``tasks/cancel``, or because its time to live was over."""
+    LEASE = "lease"
+    """Another process runs the task now, since this process was taken for dead."""
     PARENT = "parent"
     """The application itself cancelled the request: by a scope around the whole connection, or by the request's own
     scope, `RequestContext.cancel_scope`."""

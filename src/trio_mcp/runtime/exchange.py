@@ -41,6 +41,8 @@ class Exchange:
 
     has_headers: ClassVar[bool] = False
     """True where each request comes with headers of its own, which may repeat arguments."""
+    keeps_outcomes: ClassVar[bool] = False
+    """True where replies are kept instead of sent: `keep` comes before `reply` then."""
 
     def __init__(self, state: ConnectionState, outbox: Outbox, peer: Peer) -> None:
         self.state = state
@@ -119,6 +121,11 @@ class Exchange:
         return False
 
     # Replies
+
+    async def keep(self, request: InboundRequest, line: bytes | None) -> None:
+        """Keep the reply ``line`` to ``request``, whose handler has ended; `None`: the request was cancelled. Only
+        where `keeps_outcomes`."""
+        raise NotImplementedError
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
         """Send the reply to a request of the exchange; `None`: the request is over and gets no reply. The line can be

@@ -15,6 +15,7 @@ from ..protocol.conversion.converters import NotExpressible, unstructure
 from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.meta import SERVER_INFO, check_meta_keys
 from ..protocol.types.content import TextContent
+from ..protocol.types.extension_tasks import CreatedTask
 from ..protocol.types.input_required import InputRequiredResult
 from ..protocol.types.tools import CallToolResult, ToolError
 
@@ -26,6 +27,8 @@ __all__ = ["Replies", "error_line"]
 
 logger = logging.getLogger("trio_mcp")
 
+_RESULT_TYPES: Final[dict[Any, str]] = {InputRequiredResult: "input_required", CreatedTask: "task"}
+"""``resultType`` of results that are not complete."""
 _LONGEST_TOLD: Final = 4000
 """Largest number of characters told of an exposed exception."""
 
@@ -58,7 +61,7 @@ class Replies:
         if meta := data.get("_meta"):
             _look_at_keys(request, meta)
         if revision.result_type:
-            data = {"resultType": "input_required" if type(result) is InputRequiredResult else "complete", **data}
+            data = {"resultType": _RESULT_TYPES.get(type(result), "complete"), **data}
             if (info := self._server_info.get(revision)) is not None:
                 data["_meta"] = {**(data.get("_meta") or {}), SERVER_INFO: info}
         return frame_result(request.id, data) + b"\n"

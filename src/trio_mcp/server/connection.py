@@ -76,6 +76,7 @@ class ServerConnection:
             tracing=server.tracing,
         )
         self._stateless = running.stateless
+        self._tasks = running.tasks
         self._subscriptions = Subscriptions(server, self.duplex)
         self._client = ConnectedClient(self.duplex, running.lifespan)
         self._roots_changed = False
@@ -151,7 +152,7 @@ class ServerConnection:
 
     def _call_tool(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, CallToolParams, scope.request.revision)
-        return self._server.tools.call(scope, params, self._lifespan)
+        return self._server.tools.call(scope, params, self._lifespan, self._tasks.host)
 
     async def _list_tools(self, scope: RequestScope) -> ListToolsResult:
         page, cursor = self._server.tools.registry.page(_cursor(scope))
@@ -180,6 +181,11 @@ class ServerConnection:
     def _complete(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, CompleteParams, scope.request.revision)
         return self._server.completions.complete(scope, params, self._lifespan)
+
+    def _about_task(self, scope: RequestScope) -> Awaitable[Any]:
+        if not self._server.tools.has_tasks:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
+        return self._tasks.answer(scope)
 
     def _listen(self, scope: RequestScope) -> Awaitable[Any]:
         return self._subscriptions.listen(scope)
@@ -225,6 +231,11 @@ class ServerConnection:
         "prompts/get": _get_prompt,
         "completion/complete": _complete,
         "subscriptions/listen": _listen,
+        "tasks/get": _about_task,
+        "tasks/result": _about_task,
+        "tasks/list": _about_task,
+        "tasks/update": _about_task,
+        "tasks/cancel": _about_task,
     }
 
 

@@ -10,6 +10,7 @@ from ..protocol.types.content import Annotations
 from ..protocol.types.lifecycle import CacheScope, Icon
 from ..protocol.types.sampling import ModelPreferences, ToolChoice
 from ..protocol.types.tools import Tool, ToolAnnotations
+from ..stores.task_record import OnRestart
 
 __all__ = ["PromptOptions", "ResourceOptions", "SamplingOptions", "ToolOptions"]
 
@@ -74,6 +75,12 @@ class ToolOptions(PromptOptions, total=False):
     -32021, in legacy revisions -32600."""
     replay: bool
     """True: the handler is safe to run again. See `Server.tool`."""
+    task: Literal["optional", "required", False]
+    """Whether calls run as tasks, which outlive their request: where the client can, or always, so that other clients
+    are refused (-32021, in legacy revisions -32601). See `Server.tool`."""
+    on_restart: OnRestart
+    """Fate of a task whose process ends before the task: ``fail``, run ``again`` from the top, or ``resume``, which
+    is ``again`` with `TaskContext.restored`. The author of a tool that is run again promises that this does no harm."""
 
 
 class SamplingOptions(TypedDict, total=False):

@@ -13,13 +13,21 @@ from ..concurrency.contexts import asynccontextmanager
 from ..concurrency.nurseries import open_service_nursery
 from ..protocol.conversion.converters import unstructure
 from ..protocol.revisions import MODERN_REVISIONS
-from ..protocol.types.capabilities import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
+from ..protocol.types.capabilities import (
+    PromptsCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+    ServerTasks,
+    ToolsCapability,
+)
+from ..protocol.types.extension_tasks import TASKS_EXTENSION
 from ..protocol.types.lifecycle import Icon, Implementation
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.load import Load, Statistics
 from ..runtime.replies import Replies
 from ..runtime.requests.host import RequestHost
 from ..runtime.requests.tracing import Tracing
+from ..tasks.settings import DEFAULT_TASKS, TaskSettings
 from .asking.state_cipher import StateCipher
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
 from .connected_client import ConnectedClient
@@ -29,6 +37,7 @@ from .offers.prompts import Prompts
 from .offers.resources import Resources
 from .offers.tools import Tools
 from .options import PromptOptions, ResourceOptions, ToolOptions
+from .running_tasks import RunningTasks
 
 __all__ = ["RunningServer", "Server"]
 
@@ -53,6 +62,7 @@ class Server:
     seals, all open. Processes that serve the same clients share a secret; without ``secrets``, a random secret is made.
     ``cache``: how modern clients may cache the results of discovering, listing and reading, by default not at all;
     ``cache_by_method`` overrides ``cache`` for single methods, ``{"tools/list": CacheHints(60_000, "public")}``.
+    ``tasks``: the store and the bounds of tasks.
     """
 
     def __init__(
@@ -75,6 +85,7 @@ class Server:
         secrets: Sequence[bytes] = (),
         cache: CacheHints = NOT_CACHED,
         cache_by_method: Mapping[str, CacheHints] = MappingProxyType({}),
+        tasks: TaskSettings = DEFAULT_TASKS,
     ) -> None:
         if page_size is not None and page_size < 1:
             raise ValueError(f"page_size must be at least 1, not {page_size}")
@@ -94,6 +105,7 @@ class Server:
         self.load = Load()
         """Counters that all connections share, read by `statistics`."""
         self._lifespan = lifespan
+        self._tasks = tasks
         self.observers = Observers()
         self.roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""
@@ -105,12 +117,15 @@ class Server:
     def capabilities(self) -> ServerCapabilities:
         """The capabilities that are declared to clients: the kinds of things that exist at this moment."""
         has_resources = len(self.resources.registry) + len(self.resources.templates) > 0
+        has_tasks = self.tools.has_tasks
         return ServerCapabilities(
             logging={} if self.logging else None,
             completions={} if len(self.completions) else None,
             prompts=PromptsCapability(list_changed=True) if len(self.prompts.registry) else None,
             resources=ResourcesCapability(subscribe=True, list_changed=True) if has_resources else None,
             tools=ToolsCapability(list_changed=True) if len(self.tools.registry) else None,
+            tasks=ServerTasks({}, {}, {"tools": {"call": {}}}) if has_tasks else None,
+            extensions={TASKS_EXTENSION: {}} if has_tasks else None,
         )
 
     # Offering
@@ -269,7 +284,10 @@ class Server:
             open_service_nursery("the server has ended") as services,
         ):
             await services.start(host.run)
-            yield RunningServer(self, value, host, replies)
+            tasks = RunningTasks(self.tools, host, replies, self._tasks, value)
+            await services.start(tasks.run)
+            yield RunningServer(self, value, host, replies, tasks)
+            await tasks.drain()
 
     def statistics(self) -> Statistics:
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
@@ -288,6 +306,8 @@ class RunningServer:
     """The nursery of the handlers, and all that connections share."""
     replies: Replies
     """The writer of reply lines."""
+    tasks: RunningTasks
+    """The tasks of the server."""
 
     @property
     def limits(self) -> Limits:

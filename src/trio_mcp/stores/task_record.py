@@ -12,7 +12,7 @@ import attrs
 __all__ = ["OnRestart", "Outcome", "TaskPhase", "TaskRecord"]
 
 OnRestart: TypeAlias = Literal["fail", "again", "resume"]
-"""What becomes of a task whose process has died: the task fails, runs again from the top, or runs again and is given
+"""Fate of a task whose process has died: the task fails, runs again from the top, or runs again and is given
 its last checkpoint."""
 
 _NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})

@@ -32,10 +32,10 @@ class Claim:
 class TaskStore(Protocol):
     """Keeps records of tasks. Several running servers, in one process or in many, may use one store at the same time.
 
-    Every method is atomic, under cancellation too: either it raises and nothing has changed, or it returns and all of
-    the change is kept, as safely as the store can. Methods that change wait for nothing but the store. Times are
-    milliseconds since the epoch, given by the caller: a store has no clock. Any method may raise `OSError` when the
-    storage fails.
+    Every method is atomic, under cancellation too: either the method raises and nothing has changed, or the method
+    returns and all of the change is kept, as safely as the store can. Methods that change wait
+    for nothing but the store. Times are milliseconds since the epoch, given by the caller: a store has no clock. Any
+    method may raise `OSError` when the storage fails.
     """
 
     async def create(self, record: TaskRecord, *, most: int, most_of_scope: int) -> None:
@@ -44,8 +44,8 @@ class TaskStore(Protocol):
         ...
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
-        """Return the record; `None` where there is none, or where it belongs to another scope. ``scope`` `None`: of any
-        scope, for the server itself."""
+        """Return the record; `None` where there is none, or where the record belongs to another scope. ``scope``
+        `None`: of any scope, for the server itself."""
         ...
 
     async def change(self, record: TaskRecord) -> bool:
@@ -72,8 +72,8 @@ class TaskStore(Protocol):
         ...
 
     async def renew(self, owner: str, task_ids: Collection[str], leased_until: int) -> set[str]:
-        """Lengthen the lease of those tasks that ``owner`` still has, and return the ids of the others: a successor
-        has them, they have ended, or they are gone. Versions stay."""
+        """Lengthen the lease of the tasks that ``owner`` still has, and return the ids of the others: the others
+        have a successor, have ended, or are gone. Versions stay."""
         ...
 
     async def expire(self, now: int) -> int:

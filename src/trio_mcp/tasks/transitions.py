@@ -104,7 +104,7 @@ def ended(record: TaskRecord, now: int, outcome: Outcome, message: str | None = 
 
 
 def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | None:
-    """Return the record of a task that was cancelled, with the ``reason`` of whoever cancelled."""
+    """Return the record of a task that was cancelled, with the ``reason`` of the cancelling party."""
     if record.phase.is_final:
         return None
     return _next(

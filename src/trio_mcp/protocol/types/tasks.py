@@ -1,4 +1,4 @@
-"""Tasks, the experimental part of 2025-11-25: types only, so that task messages are understood on the wire."""
+"""Tasks in the form of 2025-11-25, whose requestor asks for a task."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ...jsonrpc.values import value
 from ..fields import JSONObject
 
 __all__ = [
+    "CreateTaskResult",
     "ListTasksResult",
     "Task",
     "TaskMetadata",
@@ -41,8 +42,16 @@ class Task:
 
 
 @value
+class CreateTaskResult:
+    """The answer to a request that asked for a task. The result itself comes with ``tasks/result``."""
+
+    task: Task
+    meta: JSONObject | None = None
+
+
+@value
 class TaskParams:
-    """The task of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``."""
+    """The task of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``, in both forms of tasks."""
 
     task_id: str
 

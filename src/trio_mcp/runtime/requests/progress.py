@@ -113,6 +113,10 @@ class ProgressReporter:
         self._segment: Segment | None = None
         self._alarm: Alarm | None = None
 
+    def redirect(self, outbox: Outbox, owner: Owner) -> None:
+        """Send to ``outbox`` from now on."""
+        self._outbox, self._owner, self._segment = outbox, owner, None
+
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Note ``progress``. Return true when a notification was put on its way now; a slow peer may read a later value
         instead.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from math import inf as _NEVER
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .admission import Admission, Ticket
     from .retry import Seal
 
-__all__ = ["NEVER_LOGGED", "Ask", "RequestScope", "Surroundings", "current_request"]
+__all__ = ["NEVER_LOGGED", "Ask", "RequestScope", "Surroundings", "TaskOfRequest", "current_request"]
 
 NEVER_LOGGED: Final = 8
 """A minimum above every rank."""
@@ -102,6 +102,19 @@ class Surroundings(Protocol):
         ...
 
 
+class TaskOfRequest(Protocol):
+    """The task that a request has become, or may become: see `trio_mcp.tasks`."""
+
+    @property
+    def has_started(self) -> bool:
+        """True once the request was answered with the task."""
+        ...
+
+    def progressed(self, progress: float, total: float | None, message: str | None) -> bool:
+        """Tell of progress that no notification can tell of. Return whether the progress was told."""
+        ...
+
+
 class RequestScope:
     """An inbound request from its acceptance to its end, all its rounds included.
 
@@ -129,6 +142,7 @@ class RequestScope:
         "request",
         "rounds",
         "runner",
+        "task",
         "ticket",
     )
 
@@ -146,6 +160,8 @@ class RequestScope:
         self.abort = AbortSignal()
         self.rounds: Rounds | None = None
         """Questions of the request; `None` until it asks a client that can be sent no requests."""
+        self.task: TaskOfRequest | None = None
+        """The task of the request; `None` where there is none."""
         self.cancelled_inside = False
         """True once the nursery's cancel scope was cancelled, by whomever, and that ended the handler."""
         self.answered_instead: Any = None
@@ -231,7 +247,7 @@ class RequestScope:
             self._reporter.forget()
         if self.rounds is not None:
             self.rounds.end()
-        self._task = self._reply_wait = self._cleanup = self._reporter = self.rounds = self._log = None
+        self._task = self._reply_wait = self._cleanup = self._reporter = self.rounds = self._log = self.task = None
         self.answered_instead = None
 
     # Cancels
@@ -338,11 +354,26 @@ class RequestScope:
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress: see `ProgressReporter.report`. Return false also without a token, and after the end."""
-        if self._reporter is None or not self.life.sends:
+        if not self.life.sends:
             return False
+        if self._reporter is None:
+            return self.task is not None and self.task.progressed(progress, total, message)
         return self._reporter.report(progress, total, message)
 
-    # Rounds
+    # Questions
+
+    @property
+    def sends_questions(self) -> bool:
+        """True while questions go to the client as requests of their own; false while the answer, or the task, has
+        the questions."""
+        has_started = self.task is not None and self.task.has_started
+        return self.request.revision.server_requests and not has_started
+
+    def ask_client(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
+        """Ask the client, in the way that is open now, and return the answer, plain data."""
+        if self.sends_questions:
+            return self.ask(method, params, self.request.revision)
+        return self.require_input(method, params)
 
     async def require_input(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
         """Ask a client that can be sent no requests: see `Rounds.ask`."""
@@ -358,10 +389,16 @@ class RequestScope:
     def _park_with(self, questions: Sequence[Question]) -> None:
         self.runner.park(self, questions)  # of this round: a later round may have another runner
 
-    def replay(self, send: Send, known: dict[str, Any]) -> None:
+    def replay(self, send: Send, known: Mapping[str, Any]) -> None:
         """Have questions go to ``send`` from now on, instead of parking the handler. ``known`` are the answers of
         earlier rounds."""
         self.rounds = Rounds(self, send, known)
+
+    def collect_questions(self, send: Send, given_up: Callable[[str], None]) -> None:
+        """Have questions go to ``send`` from now on, those included that were not sent yet: see `Rounds.redirect`."""
+        if self.rounds is None:
+            self.rounds = Rounds(self, send)
+        self.rounds.redirect(send, given_up)
 
     def run_again(self, result: Any, reason: str) -> None:
         """Stop the handler, which will run again from the top, and answer ``result`` instead of what it returns."""
@@ -387,6 +424,19 @@ class RequestScope:
         self.lines = Owner()  # an owner has lines in one outbox
         self._set_deadline()
         self._reporter = None if request.progress_token is None else self._new_reporter(request.progress_token)
+
+    def move(self, runner: Surroundings, exchange: Exchange, ticket: Ticket) -> None:
+        """Go on in ``exchange``, since the request was answered, though its handler runs on."""
+        if self._reporter is not None:
+            self._reporter.flush()
+        self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
+        self.lines = Owner()
+        if self._reporter is not None:
+            if self.outbox.over:  # no notification tells of this request any more
+                self._reporter.forget()
+                self._reporter = None
+            else:
+                self._reporter.redirect(self.outbox, self.lines)
 
     def resume(self) -> None:
         """Begin the next round."""

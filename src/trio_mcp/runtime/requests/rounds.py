@@ -105,6 +105,8 @@ class Rounds:
         self._resumed: trio.Event | None = None
         """Event set when the next round begins; `None` while the request is not parked."""
         self._responses: Mapping[str, JSONObject] = {}
+        self._given_up: Callable[[str], None] | None = None
+        """Function that is told of questions that nobody waits for any more, though they were sent."""
 
     async def ask(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
         """Ask, and wait for the answer, plain data. ``key`` is the name of the question for the client, unless an open
@@ -128,6 +130,8 @@ class Rounds:
             await question.ended.wait()
         finally:
             del self._open[question.key]
+            if self._given_up is not None and question.sent and not question.ended.is_set():
+                self._given_up(question.key)
         if question.failure is not None:
             raise question.failure
         assert question.answer is not None
@@ -172,6 +176,30 @@ class Rounds:
         if missing := request.missing(capability_for(question.request)):
             question.fail(CapabilityMissing(missing, request.revision))
         return not missing
+
+    def redirect(self, send: Send, given_up: Callable[[str], None]) -> None:
+        """Have questions go to ``send`` from now on, those included that were not sent yet. ``given_up`` is called with
+        the key of a question that was sent, when nobody waits for its answer any more."""
+        self._send = send
+        self._given_up = given_up
+
+    def deliver(self, answers: Mapping[str, JSONObject]) -> None:
+        """Give answers to the tasks that asked. Other questions wait on."""
+        for key, answer in answers.items():
+            question = self._open.get(key)
+            if question is not None and not question.ended.is_set():
+                question.tell(answer)
+
+    def waits_for(self, key: str) -> bool:
+        """Return whether a task of the request waits for the answer to the question ``key``."""
+        question = self._open.get(key)
+        return question is not None and not question.ended.is_set()
+
+    def refuse(self, key: str, failure: Exception) -> None:
+        """Fail one question, which was sent and cannot be answered."""
+        question = self._open.get(key)
+        if question is not None and not question.ended.is_set():
+            question.fail(failure)
 
     # Between two rounds
 

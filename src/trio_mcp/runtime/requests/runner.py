@@ -173,7 +173,9 @@ class RequestRunner:
                 await scope.next_round()  # a result returned while it is parked is kept for the retry
             line = _reply_line(scope, result, failure)
             scope.close()
-            if line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS):
+            if scope.exchange.keeps_outcomes:
+                await scope.exchange.keep(scope.request, line)
+            elif line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS):
                 await scope.room_for_reply(REQUEST_MARKS)
         except Exception as error:  # a defect, of an observer for example: it ends only this request, and no server
             line = scope.runner.replies.failure(scope.request, error)
@@ -234,6 +236,25 @@ class RequestRunner:
             self.start(scope)
         else:
             self.admission.wait(ticket, scope)
+
+    def hand_over(self, scope: RequestScope, runner: RequestRunner, exchange: Exchange, answer: Any) -> None:
+        """Answer the request of ``scope`` with ``answer``, and let its handler go on in ``exchange``, which ``runner``
+        has the bounds of. Synchronous."""
+        here, request, ticket = scope.exchange, scope.request, scope.ticket
+        line = self.replies.line(request, answer)
+        scope.move(runner, exchange, runner.admission.take(request))
+        here.state.finish(request)
+        here.reply(line)
+        here.release(request)
+        exchange.hold(request, scope)
+        for ready in self.admission.ended(ticket):
+            self.start(ready)
+
+    def take_up(self, request: InboundRequest, exchange: Exchange) -> RequestScope:
+        """Return the scope of a request that did not come by a connection, and is to be given to `start`."""
+        scope = RequestScope(self, exchange, request, self.admission.take(request))
+        exchange.hold(request, scope)
+        return scope
 
     def unpark(self, scope: RequestScope) -> None:
         """Note that a parked request goes on with another ticket."""

@@ -74,7 +74,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
     """Return the result of a handler that returned ``value``: in modern revisions a result that asks; else, after the
     client was asked, what running the handler ``again`` gives. Raises `RuntimeError` when the handler asks more than
     `Limits.max_rounds` times."""
-    if not scope.request.revision.server_requests:
+    if not (scope.sends_questions or (scope.task is not None and scope.task.has_started)):
         return _asking(value, scope)
     result: Any = value
     rounds, most = 0, scope.runner.limits.max_rounds
@@ -83,7 +83,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
         await trio.lowlevel.checkpoint()  # without questions, a handler that never ends could not be cancelled
-        if scope.runner.stateless:
+        if scope.runner.stateless and scope.sends_questions:
             raise no_way_back_when_stateless(scope.request.method, scope.request.revision)
         responses = await _ask_all(_possible(result, scope), scope)
         scope.request.continuation = Continuation(responses, result.state)
@@ -144,6 +144,5 @@ def no_way_back_when_stateless(method: Method, revision: Revision) -> NoWayBack:
 
 
 async def _ask_all(requests: Mapping[str, InputRequest], scope: RequestScope) -> dict[str, Any]:
-    revision = scope.request.revision
-    calls = [partial(scope.ask, request.method, request.params, revision) for request in requests.values()]
+    calls = [partial(scope.ask_client, request.method, request.params) for request in requests.values()]
     return dict(zip(requests, await run_together(calls), strict=True))

@@ -19,9 +19,12 @@ from ...runtime.cancellation import Cancellation
 from ...runtime.principal import Auth
 from ...runtime.requests.logs import RequestLog
 from ...runtime.requests.request_scope import RequestScope
+from ...tasks.request_task import RequestTask
 from ..context.elicit_answer import COMPLETE, tells_completion
+from ..context.task_context import TaskContext
 from .asking_context import AskingContext
 from .input_required import no_way_back_when_stateless
+from .live_task import LiveTask
 
 __all__ = ["LiveContext"]
 
@@ -73,6 +76,11 @@ class LiveContext(AskingContext):
     @property
     def lifespan(self) -> Any:
         return self._lifespan
+
+    @property
+    def task(self) -> TaskContext | None:
+        task = self._scope.task
+        return LiveTask(task) if isinstance(task, RequestTask) else None
 
     # Cancellation
 
@@ -151,8 +159,7 @@ class LiveContext(AskingContext):
 
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         scope = self._scope
-        revision = scope.request.revision
-        ask = scope.ask(method, params, revision) if revision.server_requests else scope.require_input(method, params)
+        ask = scope.ask_client(method, params)
         return scope.abort.standing_still(ask) if method == "elicitation/create" and scope.abort.has_time_limit else ask
 
     def _no_way_back(self) -> NoWayBack | None:

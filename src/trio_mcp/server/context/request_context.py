@@ -25,6 +25,7 @@ from ...runtime.requests.logs import RequestLog
 from ..options import SamplingOptions
 from .elicit_answer import ElicitAnswer
 from .silent_log import SilentLog
+from .task_context import TaskContext
 from .typed import typed, typed_text
 
 __all__ = ["RequestContext"]
@@ -88,6 +89,11 @@ class RequestContext:
     @property
     def lifespan(self) -> Any:
         """The value that the server's lifespan yielded."""
+        return None
+
+    @property
+    def task(self) -> TaskContext | None:
+        """The task that the request is, or may become; `None` for a call that is no task."""
         return None
 
     # Cancellation

@@ -24,6 +24,7 @@ from ...runtime.requests.logs import RequestLog
 from ..options import SamplingOptions
 from .elicit_answer import ElicitAnswer
 from .request_context import RequestContext
+from .worker_task import WorkerTask
 
 __all__ = ["WorkerContext", "WorkerLog"]
 
@@ -144,6 +145,12 @@ class WorkerContext:
     def lifespan(self) -> Any:
         """The value that the server's lifespan yielded."""
         return self._context.lifespan
+
+    @property
+    def task(self) -> WorkerTask | None:
+        """The task that the request is, or may become. See `RequestContext.task`."""
+        task = self._context.task
+        return None if task is None else WorkerTask(task)
 
     # Cancellation
 

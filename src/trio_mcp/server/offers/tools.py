@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -19,13 +19,16 @@ from ...protocol.meta import check_meta_keys
 from ...protocol.param_headers import ParamHeader, param_headers
 from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.lifecycle import Icon
-from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations, ToolError
+from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAnnotations, ToolError, ToolExecution
 from ...runtime.requests.request_scope import RequestScope
+from ...stores.task_record import OnRestart
+from ...tasks.host import TaskHost
 from ..asking.input_required import InputRequired, replay, settle, without_questions
 from ..signatures.signature import BadArguments
 from .registry import Registry
 from .results import ToResult, error_result, result_maker
 from .scopes import checked_scopes
+from .task_support import TaskSupport, run_task, task_of_call
 from .user_function import UserFunction
 
 __all__ = ["RegisteredTool", "Tools"]
@@ -49,6 +52,8 @@ class RegisteredTool:
     input_validator: SchemaValidator | None
     output_validator: SchemaValidator | None
     scopes: frozenset[str]
+    task: TaskSupport | None
+    on_restart: OnRestart
 
 
 class Tools:
@@ -75,6 +80,8 @@ class Tools:
         replay: bool = False,
         meta: JSONObject | None = None,
         scopes: Sequence[str] = (),
+        task: Literal["optional", "required", False] = False,
+        on_restart: OnRestart = "fail",
     ) -> None:
         """Register ``function``. See `ToolOptions` for the keywords, `Server.tool` for the errors."""
         check_meta_keys(meta)
@@ -103,6 +110,7 @@ class Tools:
             output,
             annotations,
             list(icons) if icons else None,
+            ToolExecution(task) if task else None,
             meta=meta,
         )
         if tool.input_schema.get("type") != "object":
@@ -126,31 +134,49 @@ class Tools:
                 SchemaValidator(input_schema) if input_schema is not None else None,
                 SchemaValidator(output) if validate_output and output is not None else None,
                 checked_scopes(tool.name, scopes),
+                task or None,
+                on_restart,
             ),
         )
 
-    async def call(
-        self, scope: RequestScope, params: CallToolParams, lifespan: Any
-    ) -> CallToolResult | InputRequiredResult:
+    @property
+    def has_tasks(self) -> bool:
+        """True when calls of at least one tool may be tasks."""
+        return any(entry.task is not None for entry in self.registry)
+
+    def call(
+        self, scope: RequestScope, params: CallToolParams, lifespan: Any, tasks: TaskHost | None
+    ) -> Awaitable[CallToolResult | InputRequiredResult]:
         """Answer ``tools/call``. Errors of the tool itself are a result with ``isError``, made here or in
-        `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602."""
+        `Replies.failure`; an unknown tool and bad arguments before 2025-11-25 are `CodedError` -32602. ``tasks`` runs
+        the calls that are tasks; `None`: the server has none."""
         entry = self.registry.get(params.name)
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         request = scope.request
         if entry.requires and (missing := request.missing(entry.requires)):
             raise CapabilityMissing(missing, request.revision)
+        task = None
+        if entry.task is not None or params.task is not None:
+            task = task_of_call(entry.task, entry.on_restart, params, scope, tasks)
         try:
             bound = self._bind(entry, params.arguments or {})
         except BadArguments as error:
             if request.revision.invalid_arguments == "error":
                 raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
-            return error_result(f"Invalid arguments for {params.name}: {error}")
+            return _given(error_result(f"Invalid arguments for {params.name}: {error}"))
         if entry.replay:
             replay(scope)
         run = partial(entry.handler.call, scope, lifespan, bound)
         if entry.timeout is not None or entry.slots is not None:
             run = partial(self._call_limited, entry, run, scope)
+        if task is not None:
+            return run_task(task, scope, partial(self._run, entry, run, scope))
+        return self._run(entry, run, scope)
+
+    async def _run(
+        self, entry: RegisteredTool, run: Callable[[], Any], scope: RequestScope
+    ) -> CallToolResult | InputRequiredResult:
         try:
             value = await run()
             if isinstance(value, InputRequired):
@@ -195,6 +221,10 @@ class Tools:
                 INTERNAL_ERROR,
                 f"{entry.tool.name} gave a result that does not fit its output schema: {fault}",
             )
+
+
+async def _given(result: CallToolResult) -> CallToolResult:
+    return result
 
 
 class _Slots:

@@ -1,0 +1,95 @@
+"""Task support: which calls of a tool are tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, TypeAlias, cast
+
+from ...jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ...protocol.errors import CapabilityMissing
+from ...protocol.types.extension_tasks import TASKS_CAPABILITY
+from ...protocol.types.input_required import InputRequiredResult
+from ...protocol.types.tools import CallToolParams, CallToolResult
+from ...runtime.requests.request_scope import RequestScope
+from ...stores.task_record import OnRestart
+from ...tasks.host import TaskHost
+from ...tasks.request_task import RequestTask
+from ...tasks.settings import TaskSettings
+
+__all__ = ["TaskSupport", "run_task", "task_of_call"]
+
+TaskSupport: TypeAlias = Literal["optional", "required"]
+
+_MILLISECONDS: Final = 1000
+
+
+def task_of_call(
+    support: TaskSupport | None,
+    on_restart: OnRestart,
+    params: CallToolParams,
+    scope: RequestScope,
+    host: TaskHost | None,
+) -> RequestTask | None:
+    """Return the task that a call is, or may become; `None` for an ordinary call.
+
+    Raises `CodedError` where the tool and the call do not go together: -32601 in 2025-11-25 and before, -32021 in later
+    revisions.
+    """
+    if scope.task is not None:  # the task runs once more
+        return cast("RequestTask", scope.task)
+    request, form = scope.request, scope.request.revision.tasks
+    asks = form == "core" and params.task is not None
+    if support is None or host is None:
+        if asks and host is not None:
+            # 2025-11-25 tasks, Tool-Level Negotiation 2.1: SHOULD be refused.
+            raise CodedError(METHOD_NOT_FOUND, f"{params.name} is not run as a task: call it without one")
+        if support == "required":
+            raise CodedError(METHOD_NOT_FOUND, f"{params.name} is run as a task, and this server has no tasks")
+        return None
+    must_be = support == "required"
+    if form == "extension":
+        if missing := request.missing((TASKS_CAPABILITY,)):
+            if must_be:
+                # extension tasks, Capability Negotiation: MUST be -32021, with the extension.
+                raise CapabilityMissing(missing, request.revision)
+            return None
+        return RequestTask(host, scope, ttl_ms=_ttl(host.settings.ttl), on_restart=on_restart, must_be=must_be)
+    if not asks:
+        if must_be:
+            # 2025-11-25 tasks, Tool-Level Negotiation 2.3: MUST be refused.
+            raise CodedError(METHOD_NOT_FOUND, f"{params.name} is run as a task: call it with one")
+        return None
+    return RequestTask(host, scope, ttl_ms=_asked_ttl(scope, host.settings), on_restart=on_restart, must_be=True)
+
+
+def _asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
+    asked = scope.request.params["task"].get("ttl", settings.ttl * _MILLISECONDS)
+    if asked is None:
+        return _ttl(settings.max_ttl)
+    if not asked > 0:
+        raise CodedError(INVALID_PARAMS, "Invalid params: task.ttl is greater than 0")
+    return _ttl(min(asked / _MILLISECONDS, settings.max_ttl))
+
+
+def _ttl(seconds: float) -> int | None:
+    return None if seconds == math.inf else max(1, int(seconds * _MILLISECONDS))
+
+
+async def run_task(
+    task: RequestTask, scope: RequestScope, call: Callable[[], Awaitable[CallToolResult | InputRequiredResult]]
+) -> CallToolResult | InputRequiredResult:
+    """Run ``call``, which is a task or may become one, and return its result."""
+    scope.task = task
+    try:
+        if scope.request.revision.tasks == "core":
+            await task.start()  # the requestor has asked for a task, and waits for its name
+        elif not task.has_started:
+            task.start_after(task.grace)
+        result = await call()
+    finally:
+        if not task.has_started:
+            task.stop_waiting()
+    if task.must_be and not isinstance(result, InputRequiredResult):
+        await task.start()
+    return result

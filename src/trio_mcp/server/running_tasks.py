@@ -1,0 +1,88 @@
+"""RunningTasks: the tasks of a running server, and the methods that tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, NoReturn
+
+import trio
+
+from ..concurrency.graces import Graces
+from ..protocol.conversion.converters import structure_params
+from ..protocol.errors import NoWayBack
+from ..protocol.types.tools import CallToolParams
+from ..runtime.exchange import Exchange
+from ..runtime.peer import EVERYBODY
+from ..runtime.replies import Replies
+from ..runtime.requests.handler import LATER, Decision
+from ..runtime.requests.host import RequestHost
+from ..runtime.requests.request_scope import RequestScope
+from ..runtime.requests.runner import RequestRunner
+from ..state.events import NotificationReceived
+from ..state.requests import InboundRequest
+from ..tasks.core_methods import CoreMethods
+from ..tasks.extension_methods import ExtensionMethods
+from ..tasks.host import TaskHost
+from ..tasks.records import TaskRecords
+from ..tasks.settings import TaskSettings
+from .offers.tools import Tools
+
+__all__ = ["RunningTasks"]
+
+
+class RunningTasks:
+    """The tasks of the ``tools`` of a server, which run in ``host``."""
+
+    def __init__(
+        self, tools: Tools, host: RequestHost, replies: Replies, settings: TaskSettings, lifespan: Any
+    ) -> None:
+        self._work = _ToolWork(tools, lifespan)
+        runner = RequestRunner(
+            host, self._work, Graces(host.limits.cleanup_grace), replies, _no_client, None, peer=EVERYBODY
+        )
+        self.records = TaskRecords(settings)
+        self.host = TaskHost(host, runner, self.records)
+        self._work.tasks = self.host
+        self._core = CoreMethods(self.records)
+        self._extension = ExtensionMethods(self.records)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look after the tasks until cancelled: see `TaskHost.run`."""
+        await self.host.run(task_status=task_status)
+
+    async def drain(self) -> None:
+        """Wait for the end of the tasks: see `TaskHost.drain`."""
+        await self.host.drain()
+
+    def answer(self, scope: RequestScope) -> Awaitable[Any]:
+        """Answer a method of tasks, in the form of the request's revision."""
+        methods = self._core if scope.request.revision.tasks == "core" else self._extension
+        return methods.answer(scope)
+
+
+class _ToolWork:
+    """Runs tools for requests that belong to no connection. A `RequestHandler`."""
+
+    seal = None
+
+    def __init__(self, tools: Tools, lifespan: Any) -> None:
+        self._tools = tools
+        self._lifespan = lifespan
+        self.tasks: TaskHost | None = None
+
+    def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
+        return LATER
+
+    def answer(self, scope: RequestScope) -> Awaitable[Any]:
+        params = structure_params(scope.request.params, CallToolParams, scope.request.revision)
+        return self._tools.call(scope, params, self._lifespan, self.tasks)
+
+    def wants(self, event: NotificationReceived) -> bool:
+        return False
+
+    async def notified(self, event: NotificationReceived) -> None:
+        raise NotImplementedError
+
+
+async def _no_client(*_: object, **__: object) -> NoReturn:
+    raise NoWayBack("the task belongs to no connection")

@@ -1,0 +1,88 @@
+"""CoreMethods answers the methods of tasks in the form of 2025-11-25."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..jsonrpc.codec import decode_value
+from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ..protocol.conversion.converters import structure_params
+from ..protocol.meta import RELATED_TASK
+from ..protocol.types.resources import PageParams
+from ..protocol.types.tasks import ListTasksResult, Task, TaskParams
+from ..runtime.requests.request_scope import RequestScope
+from ..stores.task_record import Outcome, TaskRecord
+from .extension_methods import scope_of, unknown_task
+from .outcomes import raised
+from .projections import core_task
+from .records import TaskRecords
+
+__all__ = ["CoreMethods"]
+
+_PAGE: Final = 100
+
+
+class CoreMethods:
+    """Answers ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` from the ``records``."""
+
+    def __init__(self, records: TaskRecords) -> None:
+        self._records = records
+
+    async def answer(self, scope: RequestScope) -> Any:
+        """Answer a request. Raises `CodedError`."""
+        match scope.request.method.name:
+            case "tasks/get":
+                return core_task(self._known(await self._records.read(scope_of(scope), _task_id(scope))))
+            case "tasks/result":
+                return await self._result(scope)
+            case "tasks/list":
+                return await self._list(scope)
+            case "tasks/cancel":
+                return await self._cancel(scope)
+            case name:
+                raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
+
+    @staticmethod
+    def _known(record: TaskRecord | None) -> TaskRecord:
+        if record is None:
+            raise unknown_task()
+        return record
+
+    async def _result(self, scope: RequestScope) -> dict[str, Any]:
+        record = self._known(await self._records.until_final(scope_of(scope), _task_id(scope)))
+        if record.outcome is None:
+            raise CodedError(INVALID_PARAMS, "Invalid params: the task was cancelled, and has no result")
+        return _result_of(record, record.outcome)
+
+    async def _list(self, scope: RequestScope) -> ListTasksResult:
+        cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
+        try:
+            page = await self._records.page(scope_of(scope), cursor, _PAGE + 1)
+        except KeyError:
+            raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor") from None
+        tasks = [core_task(record) for record in page[:_PAGE]]
+        return ListTasksResult(tasks, page[_PAGE - 1].id if len(page) > _PAGE else None)
+
+    async def _cancel(self, scope: RequestScope) -> Task:
+        found = await self._records.cancel(scope_of(scope), _task_id(scope), None)
+        if found is None:
+            raise unknown_task()
+        record, is_first = found
+        task = core_task(record)
+        if not is_first:
+            # 2025-11-25 tasks, Task Cancellation 1: MUST be rejected.
+            raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {task.status} already")
+        return task
+
+
+def _result_of(record: TaskRecord, outcome: Outcome) -> dict[str, Any]:
+    """Return the result of the request that the task has run. Raises the error of the request as `CodedError`."""
+    if outcome.is_error:
+        raise raised(outcome)
+    result: dict[str, Any] = decode_value(outcome.json)
+    # 2025-11-25 tasks, Related Task Metadata: MUST be in the response.
+    return {**result, "_meta": {**(result.get("_meta") or {}), RELATED_TASK: {"taskId": record.id}}}
+
+
+def _task_id(scope: RequestScope) -> str:
+    return structure_params(scope.request.params, TaskParams, scope.request.revision).task_id

@@ -1,0 +1,57 @@
+"""MessageWriter writes the words that tasks tell of their state into their records."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..concurrency.sleeper import Sleeper
+from .transitions import noted
+
+if TYPE_CHECKING:
+    from .records import TaskRecords
+    from .request_task import RequestTask
+
+__all__ = ["MessageWriter"]
+
+logger = logging.getLogger("trio_mcp")
+
+
+class MessageWriter:
+    """Writes the latest words of each task, at most once in ``interval`` seconds, so that no handler waits."""
+
+    def __init__(self, records: TaskRecords, interval: float) -> None:
+        self._records = records
+        self._interval = interval
+        self._unwritten: dict[str, RequestTask] = {}
+        self._sleeper = Sleeper()
+
+    def has_words(self, task: RequestTask) -> None:
+        """Have the message of ``task`` written before long. Synchronous."""
+        self._unwritten[task.id] = task
+        self._sleeper.wake()
+
+    def forget(self, task: RequestTask) -> None:
+        """Write nothing more for ``task``."""
+        self._unwritten.pop(task.id, None)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            while not self._unwritten:
+                await self._sleeper.sleep()
+            tasks, self._unwritten = list(self._unwritten.values()), {}
+            for task in tasks:
+                await self._write(task)
+            await trio.sleep(self._interval)
+
+    async def _write(self, task: RequestTask) -> None:
+        message = task.message
+        if message is None:
+            return
+        try:
+            await self._records.change(task.id, task.epoch, lambda record, now: noted(record, now, message))
+        except OSError:
+            logger.exception("a message of task %s could not be kept", task.id)

@@ -1,0 +1,50 @@
+"""Outcomes: the end of a task, made from the reply to its request, and made up where there is none."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..jsonrpc.codec import decode_value, encode_value
+from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ..stores.task_record import Outcome
+
+__all__ = [
+    "EXPIRED",
+    "NOT_RUN_AGAIN",
+    "SERVER_RESTARTED",
+    "SERVER_STOPPED",
+    "TASK_LOST",
+    "failure",
+    "outcome_of",
+    "raised",
+]
+
+TASK_LOST: Final = -31002
+"""A code of ours: the task was not run to its end. Its effects may have taken place, wholly or in part."""
+
+SERVER_STOPPED: Final = "the server was shut down while the task was running"
+SERVER_RESTARTED: Final = "the server was restarted while the task was running"
+NOT_RUN_AGAIN: Final = "the task was run as often as it may be, and the server was restarted each time"
+EXPIRED: Final = "the time to live of the task was over"
+
+
+def failure(code: int, message: str) -> Outcome:
+    """Return the outcome of a task that failed with an error of JSON-RPC."""
+    return Outcome(encode_value({"code": code, "message": message}), is_error=True)
+
+
+def outcome_of(line: bytes, most: int) -> Outcome:
+    """Return the outcome that the reply ``line`` tells, which may have ``most`` bytes."""
+    if len(line) > most:
+        return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {most} bytes that are kept")
+    reply: dict[str, Any] = decode_value(line)
+    if "error" in reply:
+        return Outcome(encode_value(reply["error"]), is_error=True)
+    result: dict[str, Any] = reply["result"]
+    return Outcome(encode_value(result), tells_failure=result.get("isError") is True)
+
+
+def raised(outcome: Outcome) -> CodedError:
+    """Return the error of an outcome that is one, as the request itself would have been answered."""
+    error: dict[str, Any] = decode_value(outcome.json)
+    return CodedError(error["code"], error["message"], error.get("data"))

@@ -1,0 +1,142 @@
+"""TaskRecords is the door to the records of tasks: for reading, for changing, and for waiting for a change."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import trio
+
+from ..concurrency.contexts import asynccontextmanager
+from ..stores.memory import MemoryTaskStore
+from ..stores.task_record import TaskRecord
+from .settings import TaskSettings
+from .transitions import answered, cancelled
+
+__all__ = ["TaskRecords", "Transition"]
+
+logger = logging.getLogger("trio_mcp")
+
+Transition: TypeAlias = Callable[[TaskRecord, int], TaskRecord | None]
+"""Function from a record and the time to the next record; `None`: nothing changes."""
+
+_RETRY: Final = 1.0
+
+
+class TaskRecords:
+    """The records in the store of ``settings``. ``now`` gives seconds since the epoch.
+
+    Callers name the ``scope`` of a task: the principal, or nothing where the transport knows no principal.
+    Records are read from the store each time, since other processes may change them. Any method raises `OSError` when
+    the store fails.
+    """
+
+    def __init__(self, settings: TaskSettings, now: Callable[[], float] = time.time) -> None:
+        self.settings = settings
+        self.store = settings.store or MemoryTaskStore()
+        self._now = now
+        self._waiting: dict[str, trio.lowlevel.ParkingLot] = {}
+        """Tasks of ours that wait for a change, by the ids of the tasks of our peers."""
+        self.on_change: Callable[[str], None] | None = None
+        """Function that is told of the ids of tasks that may have changed."""
+
+    @property
+    def now(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(self._now() * 1000)
+
+    async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
+        """Return the record; `None` where there is none for ``scope``, or the record need be kept no longer."""
+        record = await self.store.read(scope, task_id)
+        if record is None or (record.kept_until is not None and record.kept_until < self.now):
+            return None
+        return record
+
+    async def page(self, scope: str, after: str | None, most: int) -> Sequence[TaskRecord]:
+        """Return a page of the records of ``scope``. See `TaskStore.page`."""
+        return await self.store.page(scope, after, most)
+
+    # Changes
+
+    async def change(self, task_id: str, epoch: int | None, transition: Transition) -> TaskRecord | None:
+        """Carry out ``transition`` on the kept record, and return the record as it is kept then; `None` where there is
+        none (any more), or, where ``epoch`` is given, another owner has the task. A transition that changes nothing
+        leaves the record alone. Atomic under cancellation."""
+        while True:
+            record = await self.store.read(None, task_id)
+            if record is None or (epoch is not None and record.epoch != epoch):
+                return None
+            following = transition(record, self.now)
+            if following is None:
+                return record
+            if await self.store.change(following):
+                self.changed(task_id)
+                return following
+
+    async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
+        """Add answers to questions of a task, and return its record; `None` where there is none for ``scope``. Answers
+        to anything else than a question without an answer are ignored."""
+        if await self.read(scope, task_id) is None:
+            return None
+        return await self.change(task_id, None, lambda record, now: answered(record, now, answers))
+
+    async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
+        """Cancel a task, and return its record, and whether this call has cancelled the task; `None` where there is no
+        record for ``scope``. A task that has ended stays as it is."""
+        if await self.read(scope, task_id) is None:
+            return None
+        is_first = False
+
+        def cancel(record: TaskRecord, now: int) -> TaskRecord | None:
+            nonlocal is_first
+            following = cancelled(record, now, reason)
+            is_first = following is not None
+            return following
+
+        record = await self.change(task_id, None, cancel)
+        return None if record is None else (record, is_first)
+
+    # Waiting for changes
+
+    def changed(self, task_id: str) -> None:
+        """Wake the readers that wait for a change of a task, which may have come. Synchronous."""
+        lot = self._waiting.get(task_id)
+        if lot is not None:
+            lot.unpark_all()
+        if self.on_change is not None:
+            self.on_change(task_id)
+
+    @asynccontextmanager
+    async def watching(self, task_id: str) -> AsyncGenerator[trio.lowlevel.ParkingLot]:
+        """Give a lot whose tasks are woken after each change of the task, and from time to time, since hints may be
+        lost. A task that is woken reads again."""
+        lot = self._waiting.setdefault(task_id, trio.lowlevel.ParkingLot())
+        try:
+            yield lot
+        finally:
+            if not lot:
+                self._waiting.pop(task_id, None)
+
+    async def until_final(self, scope: str, task_id: str) -> TaskRecord | None:
+        """Wait until the task has ended or was cancelled, and return its record; `None` where there is none (any
+        more)."""
+        async with self.watching(task_id) as lot:
+            while True:
+                record = await self.read(scope, task_id)
+                if record is None or record.phase.is_final:
+                    return record
+                with trio.move_on_after(self.settings.look_interval):
+                    await lot.park()
+
+    async def watch(self) -> None:
+        """Pass the hints of the store on, until cancelled. A store that fails is watched again after a while."""
+        while True:
+            try:
+                async with self.store.watch() as hints:
+                    async for task_id in hints:
+                        self.changed(task_id)
+            except OSError:
+                logger.exception("the store of tasks cannot be watched; trying again in %g s", _RETRY)
+            await trio.sleep(_RETRY)

@@ -1,0 +1,64 @@
+"""TaskSettings: how a server or a client runs tasks, and within which bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+
+from ..stores.task_store import TaskStore
+
+__all__ = ["DEFAULT_TASKS", "TaskSettings"]
+
+
+def _positive(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{attribute.name} must be greater than 0, not {value!r}")
+
+
+def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if not (value >= 0 and not math.isnan(value)):
+        raise ValueError(f"{attribute.name} must not be negative, not {value!r}")
+
+
+@attrs.frozen(kw_only=True)
+class TaskSettings:
+    """The store and the bounds of tasks. Times are in seconds."""
+
+    store: TaskStore | None = None
+    """Place of the records. `None`: a `MemoryTaskStore`, which ends with the server."""
+    grace: float = attrs.field(default=1.0, validator=_not_negative)
+    """Time that a call may take before it becomes a task, where the server decides on that: a call that ends before is
+    answered like any call, and a question that comes before is a question of the call. `RequestContext.task` can start
+    the task earlier."""
+    ttl: float = attrs.field(default=3600.0, validator=_positive)
+    """Time from its creation for which a task exists, unless the requestor asks for another. A task that has not ended
+    by then is cancelled and fails. ``math.inf``: for ever."""
+    max_ttl: float = attrs.field(default=86_400.0, validator=_positive)
+    """Longest such time that a requestor may ask for; a longer one is shortened."""
+    keep: float = attrs.field(default=60.0, validator=_not_negative)
+    """Time after ``ttl`` for which a record can still be read."""
+    poll_interval: float = attrs.field(default=1.0, validator=_positive)
+    """Time that clients are advised to wait between two looks at a task."""
+    max_running: int = attrs.field(default=10_000, validator=_positive)
+    """Tasks that run at the same time here. One more call that has to be a task is answered with error -31000; one that
+    need not be is answered as an ordinary call."""
+    max_running_of_caller: int = attrs.field(default=1000, validator=_positive)
+    """Tasks that run at the same time for one principal or, where the transport knows none, for one connection. The
+    only client of a server, on stdio, may have ``max_running``."""
+    max_kept: int = attrs.field(default=100_000, validator=_positive)
+    """Records in the store, those of ended tasks included. Beyond as for ``max_running``."""
+    max_kept_of_caller: int = attrs.field(default=20_000, validator=_positive)
+    """Records of one principal; all clients without a principal count as one."""
+    max_record_bytes: int = attrs.field(default=4 * 1024 * 1024, validator=_positive)
+    """Bytes of the parameters of a task, and of its outcome, each. A task with a larger outcome fails."""
+    max_attempts: int = attrs.field(default=3, validator=_positive)
+    """Times that a task may be run, if its tool is declared safe to run again, before it fails."""
+    lease: float = attrs.field(default=30.0, validator=_positive)
+    """Time without a sign of life after which a process is taken for dead, and its tasks are taken over."""
+    look_interval: float = attrs.field(default=5.0, validator=_positive)
+    """Time after which a change is noticed at the latest, even if the hint of the store was lost."""
+
+
+DEFAULT_TASKS = TaskSettings()

@@ -1,0 +1,64 @@
+"""TaskExchange is where the lines of a request go once it is a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from ..runtime.exchange import Exchange, Held
+from ..runtime.outbox import Outbox, Owner
+
+if TYPE_CHECKING:
+    import trio
+
+    from ..runtime.peer import Peer
+    from ..state.connection_state import ConnectionState
+    from ..state.requests import InboundRequest
+
+__all__ = ["Kept", "TaskExchange"]
+
+
+class Kept(Protocol):
+    """A task whose outcome is kept: a `RequestTask`."""
+
+    async def keep(self, line: bytes | None) -> None:
+        """Keep the reply, or note that there is none."""
+        ...
+
+    def is_over(self) -> None:
+        """Note that the handler, and all that it started, has ended."""
+        ...
+
+
+class TaskExchange(Exchange):
+    """The exchange of one task, which is on no connection: nothing but a cancel or the end of the server ends the task,
+    and its reply is kept. Notifications go to ``outbox``."""
+
+    __slots__ = ("_held_task", "_task")
+
+    keeps_outcomes: ClassVar[bool] = True
+
+    def __init__(self, task: Kept, state: ConnectionState, outbox: Outbox, peer: Peer, ending: trio.Event) -> None:
+        # Nothing of an exchange that holds many requests is needed here: there may be ten thousand tasks.
+        self.state = state
+        self.outbox = outbox
+        self.peer = peer
+        self.ending = ending
+        self._task = task
+        self._held_task: Held | None = None
+
+    def hold(self, request: InboundRequest, held: Held) -> None:
+        self._held_task = held
+
+    def release(self, request: InboundRequest) -> None:
+        if self._held_task is not None:
+            self._held_task = None
+            self._task.is_over()
+
+    def find(self, request: InboundRequest) -> Held | None:
+        return self._held_task
+
+    async def keep(self, request: InboundRequest, line: bytes | None) -> None:
+        await self._task.keep(line)
+
+    def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
+        """Do nothing: the outcome is kept."""
