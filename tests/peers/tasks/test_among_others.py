@@ -1,0 +1,27 @@
+"""The programs of each other make get on with each other, so that what fails with ours is about ours."""
+
+from __future__ import annotations
+
+import pytest
+from tests.peers.journals import Journal
+from tests.peers.reports import Report
+from tests.peers.tasks.makes import Makes
+
+
+@pytest.fixture(scope="module", params=["mcp1", "typescript", "fastmcp"])
+def report(request: pytest.FixtureRequest, makes: Makes, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    journal = Journal(tmp_path_factory.mktemp("tasks") / "journal")
+    make: str = request.param
+    return Report(make, "any", journal, makes.run_client(make, "stdio", makes.server(make), journal))
+
+
+def test_task_has_its_result(report: Report) -> None:
+    assert "3 steps" in str(report.saw("work"))
+
+
+def test_task_asks(report: Report) -> None:
+    assert "accept green" in str(report.saw("ask_user"))
+
+
+def test_task_is_cancelled(report: Report) -> None:
+    assert report.saw("hang cancelled")["status"] == "cancelled"
