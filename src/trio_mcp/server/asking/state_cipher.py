@@ -14,13 +14,12 @@ import msgspec
 
 from ...jsonrpc.errors import INTERNAL_ERROR, CodedError
 from ...state.requests import InboundRequest
+from ...stores.sealing import SealingKey, check_secrets
 
 __all__ = ["BadRequestState", "SealedState", "StateCipher", "fingerprint"]
 
-_LEAST_SECRET: Final = 32
 _LONGEST: Final = 4 * 1024 * 1024
 """Limit in characters. A longer text was never sealed here, and is refused at the cost of looking at its length."""
-_NONCE: Final = 12
 _PURPOSE: Final = b"trio-mcp requestState 1 "
 
 
@@ -58,26 +57,15 @@ class StateCipher:
     def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
         # Different servers that share a secret do not accept each other's states.
         self._purpose = _PURPOSE + name.encode(errors="surrogatepass")
-        for secret in shared:
-            size = memoryview(secret).nbytes  # TypeError for text, from a variable of the environment for example
-            if size < _LEAST_SECRET:
-                raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes, not {size}")
-        self._secrets = tuple(shared) or (secrets.token_bytes(_LEAST_SECRET),)
+        self._secrets = check_secrets(shared) or (secrets.token_bytes(32),)
 
     @cached_property
-    def _keys(self) -> list[Any]:
-        # Imported at the first use: most servers never need the cipher, and its import would double the time of a
-        # start.
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-        return [AESGCM(HKDF(SHA256(), 32, salt=None, info=self._purpose).derive(secret)) for secret in self._secrets]
+    def _keys(self) -> list[SealingKey]:
+        return [SealingKey(secret, self._purpose) for secret in self._secrets]
 
     def seal(self, content: SealedState) -> str:
         """Return ``content`` sealed, as text. Raises `CodedError` (-32603) for content too large to carry around."""
-        nonce = secrets.token_bytes(_NONCE)
-        sealed = nonce + self._keys[0].encrypt(nonce, msgspec.json.encode(content), _PURPOSE)
+        sealed = self._keys[0].seal(msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
         if len(text) > _LONGEST:
             raise CodedError(INTERNAL_ERROR, "Internal error: the answers so far are too long to be carried on")
@@ -85,8 +73,6 @@ class StateCipher:
 
     def open(self, text: str) -> SealedState:
         """Return the content that was sealed. Raises `BadRequestState`; the caller checks the expiry."""
-        from cryptography.exceptions import InvalidTag
-
         if len(text) > _LONGEST:
             raise BadRequestState("too long")
         try:
@@ -97,9 +83,8 @@ class StateCipher:
             raise BadRequestState("not spelled as it was given")
         for key in self._keys:
             try:
-                content = key.decrypt(sealed[:_NONCE], sealed[_NONCE:], _PURPOSE)
-                return msgspec.json.decode(content, type=SealedState)
-            except (InvalidTag, ValueError, msgspec.MsgspecError):
+                return msgspec.json.decode(key.open(sealed, _PURPOSE), type=SealedState)
+            except (ValueError, msgspec.MsgspecError):
                 continue
         raise BadRequestState("sealed with none of our secrets, or changed")
 

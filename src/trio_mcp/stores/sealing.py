@@ -1,0 +1,58 @@
+"""SealingKey seals bytes that somebody else keeps: only a process with the same secret can read or change the bytes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = ["BadSeal", "SealingKey", "check_secrets", "derived_key"]
+
+_LEAST_SECRET: Final = 32
+_NONCE: Final = 12
+
+
+class BadSeal(ValueError):
+    """Bytes that were changed since the sealing, are about something else, or were sealed with another key."""
+
+
+def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return the secrets. Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for text."""
+    for secret in shared:
+        size = memoryview(secret).nbytes  # TypeError for text, from a variable of the environment for example
+        if size < _LEAST_SECRET:
+            raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes, not {size}")
+    return tuple(shared)
+
+
+def derived_key(secret: bytes, purpose: bytes) -> bytes:
+    """Return a key of 32 bytes for one ``purpose`` (HKDF with SHA-256)."""
+    # Imported at the first use, here and below: most servers never need the cipher, and its import would double the
+    # time of a start.
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(SHA256(), 32, salt=None, info=purpose).derive(secret)
+
+
+class SealingKey:
+    """Seals and opens bytes with AES-256-GCM, under the key that is derived from ``secret`` for ``purpose``."""
+
+    def __init__(self, secret: bytes, purpose: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._cipher = AESGCM(derived_key(secret, purpose))
+
+    def seal(self, content: bytes, about: bytes) -> bytes:
+        """Return ``content`` sealed; ``about`` is not contained, and has to be given again for opening."""
+        nonce = secrets.token_bytes(_NONCE)
+        return nonce + self._cipher.encrypt(nonce, content, about)
+
+    def open(self, sealed: bytes, about: bytes) -> bytes:
+        """Return the content that was sealed. Raises `BadSeal`."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], about)
+        except (InvalidTag, ValueError):
+            raise BadSeal("changed, or sealed with another key") from None
