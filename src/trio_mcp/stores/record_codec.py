@@ -1,0 +1,187 @@
+"""RecordCodec turns records of tasks into rows of bytes and numbers, sealed if so wished, and back."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final
+
+import attrs
+import msgspec
+
+from .sealing import BadSeal, SealingKey, check_secrets, derived_key
+from .task_record import OnRestart, Outcome, TaskPhase, TaskRecord
+
+__all__ = ["RecordCodec", "StoredRecord", "UnreadableRecord", "decoded", "encoded"]
+
+_FORMAT: Final = b"\x01"
+"""Version of `_Content`. A field at its end, with a default, needs no other version; each other change does, and the
+versions before stay readable."""
+_PURPOSE: Final = b"trio-mcp task record 1 "
+_FINGERPRINT: Final = 8
+"""Bytes that tell one key from another, and nothing of the key."""
+
+
+class UnreadableRecord(OSError):
+    """The record is there and cannot be read: another version wrote the record, or sealed by a secret that is not among
+    the secrets, or somebody has changed the bytes since."""
+
+
+@attrs.frozen
+class StoredRecord:
+    """The row that keeps a record: columns for all that a store searches, or changes by itself, and a ``body``."""
+
+    id: bytes
+    scope: bytes
+    """One of `RecordCodec.scope_keys`."""
+    created_at: int
+    kept_until: int | None
+    is_open: bool
+    """True while the task may be claimed once its lease is over."""
+    owner: str | None
+    leased_until: int
+    """0 without an owner."""
+    epoch: int
+    version: int
+    form: bytes
+    """Version and secret by which ``body`` is written: one of `RecordCodec.forms`, if this codec can read the row."""
+    body: bytes = attrs.field(repr=False)
+
+
+class _Content(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a record that is in the body."""
+
+    scope: str
+    method: str
+    name: str
+    params: bytes
+    revision: str
+    capabilities: bytes
+    on_restart: OnRestart
+    is_external: bool
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+    kept_until: int | None
+    poll_ms: int
+    phase: TaskPhase
+    message: str | None
+    questions: dict[str, bytes]
+    answers: dict[str, bytes]
+    outcome: Outcome | None
+    checkpoint: bytes | None
+    cancel_reason: str | None
+    attempt: int
+
+
+@attrs.frozen
+class _Keys:
+    """The keys that are derived from one secret."""
+
+    seal: SealingKey
+    scope: bytes = attrs.field(repr=False)
+
+
+class RecordCodec:
+    """Writes records as rows, and reads such rows.
+
+    With ``secrets`` the body is sealed with AES-256-GCM, and the scope is hashed with a key; the id, the times, the
+    owner and the numbers stay readable. The first secret seals, and each opens, so that a new secret can be put in
+    front. A row that is not sealed is then refused like one that was changed: a writer to the storage who has no secret
+    can delete records, or change their owners, but can make no record, nor put one in the place of another. Raises
+    `ValueError` for a secret of less than 32 bytes, and `TypeError` for text.
+    """
+
+    def __init__(self, secrets: Sequence[bytes] = ()) -> None:
+        self._secrets = check_secrets(secrets)
+
+    @cached_property
+    def _forms(self) -> dict[bytes, _Keys | None]:
+        if not self._secrets:
+            return {_FORMAT: None}
+        return {
+            _FORMAT + derived_key(secret, _PURPOSE + b"fingerprint")[:_FINGERPRINT]: _Keys(
+                SealingKey(secret, _PURPOSE + b"body"), derived_key(secret, _PURPOSE + b"scope")
+            )
+            for secret in self._secrets
+        }
+
+    @property
+    def forms(self) -> Sequence[bytes]:
+        """The forms that this codec can read; the first is the one that is written."""
+        return list(self._forms)
+
+    def scope_keys(self, scope: str) -> Sequence[bytes]:
+        """Return the keys by which rows of ``scope`` are found; new rows have the first."""
+        name = encoded(scope)
+        return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
+
+    def encode(self, record: TaskRecord) -> StoredRecord:
+        """Return the row of ``record``. Raises `ValueError` for text that is no Unicode."""
+        values = [getattr(record, name) for name in _Content.__struct_fields__]
+        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # a mapping of any kind is written as a dict
+        form, keys = next(iter(self._forms.items()))
+        task_id = encoded(record.id)
+        return StoredRecord(
+            id=task_id,
+            scope=self.scope_keys(record.scope)[0],
+            created_at=record.created_at,
+            kept_until=record.kept_until,
+            is_open=not record.phase.is_final and not record.is_external,
+            owner=record.owner,
+            leased_until=0 if record.owner is None else record.leased_until,
+            epoch=record.epoch,
+            version=record.version,
+            form=form,
+            body=body if keys is None else keys.seal.seal(body, form + task_id),
+        )
+
+    def decode(self, row: StoredRecord) -> TaskRecord:
+        """Return the record of ``row``. Raises `UnreadableRecord`."""
+        body = self._opened(row)
+        try:
+            content = msgspec.msgpack.decode(body, type=_Content)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UnreadableRecord(f"a record cannot be read: {error}") from None
+        # Of the columns, these are for searching alone. Another scope would give the task to somebody else.
+        if row.scope not in self.scope_keys(content.scope):
+            raise UnreadableRecord("a record is of another scope than its row says")
+        return TaskRecord(
+            id=decoded(row.id),
+            owner=row.owner,
+            epoch=row.epoch,
+            leased_until=row.leased_until,
+            version=row.version,
+            **msgspec.structs.asdict(content),
+        )
+
+    def _opened(self, row: StoredRecord) -> bytes:
+        if row.form not in self._forms:
+            raise UnreadableRecord(self._why_not(row.form))
+        keys = self._forms[row.form]
+        if keys is None:
+            return row.body
+        try:
+            return keys.seal.open(row.body, row.form + row.id)
+        except BadSeal:
+            raise UnreadableRecord("a record was changed by somebody without the secret, or damaged") from None
+
+    def _why_not(self, form: bytes) -> str:
+        if form[:1] != _FORMAT:
+            return f"a record is of version {form[:1].hex()}, and this version of trio-mcp reads {_FORMAT.hex()}"
+        if not self._secrets:
+            return "a record is sealed: the store needs the secret that sealed it"
+        if form == _FORMAT:
+            return "a record is not sealed, as no record is that was made with the secrets of this store"
+        return "a record is sealed with none of the secrets of this store"
+
+
+def encoded(text: str) -> bytes:
+    """Return any text as bytes, in the same order as the text: a peer may ask for text that is no Unicode."""
+    return text.encode(errors="surrogatepass")
+
+
+def decoded(name: bytes) -> str:
+    """Return the text that was `encoded`."""
+    return name.decode(errors="surrogatepass")
