@@ -119,6 +119,10 @@ if TYPE_CHECKING:
     from .serving.lines import serve_tcp, serve_unix
     from .serving.options import ServingOptions
     from .serving.websocket import serve_websocket
+    from .stores.memory import MemoryTaskStore
+    from .stores.sqlite.store import SqliteTaskStore
+    from .stores.task_record import Outcome, TaskPhase, TaskRecord
+    from .stores.task_store import Claim, StoreFull, TaskStore
 
 _LATER: Final = {
     "Address": ".connecting.targets",
@@ -129,6 +133,7 @@ _LATER: Final = {
     "Catalogue": ".hosting.catalogue",
     "Change": ".client.changes",
     "Changes": ".client.listening.change_streams",
+    "Claim": ".stores.task_store",
     "Client": ".client.client",
     "ClientAuth": ".auth.credentials",
     "ClientCredentials": ".auth.oauth_client.machine_clients",
@@ -153,8 +158,10 @@ _LATER: Final = {
     "MemberStatus": ".hosting.member_state",
     "MemberUnavailable": ".hosting.group_errors",
     "MemoryStorage": ".auth.storage.memory",
+    "MemoryTaskStore": ".stores.memory",
     "NotInCatalogue": ".hosting.group_errors",
     "OAuth": ".auth.oauth_client.oauth",
+    "Outcome": ".stores.task_record",
     "PreregisteredClient": ".auth.oauth_client.settings",
     "Protected": ".auth.resource_server.protected",
     "Proxy": ".proxying.proxy",
@@ -162,9 +169,14 @@ _LATER: Final = {
     "RestartPolicy": ".hosting.restarting",
     "ServingOptions": ".serving.options",
     "SignInNeeded": ".auth.errors",
+    "SqliteTaskStore": ".stores.sqlite.store",
     "Storage": ".auth.storage.stored",
     "StorageFailed": ".auth.storage.stored",
+    "StoreFull": ".stores.task_store",
     "Stored": ".auth.storage.stored",
+    "TaskPhase": ".stores.task_record",
+    "TaskRecord": ".stores.task_record",
+    "TaskStore": ".stores.task_store",
     "UnreadableMessage": ".client.unreadable",
     "VerifierUnavailable": ".auth.resource_server.verifiers.verifier",
     "Watch": ".hosting.watching",
@@ -207,6 +219,7 @@ __all__ = [
     "Catalogue",
     "Change",
     "Changes",
+    "Claim",
     "Client",
     "ClientAuth",
     "ClientCapabilities",
@@ -256,6 +269,7 @@ __all__ = [
     "MemberStatus",
     "MemberUnavailable",
     "MemoryStorage",
+    "MemoryTaskStore",
     "MethodUnavailable",
     "ModelHint",
     "ModelPreferences",
@@ -265,6 +279,7 @@ __all__ = [
     "NotSerializable",
     "OAuth",
     "OnProgress",
+    "Outcome",
     "PeerError",
     "PreregisteredClient",
     "Principal",
@@ -299,13 +314,18 @@ __all__ = [
     "ServerCapabilities",
     "ServingOptions",
     "SignInNeeded",
+    "SqliteTaskStore",
     "Statistics",
     "Storage",
     "StorageFailed",
+    "StoreFull",
     "Stored",
     "SubscriptionFilter",
     "TaskContext",
+    "TaskPhase",
+    "TaskRecord",
     "TaskSettings",
+    "TaskStore",
     "TextContent",
     "TextResourceContents",
     "Tool",

@@ -5,18 +5,15 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from contextlib import suppress
 
 import attrs
-import trio
 
 from ..concurrency.contexts import asynccontextmanager
 from .task_record import TaskRecord
 from .task_store import Claim, StoreFull
+from .watchers import Watchers
 
 __all__ = ["MemoryTaskStore"]
-
-_MOST_HINTS = 1000
 
 
 class MemoryTaskStore:
@@ -29,7 +26,7 @@ class MemoryTaskStore:
         self._expiry: list[tuple[int, str]] = []
         """Heap of the times until which records are kept. An entry of a record that is gone, or is kept for another
         time by now, is passed over."""
-        self._watchers: set[trio.MemorySendChannel[str]] = set()
+        self._watchers = Watchers()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -39,12 +36,14 @@ class MemoryTaskStore:
         order = self._order.get(record.scope, [])
         if len(self._records) >= most or len(order) >= most_of_scope:
             raise StoreFull
+        if record.id in self._records:
+            raise ValueError("there is a record with this id")
         self._records[record.id] = record
         entry = (record.created_at, record.id)
         order.insert(bisect_right(order, entry), entry)
         self._order[record.scope] = order
         self._keep_until(record)
-        self._hint(record.id)
+        self._watchers.tell([record.id])
 
     def _keep_until(self, record: TaskRecord) -> None:
         if record.kept_until is not None:
@@ -65,7 +64,7 @@ class MemoryTaskStore:
         self._records[record.id] = record
         if record.kept_until != kept.kept_until:
             self._keep_until(record)
-        self._hint(record.id)
+        self._watchers.tell([record.id])
         return True
 
     async def page(self, scope: str, after: str | None, most: int) -> Sequence[TaskRecord]:
@@ -99,7 +98,7 @@ class MemoryTaskStore:
                 )
         for record in claimed:
             self._records[record.id] = record
-            self._hint(record.id)
+            self._watchers.tell([record.id])
         return claimed
 
     async def renew(self, owner: str, task_ids: Collection[str], leased_until: int) -> set[str]:
@@ -126,22 +125,12 @@ class MemoryTaskStore:
             del order[bisect_right(order, (record.created_at, task_id)) - 1]
             if not order:
                 del self._order[record.scope]
-            self._hint(task_id)
+            self._watchers.tell([task_id])
             deleted += 1
         return deleted
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[str]]:
         """Open a stream of hints. See `TaskStore.watch`."""
-        send, receive = trio.open_memory_channel[str](_MOST_HINTS)
-        self._watchers.add(send)
-        try:
-            with receive:
-                yield receive
-        finally:
-            self._watchers.discard(send)
-
-    def _hint(self, task_id: str) -> None:
-        for watcher in self._watchers:
-            with suppress(trio.WouldBlock):  # a hint may be lost
-                watcher.send_nowait(task_id)
+        with self._watchers.watch() as hints:
+            yield hints

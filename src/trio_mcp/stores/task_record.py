@@ -1,4 +1,4 @@
-"""TaskRecord is all that is kept of a task, so that another process can tell its end, or run it again."""
+"""TaskRecord is all that is kept of a task, so that another process can tell its end, or run the task again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import attrs
 __all__ = ["OnRestart", "Outcome", "TaskPhase", "TaskRecord"]
 
 OnRestart: TypeAlias = Literal["fail", "again", "resume"]
-"""Fate of a task whose process has died: the task fails, runs again from the top, or runs again and is given
-its last checkpoint."""
+"""Fate of a task after the death of its process: the task fails, runs again from the top, or runs again and is
+given its last checkpoint."""
 
 _NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})
 
@@ -27,7 +27,7 @@ class TaskPhase(StrEnum):
     ENDED = "ended"
     """The task has an outcome: a result, `isError` or not, or an error."""
     CANCELLED = "cancelled"
-    """The task was cancelled, and stays so, whatever its handler does afterwards."""
+    """The task was cancelled, and stays so; the end of its handler changes nothing."""
 
     @property
     def is_final(self) -> bool:
@@ -99,7 +99,7 @@ class TaskRecord:
     epoch: int = 0
     """Number of the ownership: each claim counts up. A write of an earlier epoch is refused."""
     leased_until: int = 0
-    """Time after which the owner is taken for dead."""
+    """Time after which the owner is taken for dead; 0 without an owner."""
     version: int = 0
     """Number of the record: each change counts up."""
 

@@ -1,4 +1,4 @@
-"""TaskStore is what a store of tasks has to do."""
+"""TaskStore is the interface of a store of tasks."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Claim:
 class TaskStore(Protocol):
     """Keeps records of tasks. Several running servers, in one process or in many, may use one store at the same time.
 
-    Every method is atomic, under cancellation too: either the method raises and nothing has changed, or the method
-    returns and all of the change is kept, as safely as the store can. Methods that change wait
-    for nothing but the store. Times are milliseconds since the epoch, given by the caller: a store has no clock. Any
-    method may raise `OSError` when the storage fails.
+    Every method is atomic, under cancellation too: either the method raises and nothing has changed, or returns and all
+    of the change is kept, as safely as the store can. Methods that change wait for nothing but the store. Times are
+    milliseconds since the epoch, given by the caller: a store has no clock. Any method may raise `OSError` when the
+    storage fails.
     """
 
     async def create(self, record: TaskRecord, *, most: int, most_of_scope: int) -> None:
-        """Keep a new record, whose id no other record has. Raises `StoreFull`, and keeps nothing, where the store has
-        ``most`` records already, or ``most_of_scope`` of the record's scope."""
+        """Keep a new record. Raises `StoreFull`, and keeps nothing, where the store has ``most`` records already, or
+        ``most_of_scope`` of the record's scope; `ValueError` where a record has the same id."""
         ...
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
-        """Return the record; `None` where there is none, or where the record belongs to another scope. ``scope``
-        `None`: of any scope, for the server itself."""
+        """Return the record; `None` where there is none of the scope, for any text. ``scope`` `None`: of any scope, for
+        the server itself."""
         ...
 
     async def change(self, record: TaskRecord) -> bool:
@@ -67,23 +67,24 @@ class TaskStore(Protocol):
         """Give tasks that have not ended, and have no owner or an owner whose lease is over, to ``claim.owner``.
         External tasks have no owner, and are left alone.
 
-        Return the records as they are kept now: with that owner, its lease, and the next epoch and version. No task is
-        given to two owners."""
+        Return the records as kept now: with that owner, its lease, and the next epoch and version. No task is given to
+        two owners."""
         ...
 
     async def renew(self, owner: str, task_ids: Collection[str], leased_until: int) -> set[str]:
-        """Lengthen the lease of the tasks that ``owner`` still has, and return the ids of the others: the others
-        have a successor, have ended, or are gone. Versions stay."""
+        """Set the end of the lease of each task that ``owner`` still has, and return the ids of the others: tasks of a
+        successor, released, ended or gone. Versions stay."""
         ...
 
     async def expire(self, now: int) -> int:
-        """Delete the records that need be kept no longer, whether they have ended or not, and return their number."""
+        """Delete the records with a ``kept_until`` before ``now``, ended or not, and return their number."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
-        """Open a stream of the ids of tasks that have changed since the stream was opened, by whomever.
+        """Open a stream of the ids of tasks that are created, changed, claimed or deleted from then on, in any process.
 
         The ids are hints: one may come late, twice or not at all, so who waits for a change also looks from time to
-        time. A reader that is slow loses hints, and holds up nobody.
+        time. A reader that is slow loses hints, and holds up nobody. The stream has no end, and raises nothing: a
+        failure of the storage loses hints.
         """
         ...

@@ -14,6 +14,7 @@ from .recording_context import RecordingContext, Said
 from .scripted_client import ScriptedClient
 from .scripted_peer import MissingMessage, ScriptedPeer, UnexpectedMessage
 from .scripted_server import ScriptedServer
+from .task_stores.suite import TaskStoreSuite
 
 __all__ = [
     "Cut",
@@ -34,6 +35,7 @@ __all__ = [
     "ScriptedClient",
     "ScriptedPeer",
     "ScriptedServer",
+    "TaskStoreSuite",
     "UnexpectedMessage",
     "in_turn",
     "memory_channel_pair",

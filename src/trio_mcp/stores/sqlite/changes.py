@@ -1,0 +1,68 @@
+"""Changes of tasks, for other processes: each change leaves a row, and watchers look for new rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from ..record_codec import decoded
+from .database import Database
+
+__all__ = ["Changes", "last_change", "note_changes"]
+
+_KEPT: Final = 1000
+_SWEEP: Final = 64
+"""Changes between two deletions of old rows."""
+
+
+def note_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
+    """Leave a row for each task, in the transaction of the change. Rows of long ago are deleted."""
+    for task_id in task_ids:
+        number = connection.execute("INSERT INTO changes (id, writer) VALUES (?, ?)", (task_id, writer)).lastrowid
+        assert number is not None
+        if number % _SWEEP == 0:
+            connection.execute("DELETE FROM changes WHERE number <= ?", (number - _KEPT,))
+
+
+def last_change(connection: sqlite3.Connection) -> int:
+    """Return the number of the last change."""
+    (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()
+    return number
+
+
+class Changes(AsyncIterator[str]):
+    """The tasks that this process changes, at once, and those of other processes, when the next look finds a row."""
+
+    def __init__(
+        self, own: trio.MemoryReceiveChannel[str], database: Database, writer: bytes, last: int, interval: float
+    ) -> None:
+        self._own = own
+        self._database = database
+        self._writer = writer
+        self._last = last
+        self._interval = interval
+        self._next_look = trio.current_time() + interval
+        self._found = deque[str]()
+
+    async def __anext__(self) -> str:
+        while not self._found:
+            with trio.move_on_at(self._next_look):
+                return await self._own.receive()
+            with suppress(OSError):  # hints may be lost, and every other method tells
+                self._found.extend(await self._database.read(self._look))
+            self._next_look = trio.current_time() + self._interval
+        await trio.lowlevel.checkpoint()
+        return self._found.popleft()
+
+    def _look(self, connection: sqlite3.Connection) -> list[str]:
+        found = connection.execute(
+            "SELECT number, id, writer FROM changes WHERE number > ? ORDER BY number", (self._last,)
+        ).fetchall()
+        if found:
+            self._last = found[-1][0]
+        return [decoded(task_id) for _, task_id, writer in found if writer != self._writer]

@@ -1,0 +1,78 @@
+"""Database runs functions in threads, on two connections to one file: one that writes, and one that reads."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from .schema import Location
+from .transactions import transaction
+
+__all__ = ["Database"]
+
+T = TypeVar("T")
+
+
+class Database:
+    """A file of SQLite, opened at the first use.
+
+    A function that has begun is waited for, however the task is cancelled: a cancelled call has not begun, and changes
+    nothing. `sqlite3.Error` becomes `OSError`.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._writing = _Access(location)
+        self._reading = _Access(location)
+
+    async def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the result of ``change``, all of which is kept; nothing where ``change`` raises."""
+
+        def changed(connection: sqlite3.Connection) -> T:
+            with transaction(connection):
+                return change(connection)
+
+        return await self._writing.run(changed)
+
+    async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the result of ``look``, which changes nothing."""
+        return await self._reading.run(look)
+
+    async def aclose(self) -> None:
+        """Close the file, which the next use opens again."""
+        with trio.CancelScope(shield=True):  # without a deadline: each waits for a thread that has begun
+            await self._reading.aclose()
+            await self._writing.aclose()  # the last one: SQLite tidies up
+
+
+class _Access:
+    """One connection, used by one thread at a time. The threads are no handlers', which may wait for tasks."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._limiter = trio.CapacityLimiter(1)
+        self._opened = list[sqlite3.Connection]()
+        weakref.finalize(self, _close, self._opened)  # where nobody closes, the end of the process included
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await trio.to_thread.run_sync(self._work, work, limiter=self._limiter)
+
+    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if not self._opened:
+                self._opened.append(self._location.connect())
+            return work(self._opened[0])
+        except sqlite3.Error as error:
+            raise OSError(errno.EIO, f"the store of tasks in {self._location.path} failed: {error}") from error
+
+    async def aclose(self) -> None:
+        await trio.to_thread.run_sync(_close, self._opened, limiter=self._limiter)
+
+
+def _close(opened: list[sqlite3.Connection]) -> None:
+    while opened:
+        opened.pop().close()

@@ -1,0 +1,41 @@
+"""Our stores do what every store of tasks has to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.testing.task_stores.suite import TaskStoreSuite
+
+SECRET, OLDER = bytes(range(32)), bytes(range(32, 64))
+
+
+class TestMemoryTaskStore(TaskStoreSuite):
+    @pytest.fixture(autouse=True)
+    def storage(self) -> None:
+        self.store = MemoryTaskStore()
+
+    @asynccontextmanager
+    async def open_store(self) -> AsyncGenerator[TaskStore]:
+        yield self.store
+
+
+class TestSqliteTaskStore(TaskStoreSuite):
+    secrets: tuple[bytes, ...] = ()
+
+    @pytest.fixture(autouse=True)
+    def storage(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "tasks.db"
+
+    def open_store(self) -> AbstractAsyncContextManager[TaskStore]:
+        return SqliteTaskStore(self.path, secrets=self.secrets, poll_interval=0.01)
+
+
+class TestSealedSqliteTaskStore(TestSqliteTaskStore):
+    secrets = (SECRET, OLDER)
