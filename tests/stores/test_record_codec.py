@@ -1,0 +1,177 @@
+"""A row is read by every later version, and with the right secret alone."""
+
+from __future__ import annotations
+
+import attrs
+import msgspec
+import pytest
+
+from trio_mcp.stores.record_codec import RecordCodec, StoredRecord, UnreadableRecord
+from trio_mcp.stores.task_record import Outcome, TaskPhase, TaskRecord
+
+SECRET, OTHER = bytes(range(32)), bytes(range(32, 64))
+
+WHOLE = TaskRecord(
+    id="task",
+    scope="ann",
+    method="tools/call",
+    name="report",
+    params=b'{"name":"report"}',
+    revision="2025-11-25",
+    capabilities=b"{}",
+    on_restart="again",
+    is_external=False,
+    created_at=1,
+    updated_at=2,
+    expires_at=3,
+    kept_until=4,
+    poll_ms=5,
+    phase=TaskPhase.ENDED,
+    message="done",
+    questions={"a": b"1"},
+    answers={"b": b"2"},
+    outcome=Outcome(b"{}", is_error=False, tells_failure=True),
+    checkpoint=b"[]",
+    cancel_reason="why",
+    attempt=6,
+    owner="me",
+    epoch=7,
+    leased_until=8,
+    version=9,
+)
+
+FIRST_VERSION = StoredRecord(
+    id=b"task",
+    scope=b"ann",
+    created_at=1,
+    kept_until=4,
+    is_open=False,
+    owner="me",
+    leased_until=8,
+    epoch=7,
+    version=9,
+    form=b"\x01",
+    body=bytes.fromhex(
+        "dc0015a3616e6eaa746f6f6c732f63616c6ca67265706f7274c4117b226e616d65223a227265706f7274227daa323032352d"
+        "31312d3235c4027b7da5616761696ec20102030405a5656e646564a4646f6e6581a161c4013181a162c4013283a869735f65"
+        "72726f72c2a46a736f6ec4027b7dad74656c6c735f6661696c757265c3c4025b5da377687906"
+    ),
+)
+"""As the first version has written it, to the byte."""
+
+
+def test_a_row_of_the_first_version_is_read_for_ever():
+    assert RecordCodec().decode(FIRST_VERSION) == WHOLE
+
+
+def test_a_row_is_written_as_the_first_version_did():
+    """Where this fails, a new version is due, and the rows of this one stay readable."""
+    assert RecordCodec().encode(WHOLE) == FIRST_VERSION
+
+
+@pytest.mark.parametrize("secrets", [(), (SECRET,), (SECRET, OTHER)], ids=["plain", "sealed", "two secrets"])
+def test_a_record_comes_back_whole(secrets: tuple[bytes, ...]):
+    codec = RecordCodec(secrets)
+    assert codec.decode(codec.encode(WHOLE)) == WHOLE
+
+
+def test_lease_of_a_record_without_an_owner_is_over():
+    record = attrs.evolve(WHOLE, owner=None)
+    assert RecordCodec().encode(record).leased_until == 0
+
+
+def test_only_tasks_that_somebody_may_run_are_open():
+    def is_open(**changes: object) -> bool:
+        return RecordCodec().encode(attrs.evolve(WHOLE, **changes)).is_open
+
+    assert {phase: is_open(phase=phase) for phase in TaskPhase} == {
+        TaskPhase.WORKING: True,
+        TaskPhase.INPUT_REQUIRED: True,
+        TaskPhase.ENDED: False,
+        TaskPhase.CANCELLED: False,
+    }
+    assert not is_open(phase=TaskPhase.WORKING, is_external=True)
+
+
+def test_sealed_row_shows_neither_the_scope_nor_any_content():
+    row = RecordCodec([SECRET]).encode(attrs.evolve(WHOLE, scope="a rare name"))
+    shown = repr(attrs.asdict(row)).encode()
+    for secret in (b"a rare name", WHOLE.name.encode(), WHOLE.params, b"done", b"why"):
+        assert secret not in row.body
+        assert secret not in shown
+
+
+def test_first_secret_seals_and_each_opens():
+    before, after = RecordCodec([OTHER]), RecordCodec([SECRET, OTHER])
+    assert after.decode(before.encode(WHOLE)) == WHOLE
+    assert before.encode(WHOLE).scope in after.scope_keys("ann")
+    assert after.encode(WHOLE).form == RecordCodec([SECRET]).encode(WHOLE).form
+    with pytest.raises(UnreadableRecord, match="none of the secrets"):
+        before.decode(after.encode(WHOLE))
+
+
+def test_codec_without_the_secret_says_that_it_needs_one():
+    with pytest.raises(UnreadableRecord, match="needs the secret"):
+        RecordCodec().decode(RecordCodec([SECRET]).encode(WHOLE))
+
+
+def test_codec_with_secrets_refuses_what_is_not_sealed():
+    with pytest.raises(UnreadableRecord, match="is not sealed"):
+        RecordCodec([SECRET]).decode(RecordCodec().encode(WHOLE))
+
+
+def test_row_of_a_later_version_says_so():
+    with pytest.raises(UnreadableRecord, match="version 02"):
+        RecordCodec().decode(attrs.evolve(FIRST_VERSION, form=b"\x02"))
+
+
+def test_forms_are_those_that_can_be_read():
+    assert RecordCodec().forms == [FIRST_VERSION.form]
+    forms = RecordCodec([SECRET, OTHER]).forms
+    assert forms == [RecordCodec([secret]).encode(WHOLE).form for secret in (SECRET, OTHER)]
+
+
+def test_sealed_body_in_the_row_of_another_task_or_scope_is_refused():
+    codec = RecordCodec([SECRET])
+    row, other = codec.encode(WHOLE), codec.encode(attrs.evolve(WHOLE, id="other", scope="bob"))
+    with pytest.raises(UnreadableRecord, match="changed"):
+        codec.decode(attrs.evolve(row, id=other.id))
+    with pytest.raises(UnreadableRecord, match="scope"):
+        codec.decode(attrs.evolve(row, scope=other.scope))
+
+
+@pytest.mark.parametrize("secrets", [(), (SECRET,)], ids=["plain", "sealed"])
+def test_damaged_body_is_refused(secrets: tuple[bytes, ...]):
+    codec = RecordCodec(secrets)
+    row = codec.encode(WHOLE)
+    for body in (
+        b"",
+        row.body[:-1],
+        b"\xff" + row.body[1:],
+        bytes(100),
+        msgspec.msgpack.encode(["\udfff".encode("utf-8", "surrogatepass")]),
+    ):
+        with pytest.raises(UnreadableRecord):
+            codec.decode(attrs.evolve(row, body=body))
+
+
+def test_error_of_a_row_tells_nothing_of_its_content():
+    row = RecordCodec().encode(attrs.evolve(WHOLE, phase=TaskPhase.WORKING, message="a rare word"))
+    with pytest.raises(UnreadableRecord) as caught:
+        RecordCodec().decode(attrs.evolve(row, body=row.body.replace(b"working", b"walking")))
+    assert "rare" not in str(caught.value)
+
+
+def test_text_that_is_no_unicode_finds_its_scope_and_cannot_be_kept():
+    assert RecordCodec().scope_keys("\ud800") == [b"\xed\xa0\x80"]
+    with pytest.raises(ValueError, match="surrogates"):
+        RecordCodec().encode(attrs.evolve(WHOLE, message="\ud800"))
+
+
+def test_secrets_are_checked_at_once():
+    with pytest.raises(ValueError, match="at least 32 bytes"):
+        RecordCodec([b"short"])
+
+
+def test_representation_has_no_content():
+    assert "report" not in repr(RecordCodec().encode(WHOLE))

@@ -1,0 +1,51 @@
+"""What is sealed is read and changed only with the secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp.stores.sealing import BadSeal, SealingKey, check_secrets, derived_key
+
+SECRET, OTHER = bytes(range(32)), bytes(range(32, 64))
+
+
+def test_a_key_opens_what_it_has_sealed():
+    sealed = SealingKey(SECRET, b"p").seal(b"content", b"about")
+    assert b"content" not in sealed
+    assert SealingKey(SECRET, b"p").open(sealed, b"about") == b"content"
+
+
+@pytest.mark.parametrize(
+    ("secret", "purpose", "about"), [(OTHER, b"p", b"about"), (SECRET, b"q", b"about"), (SECRET, b"p", b"else")]
+)
+def test_another_secret_purpose_or_subject_opens_nothing(secret: bytes, purpose: bytes, about: bytes):
+    sealed = SealingKey(SECRET, b"p").seal(b"content", b"about")
+    with pytest.raises(BadSeal):
+        SealingKey(secret, purpose).open(sealed, about)
+
+
+def test_bytes_that_were_changed_or_cut_are_refused():
+    key = SealingKey(SECRET, b"p")
+    sealed = key.seal(b"content", b"")
+    for place in range(len(sealed)):
+        with pytest.raises(BadSeal):
+            key.open(sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :], b"")
+        with pytest.raises(BadSeal):
+            key.open(sealed[:place], b"")
+
+
+def test_the_same_content_is_sealed_differently_each_time():
+    key = SealingKey(SECRET, b"p")
+    assert key.seal(b"content", b"") != key.seal(b"content", b"")
+
+
+def test_keys_for_different_purposes_differ():
+    assert derived_key(SECRET, b"p") != derived_key(SECRET, b"q")
+
+
+def test_secrets_are_long_bytes():
+    assert check_secrets([SECRET, bytearray(32)]) == (SECRET, bytearray(32))
+    with pytest.raises(ValueError, match="at least 32 bytes, not 31"):
+        check_secrets([SECRET, bytes(31)])
+    with pytest.raises(TypeError):
+        check_secrets(["x" * 32])  # type: ignore[list-item]
