@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from typing import Final
 
 import attrs
 
@@ -15,12 +16,16 @@ from .watchers import Watchers
 
 __all__ = ["MemoryTaskStore"]
 
+_FEW: Final = 64
+
 
 class MemoryTaskStore:
     """A `TaskStore` for one process: the records are gone with the process. No method waits."""
 
     def __init__(self) -> None:
         self._records: dict[str, TaskRecord] = {}
+        self._renewed: dict[str, int] = {}
+        """Ends of leases that the records do not show yet, since renewals are many and make no other record."""
         self._order: dict[str, list[tuple[int, str]]] = {}
         """Creation time and id of the records of each scope, sorted."""
         self._expiry: list[tuple[int, str]] = []
@@ -48,15 +53,27 @@ class MemoryTaskStore:
     def _keep_until(self, record: TaskRecord) -> None:
         if record.kept_until is not None:
             heapq.heappush(self._expiry, (record.kept_until, record.id))
+        if len(self._expiry) > 2 * len(self._records) + _FEW:
+            self._expiry = [
+                (each.kept_until, each.id) for each in self._records.values() if each.kept_until is not None
+            ]
+            heapq.heapify(self._expiry)
+
+    def _find(self, task_id: str) -> TaskRecord | None:
+        """Return the record, with its lease."""
+        record, leased_until = self._records.get(task_id), self._renewed.pop(task_id, None)
+        if record is not None and leased_until is not None:
+            record = self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
+        return record
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
         """Return the record. See `TaskStore.read`."""
-        record = self._records.get(task_id)
+        record = self._find(task_id)
         return record if record is not None and scope in (None, record.scope) else None
 
     async def change(self, record: TaskRecord) -> bool:
         """Keep the next version of a record. See `TaskStore.change`."""
-        kept = self._records.get(record.id)
+        kept = self._find(record.id)
         if kept is None or kept.version + 1 != record.version or kept.epoch != record.epoch:
             return False
         if record.owner is not None and record.leased_until != kept.leased_until:
@@ -76,7 +93,8 @@ class MemoryTaskStore:
             if before is None:
                 raise KeyError(after)
             start = bisect_right(order, (before.created_at, before.id))
-        return [self._records[task_id] for _, task_id in order[start : start + most]]
+        page = [self._find(task_id) for _, task_id in order[start : start + max(most, 0)]]
+        return [record for record in page if record is not None]
 
     async def claim(self, claim: Claim) -> Sequence[TaskRecord]:
         """Give tasks without a living owner to another. See `TaskStore.claim`."""
@@ -86,7 +104,7 @@ class MemoryTaskStore:
                 break
             if record.phase.is_final or record.is_external:
                 continue
-            if record.owner is None or record.leased_until < claim.now:
+            if record.owner is None or self._renewed.get(record.id, record.leased_until) < claim.now:
                 claimed.append(
                     attrs.evolve(
                         record,
@@ -98,7 +116,8 @@ class MemoryTaskStore:
                 )
         for record in claimed:
             self._records[record.id] = record
-            self._watchers.tell([record.id])
+            self._renewed.pop(record.id, None)
+        self._watchers.tell(record.id for record in claimed)
         return claimed
 
     async def renew(self, owner: str, task_ids: Collection[str], leased_until: int) -> set[str]:
@@ -109,7 +128,7 @@ class MemoryTaskStore:
             if record is None or record.owner != owner or record.phase.is_final:
                 lost.add(task_id)
             else:
-                self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
+                self._renewed[task_id] = leased_until
         return lost
 
     async def expire(self, now: int) -> int:
@@ -121,6 +140,7 @@ class MemoryTaskStore:
             if record is None or record.kept_until != until:
                 continue
             del self._records[task_id]
+            self._renewed.pop(task_id, None)
             order = self._order[record.scope]
             del order[bisect_right(order, (record.created_at, task_id)) - 1]
             if not order:

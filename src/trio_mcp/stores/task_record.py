@@ -104,6 +104,12 @@ class TaskRecord:
     """Number of the record: each change counts up."""
 
     @property
+    def size(self) -> int:
+        """Number of bytes of all JSON text in the record."""
+        texts = (self.params, self.capabilities, self.checkpoint or b"", *self.questions.values())
+        return sum(map(len, (*texts, *self.answers.values(), self.outcome.json if self.outcome else b"")))
+
+    @property
     def ttl_ms(self) -> int | None:
         """Milliseconds from the creation until the task expires; `None`: never."""
         return None if self.expires_at is None else self.expires_at - self.created_at

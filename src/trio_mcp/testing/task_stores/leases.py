@@ -47,7 +47,8 @@ class LeaseTests(TestedStorage):
         """The others are there for the next."""
         async with self.open_store() as store:
             await create(store, *(record(str(number)) for number in range(5)))
-            assert list(await store.claim(claim_of("me", most=0))) == []
+            for most in (0, -1):
+                assert list(await store.claim(claim_of("me", most=most))) == []
             first = await store.claim(claim_of("me", most=3))
             second = await store.claim(claim_of("you", most=3))
             assert (len(first), len(second)) == (3, 2)

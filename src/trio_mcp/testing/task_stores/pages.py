@@ -37,6 +37,8 @@ class PageTests(TestedStorage):
         """A page has as many records as were asked for, and the next page begins after the last record."""
         async with self.open_store() as store:
             await create(store, *(record(f"task {number}", created_at=NOW + number // 3) for number in range(8)))
+            for most in (0, -1):
+                assert await ids(store, None, most) == []
             assert await ids(store, None, 3) == ["task 0", "task 1", "task 2"]
             assert await ids(store, "task 2", 3) == ["task 3", "task 4", "task 5"]
             assert await ids(store, "task 5", 3) == ["task 6", "task 7"]
