@@ -6,7 +6,7 @@ import errno
 import sqlite3
 import weakref
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
@@ -16,6 +16,9 @@ from .transactions import transaction
 __all__ = ["Database"]
 
 T = TypeVar("T")
+
+_CLOSING: Final = 10.0
+"""Seconds for calls that have begun."""
 
 
 class Database:
@@ -44,9 +47,9 @@ class Database:
 
     async def aclose(self) -> None:
         """Close the file, which the next use opens again."""
-        with trio.CancelScope(shield=True):  # without a deadline: each waits for a thread that has begun
+        with trio.move_on_after(_CLOSING, shield=True):
             await self._reading.aclose()
-            await self._writing.aclose()  # the last one: SQLite tidies up
+            await self._writing.aclose()  # the last one tidies the log up
 
 
 class _Access:

@@ -54,6 +54,11 @@ CREATE TRIGGER count_out AFTER DELETE ON tasks BEGIN
     UPDATE scopes SET records = records - 1 WHERE scope = old.scope;
     DELETE FROM scopes WHERE scope = old.scope AND records = 0;
 END;
+CREATE TRIGGER count_over AFTER UPDATE OF scope ON tasks WHEN new.scope <> old.scope BEGIN
+    INSERT INTO scopes VALUES (new.scope, 1) ON CONFLICT (scope) DO UPDATE SET records = records + 1;
+    UPDATE scopes SET records = records - 1 WHERE scope = old.scope;
+    DELETE FROM scopes WHERE scope = old.scope AND records = 0;
+END;
 
 -- The latest changes, for other processes that watch. Numbers only grow, since the last row is never deleted.
 CREATE TABLE changes (number INTEGER PRIMARY KEY, id BLOB NOT NULL, writer BLOB NOT NULL);
@@ -90,12 +95,17 @@ class Location:
         self._check(connection)
         self._use_log(connection)
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
-        with transaction(connection):
-            if self._check(connection) == 0:
-                for statement in _statements(_SCHEMA):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
+        if self._check(connection) == 0:
+            with transaction(connection):
+                self._make(connection)
+
+    def _make(self, connection: sqlite3.Connection) -> None:
+        """Make the tables, unless another process was first."""
+        if self._check(connection) == 0:
+            for statement in _statements(_SCHEMA):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """Return the version of the schema; 0 for a new file."""
@@ -116,13 +126,15 @@ class Location:
         end = time.monotonic() + self.busy_timeout
         while True:
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError:
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                break
+            except sqlite3.OperationalError as error:
                 # SQLite does not wait here for another process that opens the new file at the same time.
-                if time.monotonic() > end:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
                 time.sleep(0.01)
+        if mode != "wal":
+            raise OSError(errno.ENOTSUP, f"{self.path} cannot have a write-ahead log: is it on a disk of this machine?")
 
 
 def _statements(script: str) -> list[str]:

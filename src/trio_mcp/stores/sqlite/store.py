@@ -124,8 +124,8 @@ class SqliteTaskStore:
             found = connection.execute(f"{_SELECT} WHERE id = ?", (encoded(task_id),)).fetchone()
             if found is None:
                 return None
-            row = StoredRecord(*found)
-            return self._codec.decode(row) if scope is None or row.scope in self._codec.scope_keys(scope) else None
+            record = self._codec.decode(StoredRecord(*found))
+            return record if scope in (None, record.scope) else None
 
         return await self._database.read(read)
 
@@ -154,7 +154,7 @@ class SqliteTaskStore:
                 last = connection.execute(_of_scopes(_PLACE, scopes), (*scopes, encoded(after))).fetchone()
                 if last is None:
                     raise KeyError(after)
-            rows = connection.execute(_of_scopes(_PAGE, scopes), (*scopes, *last, most))
+            rows = connection.execute(_of_scopes(_PAGE, scopes), (*scopes, *last, max(most, 0)))
             return [self._codec.decode(StoredRecord(*row)) for row in rows]
 
         return await self._database.read(page)
@@ -165,7 +165,8 @@ class SqliteTaskStore:
         def take(connection: sqlite3.Connection) -> list[TaskRecord]:
             forms = self._codec.forms
             rows = connection.execute(
-                _CLAIM.format(forms=_marks(forms)), (claim.owner, claim.leased_until, claim.now, *forms, claim.most)
+                _CLAIM.format(forms=_marks(forms)),
+                (claim.owner, claim.leased_until, claim.now, *forms, max(claim.most, 0)),  # -1 would be all
             ).fetchall()
             note_changes(connection, self._writer, [row[0] for row in rows])
             return list(self._readable(rows))

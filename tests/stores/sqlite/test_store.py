@@ -1,0 +1,397 @@
+"""The file is safe in the hands of several processes, of newer versions, and of whoever can write to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.patience import PATIENCE
+
+import trio_mcp
+from trio_mcp.stores.record_codec import UnreadableRecord
+from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.testing.task_stores.storage import NOW, claim_of, create, ended, next_of, record
+
+SECRET, OTHER = bytes(range(32)), bytes(range(32, 64))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tasks.db"
+
+
+def execute(path: Path, *statements: str) -> list[Any]:
+    """Execute statements in a connection of our own, and return the rows of the last."""
+    connection = sqlite3.connect(path)
+    try:
+        for statement in statements:
+            rows = connection.execute(statement).fetchall()
+        connection.commit()
+        return rows
+    finally:
+        connection.close()
+
+
+def modes(path: Path) -> dict[str, int]:
+    """The files in the folder of the store, and their modes."""
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+# The file
+
+
+async def test_records_outlive_the_store(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await create(store, record("one"))
+    async with SqliteTaskStore(path) as store:
+        assert await store.read("ann", "one") == record("one")
+
+
+async def test_closed_store_opens_the_file_again(path: Path):
+    store = SqliteTaskStore(path)
+    await create(store, record("one"))
+    await store.aclose()
+    await store.aclose()
+    assert await store.read("ann", "one") == record("one")
+    await store.aclose()
+
+
+async def test_closing_leaves_one_file(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await create(store, record("one"))
+    assert set(modes(path)) == {"tasks.db"}
+
+
+async def test_file_is_closed_though_the_task_is_cancelled(path: Path):
+    with trio.CancelScope() as scope:
+        async with SqliteTaskStore(path) as store:
+            await create(store, record("one"))
+            scope.cancel()
+    assert set(modes(path)) == {"tasks.db"}
+
+
+async def test_new_files_can_be_read_by_their_user_alone(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await create(store, record("one"))
+        await store.read("ann", "one")
+        files = modes(path)
+    assert files == {"tasks.db": 0o600, "tasks.db-wal": 0o600, "tasks.db-shm": 0o600}
+
+
+async def test_mode_of_a_file_that_is_there_stays(path: Path):
+    os.close(os.open(path, os.O_CREAT, 0o640))
+    async with SqliteTaskStore(path) as store:
+        await create(store, record("one"))
+    assert modes(path) == {"tasks.db": 0o640}
+
+
+def test_nothing_is_made_before_the_first_use(path: Path):
+    SqliteTaskStore(path)
+    assert not path.exists()
+
+
+async def test_path_is_that_of_the_folder_in_which_the_store_was_made(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(path.parent)
+    async with SqliteTaskStore(path.name) as store:
+        monkeypatch.chdir("/")
+        await create(store, record("one"))
+    assert set(modes(path)) == {"tasks.db"}
+
+
+async def test_store_that_nobody_closes_leaves_nothing_open(path: Path):
+    code = (
+        "import sys, trio\n"
+        "from trio_mcp.stores.sqlite.store import SqliteTaskStore\n"
+        "store = SqliteTaskStore(sys.argv[1])\n"
+        "trio.run(store.expire, 0)\n"
+        "trio.run(store.read, None, 'x')\n"
+    )
+    ran = await trio.run_process(
+        [sys.executable, "-W", "error", "-X", "dev", "-c", code, str(path)], capture_stderr=True
+    )
+    assert ran.stderr == b""
+    assert set(modes(path)) == {"tasks.db"}
+
+
+@pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
+async def test_changes_wait_for_the_disk_if_so_wished(path: Path, synchronous: Any, level: int):
+    async with SqliteTaskStore(path, synchronous=synchronous) as store:
+        rows = await store._database.write(lambda connection: connection.execute("PRAGMA synchronous").fetchall())
+    assert rows == [(level,)]
+
+
+def test_other_levels_of_safety_are_refused(path: Path):
+    with pytest.raises(ValueError, match='"normal" or "full"'):
+        SqliteTaskStore(path, synchronous="off")  # type: ignore[arg-type]
+
+
+def test_the_application_imports_sqlite_only_with_the_store():
+    code = "import sys, trio_mcp; trio_mcp.MemoryTaskStore; print('sqlite3' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == "False\n"
+    assert trio_mcp.SqliteTaskStore is SqliteTaskStore
+
+
+# Files that are not for us
+
+
+async def test_file_of_a_newer_version_is_left_alone(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await create(store, record("one"))
+    execute(path, "PRAGMA user_version = 2")
+    before = content(path)
+    async with SqliteTaskStore(path) as store:
+        with pytest.raises(OSError, match=r"is of version 2: a newer trio-mcp has made it, and this one knows 1"):
+            await create(store, record("two"))
+        with pytest.raises(OSError, match="is of version 2"):
+            await store.read("ann", "one")
+    assert content(path) == before
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE notes (text)", "PRAGMA user_version = 1", "PRAGMA application_id = 7"]
+)
+async def test_database_of_something_else_is_left_alone(path: Path, statement: str):
+    execute(path, statement)
+    before = content(path)
+    async with SqliteTaskStore(path) as store:
+        with pytest.raises(OSError, match="is no store of tasks, but a database of something else"):
+            await create(store, record("one"))
+    assert content(path) == before
+
+
+async def test_file_that_is_no_database_is_left_alone(path: Path):
+    write(path, b"notes " * 1000)
+    async with SqliteTaskStore(path) as store:
+        with pytest.raises(OSError, match=r"the store of tasks in .*tasks.db failed: file is not a database"):
+            await create(store, record("one"))
+    assert content(path) == b"notes " * 1000
+
+
+async def test_missing_folder_is_told(path: Path):
+    async with SqliteTaskStore(path.parent / "missing" / "tasks.db") as store:
+        with pytest.raises(FileNotFoundError):
+            await create(store, record("one"))
+    async with SqliteTaskStore(path.parent) as store:
+        with pytest.raises(OSError, match="unable to open"):
+            await create(store, record("one"))
+
+
+async def test_old_library_is_told(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.34.1")
+    async with SqliteTaskStore(path) as store:
+        with pytest.raises(OSError, match=r"SQLite is 3\.34\.1: 3\.35 or newer is needed"):
+            await create(store, record("one"))
+
+
+async def test_file_system_without_a_shared_log_is_told(path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Connection(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            return super().execute(statement.replace("WAL", "DELETE"), *values)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Connection))
+    async with SqliteTaskStore(path) as store:
+        with pytest.raises(OSError, match="cannot have a write-ahead log"):
+            await create(store, record("one"))
+
+
+# Failures
+
+
+async def test_store_that_another_process_holds_too_long_fails_and_goes_on(path: Path):
+    async with SqliteTaskStore(path, busy_timeout=0.05) as store:
+        await create(store, record("one"))
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OSError, match="database is locked"):
+            await create(store, record("two"))
+        assert await store.read("ann", "one") == record("one")
+        other.execute("ROLLBACK")
+        other.close()
+        assert await store.read("ann", "two") is None
+        await create(store, record("two"))
+
+
+async def test_change_waits_for_another_process_that_writes(path: Path):
+    async with SqliteTaskStore(path, busy_timeout=PATIENCE) as store:
+        await create(store, record("one"))
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(create, store, record("two"))
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert await store.read("ann", "two") is None
+            other.execute("ROLLBACK")
+        other.close()
+        assert await store.read("ann", "two") == record("two")
+
+
+async def test_full_disk_changes_nothing(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await create(store, record("one"))
+        await store._database.write(lambda connection: connection.execute("PRAGMA max_page_count = 40"))
+        with pytest.raises(OSError, match="database or disk is full"):
+            await create(store, record("two", params=bytes(1_000_000)))
+        await create(store, record("three"))
+        assert [each.id for each in await store.page("ann", None, 9)] == ["one", "three"]
+
+
+# Records that cannot be read
+
+
+async def test_damaged_record_is_an_error_and_the_others_are_there(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await create(store, record("good"), record("bad"))
+        execute(path, "UPDATE tasks SET body = x'00' WHERE id = CAST('bad' AS BLOB)")
+        assert await store.read("ann", "good") == record("good")
+        for scope in ("ann", "bob", None):
+            with pytest.raises(UnreadableRecord):
+                await store.read(scope, "bad")
+        with pytest.raises(UnreadableRecord):
+            await store.page("ann", None, 9)
+
+
+async def test_damaged_record_holds_up_no_claim(path: Path, caplog: pytest.LogCaptureFixture):
+    async with SqliteTaskStore(path) as store:
+        await create(store, record("bad"), record("good"))
+        execute(path, "UPDATE tasks SET body = x'00' WHERE id = CAST('bad' AS BLOB)")
+        with caplog.at_level(logging.ERROR, "trio_mcp"):
+            assert [each.id for each in await store.claim(claim_of("me"))] == ["good"]
+            assert list(await store.claim(claim_of("me"))) == []
+    assert [line.getMessage() for line in caplog.records] == [
+        "A task that has lost its owner cannot be read, and nobody runs it"
+    ]
+
+
+async def test_tasks_of_another_secret_or_version_are_claimed_by_who_can_read_them(path: Path):
+    async with SqliteTaskStore(path, secrets=[SECRET]) as store, SqliteTaskStore(path, secrets=[OTHER]) as other:
+        await create(store, record("one"), record("later"))
+        execute(path, "UPDATE tasks SET form = x'02' WHERE id = CAST('later' AS BLOB)")
+        assert list(await other.claim(claim_of("other"))) == []
+        assert [each.id for each in await store.claim(claim_of("me"))] == ["one"]
+
+
+async def test_rows_cannot_be_swapped(path: Path):
+    async with SqliteTaskStore(path, secrets=[SECRET]) as store:
+        await create(store, record("anns"), record("bobs", scope="bob"))
+        rows = dict(execute(path, "SELECT CAST(id AS TEXT), hex(body) FROM tasks"))
+        execute(path, f"UPDATE tasks SET body = x'{rows['anns']}' WHERE id = CAST('bobs' AS BLOB)")
+        with pytest.raises(UnreadableRecord, match="changed by somebody without the secret"):
+            await store.read("bob", "bobs")
+
+
+async def test_record_cannot_be_given_to_another_scope(path: Path):
+    async with SqliteTaskStore(path, secrets=[SECRET]) as store:
+        await create(store, record("anns"), record("bobs", scope="bob"))
+        execute(path, "UPDATE tasks SET scope = (SELECT scope FROM tasks WHERE id = CAST('bobs' AS BLOB))")
+        with pytest.raises(UnreadableRecord, match="another scope"):
+            await store.read("bob", "anns")
+        with pytest.raises(UnreadableRecord, match="another scope"):
+            await store.page("bob", None, 9)
+
+
+# Secrets
+
+
+async def test_sealed_file_shows_neither_scope_nor_content(path: Path):
+    async with SqliteTaskStore(path, secrets=[SECRET]) as store:
+        await create(store, record("one", scope="a rare name", params=b'"a rare word"'))
+        for file in path.parent.iterdir():
+            assert b"rare" not in content(file)
+
+
+async def test_records_move_to_the_first_secret_as_they_change(path: Path):
+    async with SqliteTaskStore(path, secrets=[OTHER]) as store:
+        await create(store, record("a"), record("b", created_at=NOW + 1))
+    async with SqliteTaskStore(path, secrets=[SECRET, OTHER]) as store:
+        await create(store, record("c", created_at=NOW + 2))
+        assert await store.change(next_of(record("a"), message="new"))
+        assert [each.id for each in await store.page("ann", None, 9)] == ["a", "b", "c"]
+        assert [each.id for each in await store.page("ann", "b", 9)] == ["c"]
+        with pytest.raises(trio_mcp.StoreFull):
+            await store.create(record("d"), most=9, most_of_scope=3)
+    async with SqliteTaskStore(path, secrets=[SECRET]) as store:
+        assert [each.id for each in await store.page("ann", None, 9)] == ["a", "c"]
+        with pytest.raises(UnreadableRecord, match="none of the secrets"):
+            await store.read("ann", "b")
+
+
+async def test_store_with_secrets_takes_no_record_from_who_has_none(path: Path):
+    async with SqliteTaskStore(path) as forger, SqliteTaskStore(path, secrets=[SECRET]) as store:
+        await create(forger, record("forged"))
+        assert list(await store.claim(claim_of("me"))) == []
+        with pytest.raises(UnreadableRecord, match="is not sealed"):
+            await store.read("ann", "forged")
+
+
+def test_secrets_are_checked_at_once(path: Path):
+    with pytest.raises(ValueError, match="at least 32 bytes"):
+        SqliteTaskStore(path, secrets=[b"short"])
+
+
+# The cost of what is there already
+
+
+@pytest.mark.parametrize("secrets", [(), (SECRET, OTHER)], ids=["plain", "two secrets"])
+async def test_no_statement_looks_at_all_records(path: Path, secrets: tuple[bytes, ...]):
+    statements: list[str] = []
+
+    def trace(connection: sqlite3.Connection) -> None:
+        connection.set_trace_callback(statements.append)
+
+    async with SqliteTaskStore(path, secrets=secrets) as store:
+        await store._database.write(trace)
+        await store._database.read(trace)
+        await create(store, record("one", owner="me"), record("two", kept_until=NOW))
+        await store.read("ann", "one")
+        await store.page("ann", "one", 9)
+        await store.change(next_of(record("one", owner="me")))
+        await store.renew("me", ["one"], NOW + 1)
+        await store.claim(claim_of("you"))
+        await store.expire(NOW + 1)
+        async with store.watch():
+            pass
+    plans = [
+        row[3]
+        for statement in statements
+        if not statement.startswith(("BEGIN", "COMMIT", "PRAGMA", "--"))
+        for row in execute(path, f"EXPLAIN QUERY PLAN {statement}")
+    ]
+    assert len(plans) > 10
+    assert [plan for plan in plans if plan.startswith("SCAN") and "CONSTANT" not in plan and plan != "SCAN total"] == []
+
+
+async def test_counts_are_right_after_all_that_can_happen(path: Path):
+    async with SqliteTaskStore(path, secrets=[OTHER]) as store:
+        await create(store, record("a"), record("b", kept_until=NOW), record("c", scope="bob", kept_until=NOW))
+    async with SqliteTaskStore(path, secrets=[SECRET, OTHER]) as store:
+        await create(store, record("d"))
+        assert await store.change(ended(record("a")))
+        assert await store.expire(NOW + 1) == 2
+    assert execute(path, "SELECT records FROM total") == [(2,)]
+    counted = execute(path, "SELECT scope, records FROM scopes ORDER BY scope")
+    assert counted == execute(path, "SELECT scope, count(*) FROM tasks GROUP BY scope ORDER BY scope")
+
+
+def test_record_is_frozen():
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        record("one").version = 2  # type: ignore[misc]
