@@ -15,6 +15,7 @@ import trio
 from trio_mcp import (
     AudioContent,
     CacheHints,
+    CodedError,
     CreateMessageParams,
     ElicitAnswer,
     ElicitFormParams,
@@ -48,6 +49,7 @@ STEP = 0.05
 NAME_FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 COLOR_FORM = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
 CONTEXT_FORM = {"type": "object", "properties": {"context": {"type": "string"}}, "required": ["context"]}
+CONFIRM_FORM = {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}
 OK_FORM = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 
 
@@ -372,6 +374,72 @@ async def test_input_required_result_capabilities(ctx: RequestContext) -> str | 
         return f"capabilities-ok: {', '.join(ctx.input_responses)}"
     schema = {"type": "object", "properties": {"value": {"type": "string"}}, "required": ["value"]}
     return InputRequired({"elicit_input": form("Elicitation input", schema), "sample_input": completion("Sample", 50)})
+
+
+# Tools whose calls may become tasks. What is asked before the task has started is a round of the call.
+
+
+@server.tool
+async def greet(name: str) -> str:
+    """Greets at once."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task="optional")
+async def slow_compute(seconds: float, label: str, ctx: RequestContext) -> str:
+    """Takes its time, as a task where it takes any."""
+    if seconds and ctx.task is not None:
+        await ctx.task.start()
+    await trio.sleep(seconds)
+    return f"{label}: computed for {seconds:g} s"
+
+
+@server.tool(task="required")
+async def failing_job(ctx: RequestContext) -> str:
+    """Fails as tools do."""
+    await ctx.task.start()
+    raise ToolError("the job failed")
+
+
+@server.tool(task="optional")
+async def protocol_error_job(ctx: RequestContext) -> str:
+    """Fails as requests do."""
+    if ctx.task is not None:
+        await ctx.task.start()
+    raise CodedError(-32050, "the job broke off")
+
+
+@server.tool(task="optional")
+async def confirm_delete(filename: str, ctx: RequestContext) -> str:
+    """Asks once, as a task."""
+    if ctx.task is not None:
+        await ctx.task.start()
+    answer = await ctx.elicit(f"Delete {filename}?", CONFIRM_FORM)
+    return f"{filename}: {outcome(answer)}"
+
+
+@server.tool(task="optional")
+async def multi_input(ctx: RequestContext) -> str:
+    """Asks twice at once, as a task."""
+    if ctx.task is not None:
+        await ctx.task.start()
+    answers: dict[str, str] = {}
+
+    async def ask(what: str, schema: dict[str, Any]) -> None:
+        answers[what] = outcome(await ctx.elicit(f"Your {what}?", schema))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, "name", NAME_FORM)
+        nursery.start_soon(ask, "decision", CONFIRM_FORM)
+    return json.dumps(answers)
+
+
+@server.tool(task="required")
+async def test_tool_with_task(ctx: RequestContext) -> str:
+    """Asks in a round of the call, and goes on as a task."""
+    answer = await ctx.elicit("What is your name?", NAME_FORM)
+    await ctx.task.start()
+    return f"Hello, {outcome(answer)}!"
 
 
 # Resources
