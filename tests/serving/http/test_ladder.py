@@ -560,6 +560,16 @@ async def test_resources_and_prompts_are_named_too(method: str, params: dict[str
             assert (await endpoint.ask(modern(method, params), {"Mcp-Name": wrong})).code == -32020
 
 
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+async def test_a_task_need_not_be_named_but_not_another_one(method: str) -> None:
+    """Nobody but a gateway needs the name, and not every client says it."""
+    async with serving() as (endpoint, _):
+        body = modern(method, {"taskId": "t-1", "inputResponses": {}})
+        for right in (None, "t-1"):
+            assert (await endpoint.ask(body, {"Mcp-Name": right})).code != -32020
+        assert (await endpoint.ask(body, {"Mcp-Name": "t-2"})).code == -32020
+
+
 async def test_other_methods_need_no_name_and_ignore_one() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Mcp-Name": "whatever"})).status == 200
