@@ -46,7 +46,7 @@ async def drive(client: Client) -> None:
         return shown(await handles[tool].wait(state=state, timeout=15))
 
     async def result(tool: str) -> Any:
-        return (await handles[tool].result()).data
+        return (await handles[tool].result()).content[0].text
 
     async def cancel(tool: str) -> None:
         await handles[tool].cancel()

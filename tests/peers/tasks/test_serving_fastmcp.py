@@ -1,0 +1,105 @@
+"""fastmcp's client runs tasks of the extension at a trio-mcp server, over stdio and over HTTP.
+
+The client takes its steps once, in a process of its own; each test reads its part of what it saw.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.peers.http_servers import HttpServers
+from tests.peers.journals import Journal
+from tests.peers.reports import Report
+from tests.peers.tasks.makes import Makes
+
+FORM = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
+
+
+@pytest.fixture(scope="module", params=["stdio", "http"])
+def report(
+    request: pytest.FixtureRequest, makes: Makes, over_http: HttpServers, tmp_path_factory: pytest.TempPathFactory
+) -> Report:
+    over, ours = request.param, makes.server("ours")
+    if over == "http":
+        running = over_http.get("ours", ours)
+        journal, target = running.journal, [running.url]
+    else:
+        journal, target = Journal(tmp_path_factory.mktemp("tasks") / "journal"), ours
+    return Report("fastmcp", "modern", journal, makes.run_client("fastmcp", over, target, journal), over)
+
+
+# Calls, of which the client does not say that they are tasks
+
+
+def test_call_that_becomes_a_task_is_answered_as_any_call(report: Report) -> None:
+    assert report.text("work") == "3 steps"
+
+
+def test_question_of_a_task_is_answered_by_the_handler_of_the_client(report: Report) -> None:
+    assert report.text("ask_user") == "accept green"
+    assert report.saw("asked") == [{"mode": "form", "message": "Which colour?", "requestedSchema": FORM}]
+
+
+def test_failure_of_a_tool_is_its_result(report: Report) -> None:
+    assert (report.saw("fail")["isError"], report.text("fail")) == (True, "no luck today")
+
+
+def test_error_of_a_task_is_told(report: Report) -> None:
+    """The client makes a failure of a tool of it."""
+    assert (report.saw("crash")["isError"], report.text("crash")) == (True, "broken")
+
+
+def test_tool_that_is_no_task_answers_at_once(report: Report) -> None:
+    assert report.text("plain") == "plain"
+    assert report.error("plain as a task")[0] == "ToolError"
+
+
+# Tasks in the hands of the caller
+
+
+def test_task_is_created_at_work_with_its_time_to_live(report: Report) -> None:
+    task = report.saw("work started")
+    assert (task["resultType"], task["status"]) == ("task", "working")
+    assert task["ttlMs"] > 0
+    assert task["pollIntervalMs"] > 0
+
+
+def test_task_tells_the_words_of_its_handler_and_its_result_when_it_ends(report: Report) -> None:
+    assert report.saw("work under way")["status"] == "working"
+    assert "result" not in report.saw("work under way")
+    ended = report.saw("work ended")
+    assert (ended["status"], ended["statusMessage"]) == ("completed", "step 5")
+    assert ended["result"]["content"] == [{"type": "text", "text": "5 steps"}]
+    assert report.saw("work result") == "5 steps"
+
+
+def test_task_tells_what_it_asks_and_goes_on_with_the_answer(report: Report) -> None:
+    asks = report.saw("ask_user asks")
+    assert asks["status"] == "input_required"
+    (question,) = asks["inputRequests"].values()
+    assert (question["method"], question["params"]["requestedSchema"]) == ("elicitation/create", FORM)
+    assert report.saw("ask_user result") == "accept green"
+
+
+def test_failed_task_tells_the_error(report: Report) -> None:
+    ended = report.saw("crash ended")
+    assert ended["status"] == "failed"
+    assert ended["error"] == {"code": -32099, "message": "broken", "data": {"part": "spring"}}
+
+
+def test_cancelled_task_ends_its_handler_and_is_cancelled(report: Report) -> None:
+    assert report.saw("hang cancel") is None
+    assert report.saw("hang cancelled")["status"] == "cancelled"
+    report.journal.wait_for("hang ended: task")
+
+
+def test_task_that_was_cancelled_is_cancelled_again(report: Report) -> None:
+    assert report.saw("hang cancel again") is None
+    assert report.error("hang result")[2].endswith("was cancelled")
+
+
+def test_unknown_task_is_told(report: Report) -> None:
+    assert report.error("unknown")[1] == -32602
+
+
+def test_connection_is_usable_after_all_of_it(report: Report) -> None:
+    assert report.text("still here") == "plain"
