@@ -32,6 +32,7 @@ from ..state.requests import InboundRequest
 from .downstream import Downstream
 from .forwarding import UPSTREAM_ERRORS, check_headers, forward, upstream_error
 from .listening import listen
+from .passed_tasks import offered
 from .reaching import Reach
 from .reading_order import ReadingOrder
 from .upstream import Upstream
@@ -134,7 +135,7 @@ class ProxyConnection:
             and not self._is_for(upstream, "server/discover")
         ):
             self._adopt(upstream)
-            return Now(_discovered(upstream))
+            return Now(_discovered(upstream, request.revision))
         self._reading_order.note(request)
         if request.method.may_ask and not request.revision.server_requests:
             decision = self._round_states.read(request, exchange.peer.principal)
@@ -179,11 +180,13 @@ class ProxyConnection:
         client = upstream.client
         await upstream.follow_lists()
         info = client.server_info or _UNNAMED
-        return InitializeResult(scope.request.revision.name, upstream.capabilities, info, client.instructions)
+        return InitializeResult(
+            scope.request.revision.name, offered(upstream, scope.request.revision), info, client.instructions
+        )
 
     async def _discover(self, scope: RequestScope, upstream: Upstream) -> Any:
         if not self._is_for(upstream, "server/discover"):
-            return _discovered(upstream)
+            return _discovered(upstream, scope.request.revision)
         return {**await forward(scope, self._downstream, upstream), "supportedVersions": _VERSIONS}
 
     async def _set_level(self, scope: RequestScope, upstream: Upstream) -> EmptyResult:
@@ -237,5 +240,5 @@ class ProxyConnection:
             await upstream.notify(event.method.name, event.params or None)
 
 
-def _discovered(upstream: Upstream) -> DiscoverResult:
-    return DiscoverResult(_VERSIONS, upstream.capabilities, upstream.client.instructions)
+def _discovered(upstream: Upstream, revision: Revision) -> DiscoverResult:
+    return DiscoverResult(_VERSIONS, offered(upstream, revision), upstream.client.instructions)

@@ -99,6 +99,8 @@ class Downstream:
         self.is_many = duplex.peer.everybody
         """True for all clients of an HTTP endpoint whose requests belong to no connection: nothing but a call says
         which of them is meant."""
+        self.principal = duplex.peer.principal
+        """Identity of the client, where the transport knows one."""
         self.calls: dict[RequestScope, ForwardedCall] = {}
         """Calls in flight by their scopes, oldest first."""
         self._shares = False

@@ -25,6 +25,7 @@ from ..runtime.on_progress import OnProgress, Progress
 from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
 from .downstream import Downstream
+from .passed_tasks import check_task, note_task, only_own_tasks
 from .translating import translated, translated_result
 from .upstream import Upstream
 
@@ -37,6 +38,7 @@ UPSTREAM_ERRORS: Final = (PeerError, ConnectionLost, HTTPError, ProtocolViolatio
 
 _MOST_PAGES: Final = 1000
 _OF_ONE_CONNECTION: Final = frozenset((PROGRESS_TOKEN, PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL))
+_META: Final = frozenset(("_meta",))
 _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 
 
@@ -47,6 +49,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
     method = request.method.name
     if method not in spoken.methods:
         raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
+    check_task(scope, upstream)
     params = _params(request, downstream, upstream)
     if request.log_level is not None:
         await upstream.admit_level(request.log_level)
@@ -60,8 +63,12 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
         await downstream.caught_up()
     if not isinstance(result, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
+    result = cast("JSONObject", result)
+    note_task(scope, downstream, upstream, result)
+    if method == "tasks/list":
+        result = only_own_tasks(scope, downstream, upstream, result)
     try:
-        return translated_result(cast("JSONObject", result), request.method.result, spoken, request.revision)
+        return translated_result(result, request.method.result, spoken, request.revision)
     except NotExpressible as error:
         raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
     except ValueError:
@@ -144,7 +151,8 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
 def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
     """Return the same parameters, with the fields of the client's connection replaced by the fields of the server's
     connection."""
-    own = {name: value for name, value in request.params.items() if name not in _OF_A_ROUND}
+    not_own = _OF_A_ROUND if request.method.may_ask else _META
+    own = {name: value for name, value in request.params.items() if name not in not_own}
     try:
         params = translated(own, request.method.params, request.revision, upstream.revision)
     except ValueError as error:  # NotExpressible is a ValueError

@@ -19,6 +19,7 @@ from ..server.asking.state_cipher import StateCipher
 from ..state.connection_state import ConnectionState
 from .connection import ProxyConnection, Reaching
 from .reaching import OpenUpstream, OwnUpstream, SharedUpstream
+from .task_owners import TaskOwners
 from .upstream import Upstream
 
 __all__ = ["Proxy", "RunningProxy", "proxy"]
@@ -62,6 +63,7 @@ class Proxy:
         self.limits = limits
         self.info = Implementation(name or "proxy", version("trio-mcp"))
         self._load = Load()
+        self._task_owners = TaskOwners()
 
     def __repr__(self) -> str:
         return f"<Proxy {self.info.name}>"
@@ -80,7 +82,7 @@ class Proxy:
         if not isinstance(self._upstream, Client):
             async with open_service_nursery("the proxy has ended") as nursery:
                 await nursery.start(host.run)
-                yield RunningProxy(partial(OwnUpstream, self._upstream), host)
+                yield RunningProxy(partial(OwnUpstream, self._upstream, self._task_owners), host)
             return
         shared = Upstream.shared_through(self._upstream)
         async with open_service_nursery("the proxy has ended") as nursery:

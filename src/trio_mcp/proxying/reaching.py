@@ -19,6 +19,7 @@ from ..protocol.types.capabilities import ClientCapabilities, Elicitation, Roots
 from ..runtime.channel import ConnectionLost
 from ..runtime.http_error import HTTPError
 from ..state.requests import InboundRequest
+from .task_owners import TaskOwners
 from .upstream import Upstream
 
 __all__ = ["OpenUpstream", "OwnUpstream", "Reach", "SharedUpstream"]
@@ -74,6 +75,7 @@ class OwnUpstream:
     def __init__(
         self,
         open_upstream: OpenUpstream,
+        task_owners: TaskOwners,
         nursery: ServiceNursery,
         ended: Callable[[str], None],
         *,
@@ -81,6 +83,7 @@ class OwnUpstream:
     ) -> None:
         self.upstream: Upstream | None = None
         self._open = open_upstream
+        self._task_owners = task_owners
         self._nursery = nursery
         self._ended = ended
         self._many = many
@@ -140,7 +143,7 @@ class OwnUpstream:
 
     async def _serve_through(self, options: ClientOptions) -> None:
         async with self._open(**options) as client:
-            self.upstream = Upstream(client, shared=False)
+            self.upstream = Upstream(client, self._task_owners, shared=False)
             self._settled.set()
             await client.until_lost()
 

@@ -22,11 +22,13 @@ from ..runtime.on_progress import OnProgress
 from ..state.events import NotificationReceived
 from .asking import ask_downstream
 from .downstream import Downstream
+from .task_owners import TaskOwners
 from .tool_headers import ToolHeaders
 
 __all__ = ["OnChange", "Upstream"]
 
 _UPDATED: Final = "notifications/resources/updated"
+_TASK_STATUS: Final = "notifications/tasks/status"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _LEAVE_DEADLINE: Final = 1.0
 
@@ -37,13 +39,14 @@ under exactly this URI. Must be quick."""
 
 class Upstream(Relay):
     """A server, reached through ``client``, and the clients that the server tells and asks; several clients if
-    ``shared``."""
+    ``shared``. Tasks of the server belong to ``task_owners``."""
 
-    def __init__(self, client: Client, *, shared: bool) -> None:
+    def __init__(self, client: Client, task_owners: TaskOwners, *, shared: bool) -> None:
         self.client = client
         self.limits = client.duplex.limits
         self._duplex = client.duplex
         self.shared = shared
+        self.task_owners = task_owners
         self.downstreams: dict[Downstream, None] = {}
         self.on_changes: set[OnChange] = set()
         """Callbacks of the streams that tell of changes."""
@@ -60,7 +63,7 @@ class Upstream(Relay):
     def shared_through(cls, client: Client) -> Upstream:
         """Return the upstream for all clients that share ``client``, of any proxy."""
         relay = client.relay
-        return relay if isinstance(relay, cls) else cls(client, shared=True)
+        return relay if isinstance(relay, cls) else cls(client, TaskOwners(), shared=True)
 
     @property
     def revision(self) -> Revision:
@@ -85,10 +88,17 @@ class Upstream(Relay):
         if event.method.name == _TOOLS_CHANGED:
             self.tool_headers.forget()
         named = event.method.name == _UPDATED and event.params.get("uri") in self._subscribed
-        for downstream in self.downstreams:
+        for downstream in self._owners_of_task(event) if event.method.name == _TASK_STATUS else self.downstreams:
             downstream.told(event, named=named)
         for on_change in tuple(self.on_changes):
             on_change(event, named)
+
+    def _owners_of_task(self, event: NotificationReceived) -> list[Downstream]:
+        """Return the clients that are told of the status of a task: its owner, else the only client there is."""
+        owner = self.task_owners.owner(event.params.get("taskId"))
+        if owner is not None:
+            return [each for each in self.downstreams if owner in (each, each.principal)]
+        return [each for each in self.downstreams if each.principal is None and not self.shared]
 
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
         """Ask the right client: see `Relay.ask`."""
@@ -173,3 +183,4 @@ class Upstream(Relay):
         """Forget a client that is gone."""
         self.downstreams.pop(downstream, None)
         self._levels.pop(downstream, None)
+        self.task_owners.forget(downstream)

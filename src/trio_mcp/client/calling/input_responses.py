@@ -14,6 +14,7 @@ from ...jsonrpc.errors import CodedError, ProtocolViolation
 from ...protocol.conversion.converters import structure, unstructure
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
+from ...protocol.types.extension_tasks import is_task
 from ...protocol.types.input_required import InputRequiredResult
 from ...runtime.calls.call import RoundTrips
 from ...runtime.calls.outbound import Outbound
@@ -51,12 +52,26 @@ class InputRounds:
         self._answers = answers
         self._settings = settings
 
-    async def result(self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
+    async def result(
+        self,
+        method: str,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        *,
+        takes_task: bool = False,
+    ) -> Any:
         """Send a request as `request` does, and return its result alone."""
-        return (await self.request(method, params, revision, on_progress)).result
+        return (await self.request(method, params, revision, on_progress, takes_task=takes_task)).result
 
     async def request(
-        self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
+        self,
+        method: str,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        *,
+        takes_task: bool = False,
     ) -> Completed:
         """Send a request of a modern revision as `DuplexChannel.request`, in as many rounds as the server wants, up to
         ``max_rounds``.
@@ -68,7 +83,7 @@ class InputRounds:
 
         Leaving the call between two rounds, for any reason, tells the server once: see `Outbound.round_trips`. Raises
         `ProtocolViolation` when the server asks a question that is not allowed, too many questions at once, or too
-        often.
+        often. With ``takes_task`` the result may be a task.
         """
         settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
         with self._outbound.round_trips() as trips:
@@ -76,7 +91,8 @@ class InputRounds:
             while True:
                 result = await self._outbound.request(method, params or None, revision, on_progress, trips=trips)
                 if trips.asked is None:
-                    check_result_type(method, result)
+                    if not (takes_task and is_task(result)):
+                        check_result_type(method, result)
                     return Completed(result, rounds, trips.received)
                 if rounds > self._settings.max_rounds:
                     raise ProtocolViolation(f"{method}: the server asked more than {rounds - 1} times for input")

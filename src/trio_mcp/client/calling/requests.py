@@ -114,15 +114,22 @@ class Requests:
 
     async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
         """Send a request for code that forwards: ``params`` are complete, in modern revisions with all fields of
-        `meta_in`, and the result is returned unchanged, never from the cache."""
+        `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the
+        result."""
         with self._limits.around_call():
-            return await self._send(method, params, self.revision, on_progress)
+            return await self._send(method, params, self.revision, on_progress, takes_task=True)
 
     def _send(
-        self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
+        self,
+        method: str,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        *,
+        takes_task: bool = False,
     ) -> Awaitable[Any]:
         if revision.result_type:
-            return self._rounds.result(method, params, revision, on_progress)
+            return self._rounds.result(method, params, revision, on_progress, takes_task=takes_task)
         return self._outbound.request(method, params or None, revision, on_progress)
 
     def open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:

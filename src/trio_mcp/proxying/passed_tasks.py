@@ -1,0 +1,84 @@
+"""Tasks of the server behind a proxy, where client and server speak the same form of tasks: each task is passed on to
+its owner alone."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import attrs
+
+from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import Revision
+from ..protocol.types.capabilities import ServerCapabilities
+from ..protocol.types.extension_tasks import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
+from ..runtime.requests.request_scope import RequestScope
+from ..tasks.extension_methods import unknown_task
+from .downstream import Downstream
+from .task_owners import Owner
+from .upstream import Upstream
+
+__all__ = ["check_task", "note_task", "offered", "only_own_tasks"]
+
+_NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "tasks/cancel"))
+
+
+def offered(upstream: Upstream, revision: Revision) -> ServerCapabilities:
+    """Return the capabilities of the server behind, for a client that speaks ``revision``: with tasks where both sides
+    speak the same form of tasks."""
+    declared = upstream.capabilities
+    if upstream.revision.tasks == revision.tasks:
+        return declared
+    extensions = {name: value for name, value in (declared.extensions or {}).items() if name != TASKS_EXTENSION}
+    return attrs.evolve(declared, tasks=None, extensions=extensions or None)
+
+
+def check_task(scope: RequestScope, upstream: Upstream) -> None:
+    """Raise `CodedError` for a method of tasks that the server behind has in another form, and for the task of another
+    caller."""
+    request = scope.request
+    method = request.method.name
+    if method.startswith("tasks/") and request.revision.tasks != upstream.revision.tasks:
+        raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
+    if method in _NAMES_A_TASK:
+        principal = scope.exchange.peer.principal
+        if not upstream.task_owners.exists_for(principal, request.params.get("taskId")):
+            raise unknown_task()
+
+
+def note_task(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
+    """Note whose task ``result`` tells of. Raises `CodedError` for a task that the client cannot understand."""
+    request = scope.request
+    method = request.method.name
+    if is_task(result):
+        if method != "tools/call" or request.missing((TASKS_CAPABILITY,)):
+            raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
+        created = result.get("taskId")
+    elif method == "tools/call" and request.revision.tasks == "core" and isinstance(task := result.get("task"), dict):
+        created = cast("JSONObject", task).get("taskId")
+    elif method in _NAMES_A_TASK:
+        created = request.params.get("taskId")
+    else:
+        return
+    if isinstance(created, str):
+        upstream.task_owners.note(created, _owner(scope, downstream))
+
+
+def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:
+    """Return a result of ``tasks/list`` without the tasks of other callers. A client that nobody knows sees the tasks
+    that nobody has created since the start of the proxy only where no other client can come."""
+    tasks = result.get("tasks")
+    if not isinstance(tasks, list):
+        return result
+    owner, owners = _owner(scope, downstream), upstream.task_owners
+    seen: list[Owner | None] = [owner, None] if scope.exchange.peer.alone and not upstream.shared else [owner]
+    kept: list[Any] = [
+        task
+        for task in cast("list[Any]", tasks)
+        if isinstance(task, dict) and owners.owner(cast("JSONObject", task).get("taskId")) in seen
+    ]
+    return {**result, "tasks": kept}
+
+
+def _owner(scope: RequestScope, downstream: Downstream) -> Owner:
+    return scope.exchange.peer.principal or downstream

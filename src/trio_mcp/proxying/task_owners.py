@@ -1,0 +1,63 @@
+"""TaskOwners: the callers to whom the tasks of the server behind belong."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from ..concurrency.fair_share import leaves_enough
+from .downstream import Downstream
+
+__all__ = ["Owner", "TaskOwners"]
+
+_MOST_TASKS: Final = 100_000
+_LONGEST_ID: Final = 1000
+
+Owner: TypeAlias = str | Downstream
+"""A principal; or, where the transport knows none, the client that has created the task or named it last."""
+
+
+class TaskOwners:
+    """The owners of the latest tasks, up to 100,000, of which no owner takes the share of another."""
+
+    def __init__(self, most: int = _MOST_TASKS) -> None:
+        self._most = most
+        self._owners: dict[str, Owner] = {}
+        self._held: dict[Owner, dict[str, None]] = {}
+
+    def note(self, task_id: str, owner: Owner) -> None:
+        """Note that the task belongs to ``owner``. The task of a principal stays the task of that principal. An id of
+        more than 1,000 characters is not noted."""
+        before = self._owners.get(task_id)
+        if isinstance(before, str) or before is owner or len(task_id) > _LONGEST_ID:
+            return
+        self._drop(task_id)
+        held = self._held.setdefault(owner, {})
+        while self._owners and not leaves_enough(len(held), self._most - len(self._owners)):
+            self._drop(next(iter(held or self._owners)))
+            held = self._held.setdefault(owner, {})
+        self._owners[task_id] = owner
+        held[task_id] = None
+
+    def owner(self, task_id: object) -> Owner | None:
+        """Return the owner of the task; `None` for a task that is not, or no longer, known."""
+        return self._owners.get(task_id) if isinstance(task_id, str) else None
+
+    def exists_for(self, principal: str | None, task_id: object) -> bool:
+        """Return whether a caller may name the task. The task of a principal does not exist for other callers (DESIGN
+        ruling 22). Where nobody knows the caller, the id alone gives access."""
+        owner = self.owner(task_id)
+        return not isinstance(owner, str) if principal is None else owner == principal
+
+    def forget(self, downstream: Downstream) -> None:
+        """Forget the tasks of a client that is gone, and that nobody knew."""
+        for task_id in tuple(self._held.get(downstream, ())):
+            self._drop(task_id)
+
+    def _drop(self, task_id: str) -> None:
+        owner = self._owners.pop(task_id, None)
+        if owner is None:
+            return
+        held = self._held[owner]
+        del held[task_id]
+        if not held:
+            del self._held[owner]

@@ -1,0 +1,190 @@
+"""Tasks through a proxy with several clients: nobody gets at the task of another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.proxying.test_messages import LEGACY, MODERN
+from tests.proxying.test_tasks import TASK
+from tests.proxying.test_tasks import THEIRS as CORE
+from tests.proxying.test_tasks_extension import CREATED, DONE, OURS
+from tests.proxying.test_tasks_extension import TASK as EXTENSION_TASK
+from tests.proxying.test_tasks_extension import THEIRS as EXTENSION
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import ClientCapabilities, Proxy, proxy
+from trio_mcp.concurrency.nurseries import open_service_nursery
+from trio_mcp.proxying.task_owners import TaskOwners
+from trio_mcp.runtime.peer import Peer
+from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
+from trio_mcp.transports.memory import memory_channel_pair
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    MODERN: {"tools/call": CREATED, "tasks/get": {**DONE, **EXTENSION_TASK}},
+    LEGACY: {
+        "tools/call": {"task": TASK},
+        "tasks/list": {"tasks": [TASK, {**TASK, "taskId": "t-0"}], "nextCursor": "c"},
+    },
+}
+
+
+@asynccontextmanager
+async def client_of(way: Proxy, principal: str | None, revision: str) -> AsyncGenerator[ScriptedClient]:
+    """Open a client of ``principal``."""
+    ours, theirs = memory_channel_pair()
+    async with way.running() as running, open_service_nursery("the test is over") as nursery:
+        await nursery.start(running.connect(theirs, Peer(principal=principal)).run)
+        client = ScriptedClient(ours)
+        await client.open(revision, OURS if revision == MODERN else None)
+        yield client
+        await client.aclose()
+
+
+@asynccontextmanager
+async def before(script: Any, revision: str, *, shares: bool) -> AsyncGenerator[Proxy]:
+    """Put a proxy before a server that follows ``script``."""
+    if not shares:
+        yield proxy(partial(open_scripted_server, script))
+        return
+    era: Any = "modern" if revision == MODERN else "legacy"
+    async with open_scripted_server(script, era=era, forwards=ClientCapabilities()) as client:
+        yield proxy(client)
+
+
+def answering(revision: str, got: list[str]) -> Any:
+    """Return a server that takes every client of the proxy for the same caller, and notes what comes."""
+
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(revision, EXTENSION if revision == MODERN else CORE)
+        with suppress(MissingMessage):
+            while True:
+                message = await server.receive()
+                if "id" not in message:
+                    continue
+                got.append(message["method"])
+                await server.answer(message, ANSWERS[revision].get(message["method"], DONE))
+
+    return script
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize(
+    ("revision", "method"),
+    [
+        (MODERN, "tasks/get"),
+        (MODERN, "tasks/update"),
+        (MODERN, "tasks/cancel"),
+        (LEGACY, "tasks/get"),
+        (LEGACY, "tasks/result"),
+        (LEGACY, "tasks/cancel"),
+    ],
+)
+async def test_the_task_of_a_principal_does_not_exist_for_another(
+    autojump_clock: MockClock, shares: bool, revision: str, method: str
+) -> None:
+    params, got = {"taskId": "t-1", "inputResponses": {}}, list[str]()
+    async with before(answering(revision, got), revision, shares=shares) as way:
+        async with client_of(way, "ann", revision) as ann:
+            await ann.expect_result(await ann.request("tools/call", {"name": "t", "task": {}}))
+        for other in ("bob", None):
+            async with client_of(way, other, revision) as client:
+                error = await client.expect_error(await client.request(method, params), -32602)
+                unknown = await client.request(method, {**params, "taskId": "t-1"})
+                assert await client.expect_error(unknown) == error
+        async with client_of(way, "ann", revision) as again:
+            await again.expect_result(await again.request(method, params))
+    assert got == ["tools/call", method]
+
+
+@pytest.mark.parametrize("shares", [False, True])
+async def test_a_principal_is_not_served_a_task_that_nobody_knows(autojump_clock: MockClock, shares: bool) -> None:
+    got: list[str] = []
+    async with (
+        before(answering(MODERN, got), MODERN, shares=shares) as way,
+        client_of(way, "ann", MODERN) as client,
+    ):
+        await client.expect_error(await client.request("tasks/get", {"taskId": "t-1"}), -32602)
+    assert got == []
+
+
+@pytest.mark.parametrize("shares", [False, True])
+async def test_without_principals_the_id_alone_gives_access(autojump_clock: MockClock, shares: bool) -> None:
+    async with before(answering(MODERN, []), MODERN, shares=shares) as way:
+        async with client_of(way, None, MODERN) as client:
+            await client.expect_result(await client.call_tool("t"))
+            async with client_of(way, None, MODERN) as other:
+                await other.expect_result(await other.request("tasks/get", {"taskId": "t-1"}))
+        async with client_of(way, None, MODERN) as later:
+            await later.expect_result(await later.request("tasks/get", {"taskId": "t-2"}))
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("principals", [("ann", "bob"), (None, None)])
+async def test_a_caller_is_told_of_its_own_tasks_in_a_list(
+    autojump_clock: MockClock, shares: bool, principals: tuple[str | None, str | None]
+) -> None:
+    one, two = principals
+    async with (
+        before(answering(LEGACY, []), LEGACY, shares=shares) as way,
+        client_of(way, one, LEGACY) as first,
+        client_of(way, two, LEGACY) as second,
+    ):
+        await first.expect_result(await first.request("tools/call", {"name": "t", "task": {}}))
+        listed = await first.expect_result(await first.request("tasks/list"))
+        assert listed == {"tasks": [TASK], "nextCursor": "c"}
+        listed = await second.expect_result(await second.request("tasks/list"))
+        assert listed == {"tasks": [], "nextCursor": "c"}
+
+
+async def test_the_only_client_is_told_of_tasks_from_before_in_a_list(autojump_clock: MockClock) -> None:
+    async with (
+        before(answering(LEGACY, []), LEGACY, shares=False) as way,
+        open_scripted_client(way, LEGACY) as client,
+    ):
+        listed = await client.expect_result(await client.request("tasks/list"))
+        assert listed["tasks"] == ANSWERS[LEGACY]["tasks/list"]["tasks"]
+
+
+@pytest.mark.parametrize("principals", [("ann", "bob"), (None, None)])
+async def test_the_owner_alone_is_told_of_the_status_of_a_task(
+    autojump_clock: MockClock, principals: tuple[str | None, str | None]
+) -> None:
+    status = ("notifications/tasks/status", TASK)
+
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, CORE)
+        await server.answer(await server.expect_request("tools/call"), {"task": TASK})
+        await wait_all_tasks_blocked()
+        await server.notify(*status)
+        await server.notify("notifications/tasks/status", {**TASK, "taskId": "unknown"})
+
+    one, two = principals
+    async with (
+        before(script, LEGACY, shares=True) as way,
+        client_of(way, one, LEGACY) as first,
+        client_of(way, two, LEGACY) as second,
+    ):
+        await first.expect_result(await first.request("tools/call", {"name": "t", "task": {}}))
+        await first.expect({"method": status[0], "params": status[1]})
+        await first.expect_silence(1)
+        await second.expect_silence(1)
+
+
+def test_the_owners_of_tasks_are_bounded_and_nobody_takes_the_share_of_another() -> None:
+    owners = TaskOwners(most=6)
+    owners.note("b-1", "bob")
+    for number in range(10):
+        owners.note(f"a-{number}", "ann")
+    owners.note("x" * 1001, "bob")
+    assert [number for number in range(10) if owners.owner(f"a-{number}")] == [7, 8, 9]
+    assert owners.owner("b-1") == "bob"
+    assert owners.owner("x" * 1001) is None
+    for number in range(20):
+        owners.note("c", f"principal {number}")
+        owners.note(f"c-{number}", f"principal {number}")
+    assert owners.owner("c") is None
+    assert owners.owner("c-19") == "principal 19"
