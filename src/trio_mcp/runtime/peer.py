@@ -65,6 +65,11 @@ class Peer:
     """True for all clients of an endpoint together, each of whose requests stands for itself: the bounds of a
     connection hold for none of the clients, but those of the whole server."""
 
+    @property
+    def is_told_apart(self) -> bool:
+        """True when requests of this client can be told from those of any other client, on other connections, too."""
+        return self.principal is not None or (self.alone and not self.everybody)
+
 
 NOBODY_KNOWN = Peer()
 THE_ONLY_ONE = Peer(alone=True)

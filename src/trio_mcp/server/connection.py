@@ -101,23 +101,26 @@ class ServerConnection:
             self._check_scopes(required_scopes(self._server, request.method.name, request.params))
         answer = self._at_once.get(request.method.name)
         if answer is not None:
-            return Now(answer(self, request))
+            return Now(answer(self, request, exchange))
         if request.method.may_ask and not request.revision.server_requests:
             return self._round_states.read(request, exchange.peer.principal)
         return LATER
 
-    def _ping(self, _: InboundRequest) -> EmptyResult:
+    def _ping(self, _: InboundRequest, __: Exchange) -> EmptyResult:
         return _DONE
 
-    def _initialize(self, request: InboundRequest) -> InitializeResult:
+    def _initialize(self, request: InboundRequest, exchange: Exchange) -> InitializeResult:
         server = self._server
         declared = server.capabilities
         if self._stateless and declared.resources is not None:
             declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
+        if declared.tasks is not None and not exchange.peer.is_told_apart:
+            # 2025-11-25 tasks, Task Isolation: who cannot identify requestors SHOULD NOT declare tasks.list.
+            declared = attrs.evolve(declared, tasks=attrs.evolve(declared.tasks, list=None))
         self._subscriptions.declare(declared)
         return InitializeResult(request.revision.name, declared, server.info, server.instructions)
 
-    def _discover(self, request: InboundRequest) -> DiscoverResult:
+    def _discover(self, request: InboundRequest, _: Exchange) -> DiscoverResult:
         server = self._server
         versions = [row.name for row in MODERN_REVISIONS]
         return DiscoverResult(versions, server.capabilities, server.instructions, *self._hints(request))
@@ -126,17 +129,17 @@ class ServerConnection:
         hints = self._server.cache_hints[request.method.name]
         return hints.ttl_ms, hints.scope
 
-    def _set_level(self, request: InboundRequest) -> EmptyResult:
+    def _set_level(self, request: InboundRequest, _: Exchange) -> EmptyResult:
         params = structure_params(request.params, SetLevelParams, request.revision)
         if not self._server.logging:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         self.state.set_log_level(params.level.value)
         return _DONE
 
-    def _subscribe(self, request: InboundRequest) -> EmptyResult:
+    def _subscribe(self, request: InboundRequest, _: Exchange) -> EmptyResult:
         return self._subscriptions.subscribe(request)
 
-    def _unsubscribe(self, request: InboundRequest) -> EmptyResult:
+    def _unsubscribe(self, request: InboundRequest, _: Exchange) -> EmptyResult:
         return self._subscriptions.unsubscribe(request)
 
     # Requests that run in a task of their own
@@ -213,7 +216,7 @@ class ServerConnection:
 
     # The function for each method
 
-    _at_once: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest], Any]]] = {
+    _at_once: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest, Exchange], Any]]] = {
         "ping": _ping,
         "initialize": _initialize,
         "server/discover": _discover,

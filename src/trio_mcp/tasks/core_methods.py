@@ -35,7 +35,7 @@ class CoreMethods:
                 return core_task(self._known(await self._records.read(scope_of(scope), _task_id(scope))))
             case "tasks/result":
                 return await self._result(scope)
-            case "tasks/list":
+            case "tasks/list" if scope.exchange.peer.is_told_apart:
                 return await self._list(scope)
             case "tasks/cancel":
                 return await self._cancel(scope)

@@ -20,7 +20,7 @@ from ..state.stateless import StatelessState
 from ..stores.task_record import Outcome, TaskPhase, TaskRecord
 from ..stores.task_store import StoreFull
 from .message_writer import MessageWriter
-from .outcomes import EXPIRED, SERVER_STOPPED, TASK_LOST, failure, outcome_of
+from .outcomes import EXPIRED, SERVER_STOPPED, TASK_LOST, failure, outcome_of, words_of
 from .projections import core_created, extension_created
 from .transitions import cancelled, ended, released
 
@@ -262,7 +262,7 @@ class TaskHost:
             await self._end(task, failure(TASK_LOST, f"the task was not run to its end: {words}"))
 
     async def _end(self, task: RequestTask, outcome: Outcome) -> None:
-        await self._write(task, lambda record, now: ended(record, now, outcome, task.message))
+        await self._write(task, lambda record, now: ended(record, now, outcome, words_of(outcome) or task.message))
 
     async def _write(self, task: RequestTask, transition: Transition) -> None:
         for _ in range(_TRIES):

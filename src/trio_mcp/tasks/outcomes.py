@@ -17,6 +17,7 @@ __all__ = [
     "failure",
     "outcome_of",
     "raised",
+    "words_of",
 ]
 
 TASK_LOST: Final = -31002
@@ -26,6 +27,8 @@ SERVER_STOPPED: Final = "the server was shut down while the task was running"
 SERVER_RESTARTED: Final = "the server was restarted while the task was running"
 NOT_RUN_AGAIN: Final = "the task was run as often as it may be, and the server was restarted each time"
 EXPIRED: Final = "the time to live of the task was over"
+
+_LONGEST_WORDS: Final = 1000
 
 
 def failure(code: int, message: str) -> Outcome:
@@ -48,3 +51,12 @@ def raised(outcome: Outcome) -> CodedError:
     """Return the error of an outcome that is one, as the request itself would have been answered."""
     error: dict[str, Any] = decode_value(outcome.json)
     return CodedError(error["code"], error["message"], error.get("data"))
+
+
+def words_of(outcome: Outcome) -> str | None:
+    """Return the words for people on a failure; `None` for anything else (2025-11-25 tasks, Task Execution Errors)."""
+    if not (outcome.is_error or outcome.tells_failure):
+        return None
+    value: dict[str, Any] = decode_value(outcome.json)
+    texts = [value["message"]] if outcome.is_error else [block.get("text") for block in value["content"]]
+    return next((text[:_LONGEST_WORDS] for text in texts if isinstance(text, str)), None)

@@ -23,7 +23,7 @@ TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "faile
 class TaskMetadata:
     """A request for a task. ``ttl`` in milliseconds."""
 
-    ttl: int | None = None
+    ttl: float | None = None
 
 
 @value

@@ -158,13 +158,15 @@ class Tools:
             raise CapabilityMissing(missing, request.revision)
         task = None
         if entry.task is not None or params.task is not None:
-            task = task_of_call(entry.task, entry.on_restart, params, scope, tasks)
+            # 2025-11-25 tasks, Task Support 1: who has no tasks MUST ignore the parameter.
+            task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
         try:
             bound = self._bind(entry, params.arguments or {})
         except BadArguments as error:
             if request.revision.invalid_arguments == "error":
                 raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
-            return _given(error_result(f"Invalid arguments for {params.name}: {error}"))
+            refusal = partial(_given, error_result(f"Invalid arguments for {params.name}: {error}"))
+            return refusal() if task is None else run_task(task, scope, refusal)
         if entry.replay:
             replay(scope)
         run = partial(entry.handler.call, scope, lifespan, bound)
