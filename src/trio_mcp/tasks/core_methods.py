@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..jsonrpc.codec import decode_value
 from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ..protocol.conversion.converters import structure_params
 from ..protocol.meta import RELATED_TASK
+from ..protocol.revisions import Revision
 from ..protocol.types.resources import PageParams
 from ..protocol.types.tasks import ListTasksResult, Task, TaskParams
 from ..runtime.requests.request_scope import RequestScope
 from ..stores.task_record import Outcome, TaskRecord
 from .extension_methods import scope_of, unknown_task
 from .outcomes import raised
-from .projections import core_task
+from .projections import core_task, result_in
 from .records import TaskRecords
 
 __all__ = ["CoreMethods"]
@@ -52,7 +52,7 @@ class CoreMethods:
         record = self._known(await self._records.until_final(scope_of(scope), _task_id(scope)))
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the task was cancelled, and has no result")
-        return _result_of(record, record.outcome)
+        return _result_of(record, record.outcome, scope.request.revision)
 
     async def _list(self, scope: RequestScope) -> ListTasksResult:
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
@@ -75,11 +75,11 @@ class CoreMethods:
         return task
 
 
-def _result_of(record: TaskRecord, outcome: Outcome) -> dict[str, Any]:
+def _result_of(record: TaskRecord, outcome: Outcome, revision: Revision) -> dict[str, Any]:
     """Return the result of the request that the task has run. Raises the error of the request as `CodedError`."""
     if outcome.is_error:
         raise raised(outcome)
-    result: dict[str, Any] = decode_value(outcome.json)
+    result = result_in(record, outcome, revision)
     # 2025-11-25 tasks, Related Task Metadata: MUST be in the response.
     return {**result, "_meta": {**(result.get("_meta") or {}), RELATED_TASK: {"taskId": record.id}}}
 

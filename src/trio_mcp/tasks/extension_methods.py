@@ -56,7 +56,7 @@ class ExtensionMethods:
         record = await self._records.read(scope_of(scope), _task_id(scope))
         if record is None:
             raise unknown_task()
-        return extension_task(record)
+        return extension_task(record, scope.request.revision)
 
     async def _update(self, scope: RequestScope) -> EmptyResult:
         params = structure_params(scope.request.params, UpdateTaskParams, scope.request.revision)

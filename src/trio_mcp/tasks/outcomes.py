@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ..jsonrpc.codec import decode_value, encode_value
 from ..jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ..protocol.meta import SERVER_INFO
 from ..stores.task_record import Outcome
 
 __all__ = [
@@ -44,6 +45,12 @@ def outcome_of(line: bytes, most: int) -> Outcome:
     if "error" in reply:
         return Outcome(encode_value(reply["error"]), is_error=True)
     result: dict[str, Any] = reply["result"]
+    # Parts of the reply rather than of the result: each reply that tells of the result has its own.
+    result.pop("resultType", None)
+    meta: dict[str, Any] = result.get("_meta", {})
+    meta.pop(SERVER_INFO, None)
+    if not meta:
+        result.pop("_meta", None)
     return Outcome(encode_value(result), tells_failure=result.get("isError") is True)
 
 

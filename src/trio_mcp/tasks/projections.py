@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from ..jsonrpc.codec import decode_value
+from ..protocol.conversion.converters import structure, unstructure
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import Revision
 from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
 from ..protocol.types.input_required import InputRequest
 from ..protocol.types.tasks import CreateTaskResult, Task, TaskStatus
-from ..stores.task_record import TaskPhase, TaskRecord
+from ..protocol.types.tools import CallToolResult
+from ..stores.task_record import Outcome, TaskPhase, TaskRecord
 
-__all__ = ["core_created", "core_task", "extension_created", "extension_task"]
+__all__ = ["core_created", "core_task", "extension_created", "extension_task", "result_in"]
 
 _RUNNING: Final[dict[TaskPhase, TaskStatus]] = {
     TaskPhase.WORKING: "working",
@@ -71,12 +75,22 @@ def extension_created(record: TaskRecord) -> CreatedTask:
     )
 
 
-def extension_task(record: TaskRecord) -> DetailedTask:
+def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
+    """Return the result of a call that ended with ``outcome``, in the terms of ``revision``, as the call itself would
+    have been answered."""
+    result: JSONObject = decode_value(outcome.json)
+    if record.revision != revision.name:
+        result = unstructure(structure(result, CallToolResult), revision)
+    return {"resultType": "complete", **result} if revision.result_type else result
+
+
+def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
     """Return the state of a task in the form of the extension, with its outcome or its questions."""
     outcome, result, error = record.outcome, None, None
-    if outcome is not None:
-        value: dict[str, Any] = decode_value(outcome.json)
-        result, error = (None, value) if outcome.is_error else (value, None)
+    if outcome is not None and outcome.is_error:
+        error: JSONObject | None = decode_value(outcome.json)
+    elif outcome is not None:
+        result = result_in(record, outcome, revision)
     questions: dict[str, InputRequest] | None = None
     if record.phase is TaskPhase.INPUT_REQUIRED:
         # extension tasks, Task Polling 2: MUST contain all outstanding requests.

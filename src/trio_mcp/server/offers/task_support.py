@@ -87,6 +87,12 @@ async def run_task(
         elif not task.has_started:
             task.start_after(task.grace)
         result = await call()
+    except CapabilityMissing:
+        raise
+    except Exception:
+        if task.must_be:
+            await task.start()
+        raise
     finally:
         if not task.has_started:
             task.stop_waiting()

@@ -1,0 +1,392 @@
+"""The extension `io.modelcontextprotocol/tasks`, sentence by sentence, against raw requests."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+import trio
+from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, MemoryPeer, connected_twice
+from tests.server.extension import EXTENSION, KNOWS, about, knowing, refused, slow_server, state_of, task_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import RequestContext, Server
+
+REQUIRED = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+
+
+# Capability Negotiation
+
+
+async def test_a_server_with_such_a_tool_lists_the_extension_and_no_capability_of_tasks(
+    autojump_clock: MockClock,
+) -> None:
+    async with knowing(slow_server()) as peer:
+        declared = (await peer.request("server/discover"))["result"]["capabilities"]
+    assert declared["extensions"] == {EXTENSION: {}}
+    assert "tasks" not in declared
+
+
+async def test_a_server_without_such_a_tool_does_not_know_the_extension(autojump_clock: MockClock) -> None:
+    server = Server("plain")
+    async with knowing(server) as peer:
+        declared = (await peer.request("server/discover"))["result"]["capabilities"]
+        assert "extensions" not in declared
+        assert (await refused(peer, "tasks/get"))["code"] == -32601
+
+
+async def test_a_request_without_the_declaration_is_never_answered_with_a_task(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server(), {}) as peer:
+        assert await peer.text("sleep", {"seconds": 5}) == "slept 5"
+
+
+async def test_the_declaration_of_one_request_says_nothing_of_the_next(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server(), {}) as peer:
+        peer.capabilities = KNOWS
+        await task_of(peer, "sleep", {"seconds": 5})
+        peer.capabilities = {}
+        assert await peer.text("sleep", {"seconds": 5}) == "slept 5"
+
+
+async def test_a_tool_that_is_always_a_task_is_refused_without_the_declaration(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server(), {"elicitation": {}}) as peer:
+        error = await peer.error("work")
+    assert (error["code"], error["data"]) == (-32021, REQUIRED)
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+async def test_the_methods_are_refused_without_the_declaration_whatever_they_ask(
+    method: str, autojump_clock: MockClock
+) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "work", {"seconds": 5})
+        peer.capabilities = {"extensions": {"com.example/other": {}}}
+        for task_id in (task, "unknown", 5):
+            error = await refused(peer, method, task_id)
+            assert (error["code"], error["data"]) == (-32021, REQUIRED)
+
+
+# Task Creation
+
+
+async def test_a_call_is_answered_with_a_flat_task_of_which_nothing_is_missing(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server(ttl=60, poll_interval=0.5)) as peer:
+        created = await peer.call("sleep", {"seconds": 5})
+    assert created.pop("_meta").keys() == {"io.modelcontextprotocol/serverInfo"}
+    assert datetime.fromisoformat(created.pop("createdAt")).tzinfo is not None
+    assert datetime.fromisoformat(created.pop("lastUpdatedAt")).tzinfo is not None
+    assert len(created.pop("taskId")) >= 22, "it cannot be guessed"
+    assert created == {"resultType": "task", "status": "working", "ttlMs": 60_000, "pollIntervalMs": 500}
+
+
+async def test_a_task_for_ever_says_null(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server(ttl=float("inf"))) as peer:
+        created = await peer.call("sleep", {"seconds": 5})
+        assert created["ttlMs"] is None
+        assert (await about(peer, "tasks/get", created["taskId"]))["ttlMs"] is None
+
+
+async def test_no_two_tasks_have_one_id(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        assert len({await task_of(peer, "work", {"seconds": 5}) for _ in range(50)}) == 50
+
+
+async def test_the_task_is_kept_before_the_call_is_answered(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server(grace=0)) as peer:
+        created = await peer.call("sleep", {"seconds": 5})
+        assert (await about(peer, "tasks/get", created["taskId"]))["status"] == "working"
+
+
+async def test_a_parameter_of_another_era_is_ignored(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        for tool in ("greet", "sleep"):
+            params = {"name": tool, "arguments": {"seconds": 0} if tool == "sleep" else {}, "task": {"ttl": "x"}}
+            assert (await peer.request("tools/call", params))["result"]["resultType"] == "complete"
+
+
+# Task Polling
+
+
+async def test_a_working_task_has_neither_result_nor_error_nor_questions(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        state = await about(peer, "tasks/get", await task_of(peer, "sleep", {"seconds": 5}))
+    assert (state["resultType"], state["status"]) == ("complete", "working")
+    assert not state.keys() & {"result", "error", "inputRequests", "requestState", "ttl", "pollInterval", "task"}
+
+
+async def test_a_completed_task_holds_the_result_of_the_call_as_it_would_have_been(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "sleep", {"seconds": 5})
+        await trio.sleep(5)
+        state = await state_of(peer, task)
+        plain = await peer.call("sleep", {"seconds": 0})
+    assert state["status"] == "completed"
+    assert state["result"].keys() == plain.keys() - {"_meta"}, "what the server is called is said of the reply alone"
+    assert state["result"]["content"] == [{"type": "text", "text": "slept 5"}]
+    assert not state.keys() & {"error", "inputRequests", "requestState"}
+
+
+async def test_a_result_that_tells_of_a_failure_is_a_completed_task(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        state = await state_of(peer, await task_of(peer, "fail"))
+    assert state["status"] == "completed"
+    assert (state["result"]["isError"], state["result"]["content"][0]["text"]) == (True, "it went wrong")
+
+
+async def test_an_error_is_a_failed_task(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        state = await state_of(peer, await task_of(peer, "break_"))
+    assert (state["status"], state["error"]) == (
+        "failed",
+        {"code": -32050, "message": "broken", "data": {"why": "age"}},
+    )
+    assert not state.keys() & {"result", "inputRequests", "requestState"}
+
+
+async def test_a_change_of_the_state_is_dated(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "ask", {"names": 1})
+        before = await about(peer, "tasks/get", task)
+        after = await state_of(peer, task)
+    assert before["createdAt"] == after["createdAt"]
+    assert datetime.fromisoformat(before["lastUpdatedAt"]) <= datetime.fromisoformat(after["lastUpdatedAt"])
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+async def test_a_task_that_does_not_exist_is_an_invalid_parameter(method: str, autojump_clock: MockClock) -> None:
+    params: dict[str, Any] = {"inputResponses": {}} if method == "tasks/update" else {}
+    async with knowing(slow_server()) as peer:
+        assert (await refused(peer, method, "unknown", **params))["code"] == -32602
+        assert (await refused(peer, method, 5, **params))["code"] == -32602
+
+
+@pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
+async def test_the_methods_of_the_other_form_do_not_exist(method: str, autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "work")
+        assert (await refused(peer, method, task))["code"] == -32601
+
+
+# Task Update Requests
+
+
+async def test_a_task_that_asks_shows_all_its_open_questions(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        state = await state_of(peer, await task_of(peer, "ask", {"names": 2}))
+    assert state["status"] == "input_required"
+    questions = state["inputRequests"].values()
+    assert sorted(each["params"]["message"] for each in questions) == ["name 0?", "name 1?"]
+    assert {each["method"] for each in questions} == {"elicitation/create"}
+    assert not state.keys() & {"result", "error", "requestState"}
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"name": name}}
+
+
+async def test_a_part_of_the_answers_leaves_the_other_questions_at_once(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "ask", {"names": 2})
+        first, second = (await state_of(peer, task))["inputRequests"]
+        ack = await about(peer, "tasks/update", task, inputResponses={first: named("Ann")})
+        state = await about(peer, "tasks/get", task)
+        assert (state["status"], list(state["inputRequests"])) == ("input_required", [second])
+        await about(peer, "tasks/update", task, inputResponses={second: named("Bob")})
+        assert (await about(peer, "tasks/get", task))["status"] != "input_required"
+        state = await state_of(peer, task)
+    assert ack.keys() == {"resultType", "_meta"}, "an acknowledgement is empty"
+    assert ack["resultType"] == "complete"
+    assert state["status"] == "completed"
+    assert "Ann" in state["result"]["content"][0]["text"]
+
+
+async def test_answers_to_no_open_question_are_ignored(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "ask", {"names": 2})
+        first, second = (await state_of(peer, task))["inputRequests"]
+        await about(peer, "tasks/update", task, inputResponses={"never": named("Eve"), first: named("Ann")})
+        await about(peer, "tasks/update", task, inputResponses={first: named("Eve")})
+        assert list((await state_of(peer, task))["inputRequests"]) == [second]
+        await about(peer, "tasks/update", task, inputResponses={first: named("Eve"), second: named("Bob")})
+        text = (await state_of(peer, task))["result"]["content"][0]["text"]
+        await about(peer, "tasks/update", task, inputResponses={second: named("Eve")})
+    assert "Ann" in text
+    assert "Bob" in text
+    assert "Eve" not in text
+
+
+@pytest.mark.parametrize("response", ["text", 5, None, [], True])
+async def test_an_answer_that_is_no_object_is_an_invalid_parameter_and_changes_nothing(
+    response: Any, autojump_clock: MockClock
+) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "ask", {"names": 2})
+        before = await state_of(peer, task)
+        first, second = before["inputRequests"]
+        wrong = {first: named("Ann"), second: response}
+        assert (await refused(peer, "tasks/update", task, inputResponses=wrong))["code"] == -32602
+        assert await state_of(peer, task) == before
+
+
+@pytest.mark.parametrize("responses", [{}, {"inputResponses": None}, {"inputResponses": []}])
+async def test_an_update_without_answers_is_an_invalid_parameter(
+    responses: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "ask", {"names": 1})
+        assert (await refused(peer, "tasks/update", task, **responses))["code"] == -32602
+
+
+async def test_no_key_is_used_twice_in_the_life_of_a_task(autojump_clock: MockClock) -> None:
+    server = Server("asking")
+
+    @server.tool(task="required")
+    async def ask_often(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        answers = [(await ctx.elicit("name?", {"type": "object", "properties": {}})).action for _ in range(3)]
+        return " ".join(answers)
+
+    seen: list[str] = []
+    async with knowing(server) as peer:
+        task = await task_of(peer, "ask_often")
+        for action in ("accept", "decline", "cancel"):
+            (key,) = (await state_of(peer, task))["inputRequests"]
+            seen.append(key)
+            answers = {**{old: {"action": "accept"} for old in seen}, key: {"action": action}}
+            await about(peer, "tasks/update", task, inputResponses=answers)
+        state = await state_of(peer, task)
+    assert len(set(seen)) == 3
+    assert state["result"]["content"][0]["text"] == "accept decline cancel"
+
+
+# Task Cancellation
+
+
+async def test_a_cancel_is_acknowledged_and_ends_the_work(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "sleep", {"seconds": 1000})
+        ack = await about(peer, "tasks/cancel", task)
+        state = await state_of(peer, task)
+    assert ack.keys() == {"resultType", "_meta"}
+    assert ack["resultType"] == "complete"
+    assert state["status"] == "cancelled"
+    assert not state.keys() & {"result", "error", "inputRequests"}
+
+
+@pytest.mark.parametrize("tool", ["work", "fail", "break_"])
+async def test_a_cancel_of_a_task_that_has_ended_is_acknowledged_and_changes_nothing(
+    tool: str, autojump_clock: MockClock
+) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, tool)
+        before = await state_of(peer, task)
+        for _ in range(2):
+            assert (await about(peer, "tasks/cancel", task))["resultType"] == "complete"
+        assert await state_of(peer, task) == before
+
+
+async def test_a_cancelled_task_takes_no_answers(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "ask", {"names": 1})
+        (key,) = (await state_of(peer, task))["inputRequests"]
+        await about(peer, "tasks/cancel", task)
+        assert (await about(peer, "tasks/update", task, inputResponses={key: named("Ann")}))["resultType"] == "complete"
+        assert (await state_of(peer, task))["status"] == "cancelled"
+
+
+async def test_the_cancel_of_the_answered_call_does_nothing_to_its_task(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        message = peer.call_message("sleep", {"seconds": 50})
+        await peer.send(message)
+        task = (await peer.reply(message["id"]))["result"]["taskId"]
+        await peer.cancel(message["id"], "changed my mind")
+        assert (await state_of(peer, task))["status"] == "working"
+
+
+# Task Status Notifications
+
+
+async def test_there_are_neither_progress_nor_logs_of_a_task(autojump_clock: MockClock) -> None:
+    server = Server("telling")
+    told = trio.Event()
+
+    @server.tool(task="optional")
+    async def tell(ctx: RequestContext) -> str:
+        ctx.progress(1, 3, "before")
+        await ctx.log.info("before")
+        assert ctx.task is not None
+        await ctx.task.start()
+        ctx.progress(2, 3, "after")
+        await ctx.log.info("after")
+        told.set()
+        await trio.sleep(5)
+        return "done"
+
+    async with knowing(server) as peer:
+        message = peer.call_message("tell", token="t", log_level="debug")
+        await peer.send(message)
+        task = (await peer.reply(message["id"]))["result"]["taskId"]
+        await told.wait()
+        await trio.sleep(0.2)
+        assert (await about(peer, "tasks/get", task))["statusMessage"] == "after"
+        await peer.everything(10)
+    assert [p["message"] for p in peer.progress_of("t")] == ["before"]
+    assert [data for _, data in peer.logged()] == ["before"]
+
+
+# Security Considerations
+
+
+async def opened_twice(first: MemoryPeer, second: MemoryPeer) -> None:
+    for peer in (first, second):
+        await peer.open(MODERN, KNOWS)
+
+
+async def test_the_task_of_another_principal_does_not_exist(autojump_clock: MockClock) -> None:
+    async with connected_twice(slow_server(), principals=("ann", "bob")) as (ann, bob):
+        await opened_twice(ann, bob)
+        task = await task_of(ann, "ask", {"names": 1})
+        before = await state_of(ann, task)
+        unknown = await refused(bob, "tasks/get", "unknown")
+        assert unknown["code"] == -32602
+        assert await refused(bob, "tasks/get", task) == unknown
+        assert await refused(bob, "tasks/cancel", task) == unknown
+        answers = {key: named("Eve") for key in before["inputRequests"]}
+        assert await refused(bob, "tasks/update", task, inputResponses=answers) == unknown
+        assert await state_of(ann, task) == before
+
+
+async def test_a_principal_finds_its_task_on_another_connection(autojump_clock: MockClock) -> None:
+    async with connected_twice(slow_server(), principals=("ann", "ann")) as (here, there):
+        await opened_twice(here, there)
+        task = await task_of(here, "work")
+        await wait_all_tasks_blocked()
+        assert (await about(there, "tasks/get", task))["status"] == "completed"
+
+
+async def test_where_nobody_is_known_the_id_alone_gives_access(autojump_clock: MockClock) -> None:
+    async with connected_twice(slow_server()) as (here, there):
+        await opened_twice(here, there)
+        task = await task_of(here, "work", {"seconds": 5})
+        assert (await about(there, "tasks/get", task))["status"] == "working"
+        await about(there, "tasks/cancel", task)
+        assert (await state_of(here, task))["status"] == "cancelled"
+
+
+# Both eras
+
+
+async def test_a_task_of_the_other_era_is_told_in_the_words_of_this_one(autojump_clock: MockClock) -> None:
+    async with connected_twice(slow_server()) as (old, new):
+        await old.open(LATEST_LEGACY)
+        await new.open(MODERN, KNOWS)
+        params = {"name": "fail", "arguments": {}, "task": {}}
+        task = (await old.request("tools/call", params))["result"]["task"]["taskId"]
+        state = await state_of(new, task)
+        assert (state["status"], state["result"]["resultType"]) == ("completed", "complete")
+        assert (await about(old, "tasks/get", task))["status"] == "failed"
+        task = await task_of(new, "work")
+        assert (await about(old, "tasks/result", task)).keys() == {"content", "_meta"}
+        assert (await about(old, "tasks/get", task))["status"] == "completed"
