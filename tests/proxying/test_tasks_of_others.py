@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import trio
 from tests.proxying.test_messages import LEGACY, MODERN
 from tests.proxying.test_tasks import TASK
 from tests.proxying.test_tasks import THEIRS as CORE
@@ -16,13 +17,14 @@ from tests.proxying.test_tasks_extension import TASK as EXTENSION_TASK
 from tests.proxying.test_tasks_extension import THEIRS as EXTENSION
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import ClientCapabilities, Proxy, proxy
+from trio_mcp import ClientCapabilities, Proxy, Sampling, proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.task_owners import TaskOwners
 from trio_mcp.runtime.peer import Peer
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
 
+NOTHING = ClientCapabilities()
 ANSWERS: dict[str, dict[str, Any]] = {
     MODERN: {"tools/call": CREATED, "tasks/get": {**DONE, **EXTENSION_TASK}},
     LEGACY: {
@@ -33,25 +35,29 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 
 @asynccontextmanager
-async def client_of(way: Proxy, principal: str | None, revision: str) -> AsyncGenerator[ScriptedClient]:
+async def client_of(
+    way: Proxy, principal: str | None, revision: str, capabilities: dict[str, Any] | None = None
+) -> AsyncGenerator[ScriptedClient]:
     """Open a client of ``principal``."""
     ours, theirs = memory_channel_pair()
     async with way.running() as running, open_service_nursery("the test is over") as nursery:
         await nursery.start(running.connect(theirs, Peer(principal=principal)).run)
         client = ScriptedClient(ours)
-        await client.open(revision, OURS if revision == MODERN else None)
+        await client.open(revision, capabilities or (OURS if revision == MODERN else None))
         yield client
         await client.aclose()
 
 
 @asynccontextmanager
-async def before(script: Any, revision: str, *, shares: bool) -> AsyncGenerator[Proxy]:
+async def before(
+    script: Any, revision: str, *, shares: bool, forwards: ClientCapabilities = NOTHING
+) -> AsyncGenerator[Proxy]:
     """Put a proxy before a server that follows ``script``."""
     if not shares:
         yield proxy(partial(open_scripted_server, script))
         return
     era: Any = "modern" if revision == MODERN else "legacy"
-    async with open_scripted_server(script, era=era, forwards=ClientCapabilities()) as client:
+    async with open_scripted_server(script, era=era, forwards=forwards) as client:
         yield proxy(client)
 
 
@@ -172,6 +178,67 @@ async def test_the_owner_alone_is_told_of_the_status_of_a_task(
         await first.expect({"method": status[0], "params": status[1]})
         await first.expect_silence(1)
         await second.expect_silence(1)
+
+
+SAMPLING: dict[str, Any] = {"sampling": {}}
+
+
+def question(task_id: str) -> dict[str, Any]:
+    meta = {"io.modelcontextprotocol/related-task": {"taskId": task_id}}
+    return {"messages": [], "maxTokens": 5, "task": {"ttl": 1}, "_meta": meta}
+
+
+async def test_the_questions_of_a_task_go_to_its_owner_and_those_about_a_clients_task_to_that_client(
+    autojump_clock: MockClock,
+) -> None:
+    over = trio.Event()
+
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, CORE)
+        for number in ("1", "2"):
+            call = await server.expect_request("tools/call")
+            await server.answer(call, {"task": {**TASK, "taskId": f"t-{number}"}})
+        for number in ("1", "2"):
+            await server.request(number, "sampling/createMessage", question(f"t-{number}"))
+            await server.expect({"id": number, "result": {"task": {**TASK, "taskId": f"c-{number}"}}})
+        await server.request("g", "tasks/get", {"taskId": "c-1"})
+        await server.expect({"id": "g", "result": {**TASK, "taskId": "c-1"}})
+        over.set()
+        await wait_all_tasks_blocked()
+        await server.request("h", "sampling/createMessage", question("t-1"))
+        await server.expect({"id": "h", "error": {"code": -32603, ...: ...}})
+        await server.request("i", "sampling/createMessage", question("t-2"))
+        await server.expect({"id": "i", "result": {"task": TASK}})
+
+    async with (
+        before(script, LEGACY, shares=True, forwards=ClientCapabilities(sampling=Sampling())) as way,
+        client_of(way, None, LEGACY, SAMPLING) as second,
+    ):
+        async with client_of(way, None, LEGACY, SAMPLING) as first:
+            for client in (first, second):
+                await client.expect_result(await client.request("tools/call", {"name": "t", "task": {}}))
+            for client, number in ((first, "1"), (second, "2")):
+                asked = await client.expect({"id": ..., "method": "sampling/createMessage", "params": ...})
+                assert asked["params"] == question(f"t-{number}")
+                await client.answer(asked, {"task": {**TASK, "taskId": f"c-{number}"}})
+            asked = await first.expect({"id": ..., "method": "tasks/get", "params": {"taskId": "c-1"}})
+            await first.answer(asked, {**TASK, "taskId": "c-1"})
+            await over.wait()
+        asked = await second.expect({"id": ..., "method": "sampling/createMessage", "params": question("t-2")})
+        await second.answer(asked, {"task": TASK})
+        await wait_all_tasks_blocked()
+
+
+async def test_a_client_of_another_revision_is_not_asked_about_tasks(autojump_clock: MockClock) -> None:
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, CORE)
+        call = await server.expect_call("t")
+        await server.request("g", "tasks/get", {"taskId": "c-1"})
+        await server.expect({"id": "g", "error": {"code": -32601, ...: ...}})
+        await server.answer_text(call, "done")
+
+    async with before(script, LEGACY, shares=True) as way, client_of(way, None, MODERN) as client:
+        await client.expect_result(await client.call_tool("t"))
 
 
 def test_the_owners_of_tasks_are_bounded_and_nobody_takes_the_share_of_another() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..protocol.conversion.converters import NotExpressible
@@ -12,13 +12,14 @@ from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS
-from ..protocol.revisions import Revision
+from ..protocol.revisions import Revision, requests_of
 from ..protocol.types.capabilities import ClientCapabilities
 from ..protocol.types.input_required import ASKABLE, InputRequest, capability_for
 from ..runtime.channel import ConnectionLost
 from ..runtime.on_progress import OnProgress
 from ..runtime.requests.request_scope import RequestScope, current_request
 from .downstream import Downstream
+from .task_owners import KnownTasks
 from .translating import translated
 
 __all__ = ["ask_downstream"]
@@ -42,24 +43,32 @@ class _Respondent(Protocol):
 
 
 async def ask_downstream(
-    downstreams: Iterable[Downstream], method: str, params: JSONObject, revision: Revision, key: str | None
+    downstreams: Iterable[Downstream],
+    tasks: KnownTasks,
+    method: str,
+    params: JSONObject,
+    revision: Revision,
+    key: str | None,
 ) -> JSONObject:
     """Return the answer of the client that is asked; request and answer are in the terms of ``revision``.
 
     A request of a modern server belongs to the call in which the request is made. A legacy server does not name the
-    client: its request goes to the only client there is, else to the only client with a call in flight; and with the
-    latest of that client's calls that can carry a request. ``key`` is the name that a modern server gave the question,
-    which a modern client sees, too. Raises `CodedError` for an error reply.
+    client: its request goes to the client whose task the request names, else to the only client there is, else to the
+    only client with a call in flight; and with the latest of that client's calls that can carry a request. ``key`` is
+    the name that a modern server gave the question, which a modern client sees, too. Raises `CodedError` for an error
+    reply.
     """
     scope = current_request.get(None)
     if revision.server_requests:
-        asked, own = _only(list(downstreams)), scope
+        asked, own = _only(tasks.concerned(method, params, downstreams)), scope
     else:
         asked, own = _calling(downstreams, scope), None
     _check_declared(asked, method, params)
     answer = await _put(asked, method, _as_said_there(asked, method, params, revision), own, key)
     if not isinstance(answer, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer makes no sense")
+    if isinstance(asked, Downstream):
+        tasks.note_created(cast("JSONObject", answer), asked)
     try:
         return translated(answer, METHODS[method].result, asked.revision, revision)
     except NotExpressible as error:
@@ -101,6 +110,8 @@ def _check_declared(asked: _Respondent, method: str, params: JSONObject) -> None
     """Raise `CapabilityMissing` for a request that the client has not declared (DESIGN ruling 18). A method that is not
     one of the three in `ASKABLE` is passed on unchanged, where the revision has that method."""
     if method not in ASKABLE:
+        if method not in requests_of("server", asked.revision):
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
         return
     needed = capability_for(InputRequest(method, params))  # pyright: ignore[reportArgumentType] one of them
     missing = [each for each in needed if not declares(asked.capabilities, each, asked.revision)]

@@ -49,7 +49,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
     method = request.method.name
     if method not in spoken.methods:
         raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
-    check_task(scope, upstream)
+    check_task(scope, downstream, upstream)
     params = _params(request, downstream, upstream)
     if request.log_level is not None:
         await upstream.admit_level(request.log_level)

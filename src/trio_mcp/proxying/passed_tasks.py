@@ -33,17 +33,20 @@ def offered(upstream: Upstream, revision: Revision) -> ServerCapabilities:
     return attrs.evolve(declared, tasks=None, extensions=extensions or None)
 
 
-def check_task(scope: RequestScope, upstream: Upstream) -> None:
+def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
     """Raise `CodedError` for a method of tasks that the server behind has in another form, and for the task of another
-    caller."""
+    caller. A client that nobody knows is asked the questions of the task that it waits for."""
     request = scope.request
     method = request.method.name
     if method.startswith("tasks/") and request.revision.tasks != upstream.revision.tasks:
         raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
     if method in _NAMES_A_TASK:
         principal = scope.exchange.peer.principal
-        if not upstream.task_owners.exists_for(principal, request.params.get("taskId")):
+        task_id = request.params.get("taskId")
+        if not upstream.tasks.of_server.exists_for(principal, task_id):
             raise unknown_task()
+        if method == "tasks/result" and isinstance(task_id, str):
+            upstream.tasks.of_server.note(task_id, _owner(scope, downstream))
 
 
 def note_task(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
@@ -61,7 +64,7 @@ def note_task(scope: RequestScope, downstream: Downstream, upstream: Upstream, r
     else:
         return
     if isinstance(created, str):
-        upstream.task_owners.note(created, _owner(scope, downstream))
+        upstream.tasks.of_server.note(created, _owner(scope, downstream))
 
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:
@@ -70,7 +73,7 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
     tasks = result.get("tasks")
     if not isinstance(tasks, list):
         return result
-    owner, owners = _owner(scope, downstream), upstream.task_owners
+    owner, owners = _owner(scope, downstream), upstream.tasks.of_server
     seen: list[Owner | None] = [owner, None] if scope.exchange.peer.alone and not upstream.shared else [owner]
     kept: list[Any] = [
         task

@@ -1,13 +1,18 @@
-"""TaskOwners: the callers to whom the tasks of the server behind belong."""
+"""TaskOwners and KnownTasks: the clients to whom the tasks of the server behind belong, or who run tasks for it."""
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias, cast
+
+import attrs
 
 from ..concurrency.fair_share import leaves_enough
+from ..protocol.fields import JSONObject
+from ..protocol.meta import RELATED_TASK
 from .downstream import Downstream
 
-__all__ = ["Owner", "TaskOwners"]
+__all__ = ["KnownTasks", "Owner", "TaskOwners"]
 
 _MOST_TASKS: Final = 100_000
 _LONGEST_ID: Final = 1000
@@ -61,3 +66,46 @@ class TaskOwners:
         del held[task_id]
         if not held:
             del self._held[owner]
+
+
+@attrs.frozen
+class KnownTasks:
+    """The tasks that the server behind and its clients run for each other, with the clients concerned."""
+
+    of_server: TaskOwners
+    """Tasks of the server behind, with the callers that they belong to."""
+    shared: bool
+    """True where several clients share the server behind: a question of a task that nobody is known to own is put to
+    nobody."""
+    of_clients: TaskOwners = attrs.field(factory=TaskOwners)
+    """Tasks of clients (2025-11-25), each with the client that runs it."""
+
+    def concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
+        """Return those of ``downstreams`` that a request of the server behind may concern: where the request is about a
+        task, or belongs to one, whose client is known, that client alone."""
+        if method.startswith("tasks/"):
+            owner = self.of_clients.owner(_task_id(params))
+        else:
+            meta: Any = params.get("_meta")
+            related: Any = cast("JSONObject", meta).get(RELATED_TASK) if isinstance(meta, dict) else None
+            task_id = _task_id(related)
+            owner = self.of_server.owner(task_id)
+            if owner is None and task_id is not None and self.shared:
+                return []
+        return [each for each in downstreams if owner is None or owner in (each, each.principal)]
+
+    def note_created(self, answer: JSONObject, downstream: Downstream) -> None:
+        """Note the task with which ``downstream`` answers, if it does."""
+        task_id = _task_id(answer.get("task"))
+        if isinstance(task_id, str):
+            self.of_clients.note(task_id, downstream)
+
+    def forget(self, downstream: Downstream) -> None:
+        """Forget the tasks of a client that is gone: see `TaskOwners.forget`."""
+        self.of_server.forget(downstream)
+        self.of_clients.forget(downstream)
+
+
+def _task_id(said: Any) -> Any:
+    """Return the member ``taskId`` of what should be an object."""
+    return cast("JSONObject", said).get("taskId") if isinstance(said, dict) else None

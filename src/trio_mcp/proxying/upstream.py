@@ -22,7 +22,7 @@ from ..runtime.on_progress import OnProgress
 from ..state.events import NotificationReceived
 from .asking import ask_downstream
 from .downstream import Downstream
-from .task_owners import TaskOwners
+from .task_owners import KnownTasks, TaskOwners
 from .tool_headers import ToolHeaders
 
 __all__ = ["OnChange", "Upstream"]
@@ -46,7 +46,8 @@ class Upstream(Relay):
         self.limits = client.duplex.limits
         self._duplex = client.duplex
         self.shared = shared
-        self.task_owners = task_owners
+        self.tasks = KnownTasks(task_owners, shared)
+        """The tasks of the server, and those that its clients run for it."""
         self.downstreams: dict[Downstream, None] = {}
         self.on_changes: set[OnChange] = set()
         """Callbacks of the streams that tell of changes."""
@@ -95,14 +96,14 @@ class Upstream(Relay):
 
     def _owners_of_task(self, event: NotificationReceived) -> list[Downstream]:
         """Return the clients that are told of the status of a task: its owner, else the only client there is."""
-        owner = self.task_owners.owner(event.params.get("taskId"))
+        owner = self.tasks.of_server.owner(event.params.get("taskId"))
         if owner is not None:
             return [each for each in self.downstreams if owner in (each, each.principal)]
         return [each for each in self.downstreams if each.principal is None and not self.shared]
 
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
         """Ask the right client: see `Relay.ask`."""
-        return await ask_downstream(self.downstreams, method, params, self.revision, key)
+        return await ask_downstream(self.downstreams, self.tasks, method, params, self.revision, key)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
         """Return the result of a client's request, plain data. Raises as `Client.request`."""
@@ -183,4 +184,4 @@ class Upstream(Relay):
         """Forget a client that is gone."""
         self.downstreams.pop(downstream, None)
         self._levels.pop(downstream, None)
-        self.task_owners.forget(downstream)
+        self.tasks.forget(downstream)
