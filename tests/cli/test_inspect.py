@@ -76,6 +76,34 @@ async def test_json_holds_all_of_it_as_the_wire_says_it(shop: str):
     assert [prompt["name"] for prompt in offers["prompts"]] == ["praise"]
 
 
+async def test_a_column_shows_which_tools_are_called_as_tasks(tmp_path: Path):
+    code = """
+        from trio_mcp import Server
+        server = Server("slow")
+
+        @server.tool(task="required")
+        async def roast() -> str:
+            "Roast beans."
+
+        @server.tool(task="optional")
+        async def grind() -> str:
+            "Grind beans."
+
+        @server.tool
+        async def pour() -> str:
+            "Pour a cup."
+    """
+    file = written(tmp_path / "slow.py", code)
+    legacy = (await run([*INSPECT, file, "--era", "legacy"])).stdout
+    lines = [" ".join(line.replace("│", " ").split()) for line in legacy.splitlines()]
+    for line in ("roast Roast beans. required", "grind Grind beans. optional", "pour Pour a cup."):
+        assert line in lines
+    assert "tasks (" in legacy
+    modern = (await run([*INSPECT, file])).stdout  # whose servers decide on their own
+    assert "required" not in modern
+    assert "extensions (io.modelcontextprotocol/tasks)" in modern
+
+
 async def test_what_a_server_does_not_declare_is_null_and_has_no_table(tmp_path: Path):
     bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
     ended = await run([*INSPECT, bare, "--json"])

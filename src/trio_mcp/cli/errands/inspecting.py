@@ -63,8 +63,11 @@ def _show(offers: Offers, console: Console) -> None:
     reader = SchemaReader()
     for label, words in _facts(offers):
         console.print(Text(f"{label:<13}", "bold") + Text(printable(words)), soft_wrap=True)
+    tools, tool = ("tool", "arguments", "description"), partial(_tool, reader)
+    if any(map(_task_support, offers.tools or ())):
+        tools, tool = (*tools, "task"), partial(_tool_with_task, reader)
     tables: list[tuple[str, tuple[str, ...], list[tuple[str, ...]] | None]] = [
-        ("tools", ("tool", "arguments", "description"), _rows(offers.tools, partial(_tool, reader))),
+        ("tools", tools, _rows(offers.tools, tool)),
         ("resources", ("resource", "name", "type", "description"), _rows(offers.resources, _resource)),
         ("templates", ("template", "name", "type", "description"), _rows(offers.templates, _resource)),
         ("prompts", ("prompt", "arguments", "description"), _rows(offers.prompts, _prompt)),
@@ -117,6 +120,16 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
         for name, schema in (cast("JSONObject", properties) if isinstance(properties, dict) else {}).items()
     ]
     return name_shown(tool.name), "\n".join(arguments), on_one_line(tool.description or tool.title or "")
+
+
+def _task_support(tool: Tool) -> str:
+    """Return whether the tool can, or has to, be called as a task; empty for neither."""
+    support = tool.execution.task_support if tool.execution is not None else None
+    return support if support in ("optional", "required") else ""
+
+
+def _tool_with_task(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
+    return *_tool(reader, tool), _task_support(tool)
 
 
 def _resource(resource: Any) -> tuple[str, ...]:
