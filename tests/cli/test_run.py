@@ -169,3 +169,38 @@ async def test_requests_are_answered_before_it_ends_with_its_input(tmp_path: Pat
     ping = json.dumps({"jsonrpc": "2.0", "id": "p", "method": "ping"}).encode()
     ended = await run([*TRIO_MCP, "run", "it.py"], stdin=ping + b"\n", cwd=tmp_path)
     assert (ended.status, json.loads(ended.stdout)) == (0, {"jsonrpc": "2.0", "id": "p", "result": {}})
+
+
+TASKS = """
+    from trio_mcp import RequestContext, Server
+    server = Server("slow")
+
+    @server.tool(task="required")
+    async def roast(ctx: RequestContext) -> str:
+        return "roasted"
+"""
+
+
+async def test_tasks_are_kept_in_a_file_and_outlive_the_server(tmp_path: Path):
+    file, tasks = written(tmp_path / "slow.py", TASKS), tmp_path / "tasks.db"
+    command = [*TRIO_MCP, "run", file, "--tasks", str(tasks)]
+    with trio.fail_after(PATIENCE):
+        async with open_stdio(command, era="legacy") as client:
+            params = {"name": "roast", "task": {}}
+            task = (await client.request("tools/call", params, dict))["task"]["taskId"]
+        async with open_stdio(command, era="legacy") as client:
+            result = await client.request("tasks/result", {"taskId": task}, dict)
+    assert result["content"] == [{"type": "text", "text": "roasted"}]
+    assert tasks.stat().st_mode & 0o077 == 0
+
+
+async def test_a_file_that_cannot_hold_tasks_is_a_sentence(tmp_path: Path):
+    file, other = written(tmp_path / "slow.py", TASKS), tmp_path / "other"
+    other.write_text("this is something else " * 100)
+    ended = await run([*TRIO_MCP, "run", file, "--tasks", str(other)])
+    assert ended.status == 2
+    assert "file is not a database" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    ended = await run([*TRIO_MCP, "run", file, "--tasks", str(tmp_path / "none" / "tasks.db")])
+    assert ended.status == 2
+    assert "there is no folder" in ended.stderr

@@ -27,6 +27,7 @@ from ..runtime.load import Load, Statistics
 from ..runtime.replies import Replies
 from ..runtime.requests.host import RequestHost
 from ..runtime.requests.tracing import Tracing
+from ..stores.task_store import TaskStore
 from ..tasks.settings import DEFAULT_TASKS, TaskSettings
 from .asking.state_cipher import StateCipher
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
@@ -267,6 +268,10 @@ class Server:
         waits. Like all calls that change a server, this call belongs to trio's thread; from another thread, use
         `trio.from_thread.run_sync`."""
         self.observers.resource_updated(uri)
+
+    def keep_tasks_in(self, store: TaskStore) -> None:
+        """Keep the records of tasks in ``store``, from the next start of the server on."""
+        self._tasks = attrs.evolve(self._tasks, store=store)
 
     # Running
 

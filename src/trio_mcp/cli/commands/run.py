@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from .address_options import LEVELS, address_options
@@ -18,6 +20,13 @@ __all__ = ["run"]
 )
 @address_options
 @click.option(
+    "--tasks",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Keep the tasks of the server in this file, which is made if it does not exist, instead of in memory: they "
+    "outlive the server, and several servers on this machine can share them.",
+)
+@click.option(
     "--stateless",
     is_flag=True,
     help="Keep nothing between HTTP requests, so that any of several processes can answer any request: there are no "
@@ -33,6 +42,7 @@ def run(
     path: str | None,
     origins: tuple[str, ...],
     names: tuple[str, ...],
+    tasks: Path | None,
     stateless: bool,
 ) -> int:
     """Serve a server of yours over standard input and output, or on an address of your choice.
@@ -64,4 +74,7 @@ def run(
     from ..servers.addresses import Addresses
     from ..servers.running import run_server
 
-    return run_server(target, log_level, Addresses(http, websocket, tcp, unix, path, origins, names, stateless))
+    if tasks is not None and not tasks.parent.is_dir():
+        raise click.UsageError(f"there is no folder {str(tasks.parent)!r} for the tasks")
+    addresses = Addresses(http, websocket, tcp, unix, path, origins, names, stateless)
+    return run_server(target, log_level, addresses, tasks)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import traceback
+from pathlib import Path
 
 import trio
 
+from ...server.server import Server
 from ...serving.stdio import serve_stdio
 from ..log_lines import log_to_stderr
 from .addresses import Addresses, BadAddress, CannotListen, serving_on
@@ -15,10 +17,11 @@ from .loading import LoadingFailed, NoServer, load_server
 __all__ = ["run_server"]
 
 
-def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
+def run_server(target: str, log_level: str | None, addresses: Addresses, tasks: Path | None = None) -> int:
     """Serve the server that ``target`` names, FILE or FILE:NAME; return the exit status.
 
-    The server is served on ``addresses``, or over standard input and output until the client is gone.
+    The server is served on ``addresses``, or over standard input and output until the client is gone. Its tasks are
+    kept in the file ``tasks``, or where FILE says.
 
     ``log_level`` is the level of Python's logging on standard error; with `None` the file may configure logging. Errors
     are reported on standard error: in one line and with status 2 when there is no such server or no address to serve
@@ -41,6 +44,11 @@ def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
         return _say(str(failed), 1)
     if server is None:
         return 0
+    if tasks is not None:
+        try:
+            trio.run(_keep_tasks, server, tasks)
+        except OSError as error:
+            return _say(str(error), 2)
     log_to_stderr("warning")  # does nothing where logging was set up already
     if serve is not None:
         try:
@@ -52,6 +60,15 @@ def run_server(target: str, log_level: str | None, addresses: Addresses) -> int:
         _say(f"serving {server.info.name!r} to MCP clients; this is a terminal; press Ctrl-C to stop", 0)
     trio.run(serve_stdio, server)
     return 0
+
+
+async def _keep_tasks(server: Server, path: Path) -> None:
+    """Have the tasks of ``server`` kept in the file ``path``. Raises `OSError` when the file cannot be used."""
+    from ...stores.sqlite.store import SqliteTaskStore  # most servers never need it
+
+    async with SqliteTaskStore(path) as store:  # opened again by the server
+        await store.expire(0)
+    server.keep_tasks_in(store)
 
 
 def _say(line: str, status: int) -> int:
