@@ -67,9 +67,10 @@ class Limits:
     and for the progress values of one call. Each kind takes ``max_inbound_bytes`` at most. Beyond the bound the oldest
     entry is dropped, and counted except for progress."""
     max_subscriptions: int = _bound(1000)
-    """Resources that a client may be subscribed to, and, as a separate bound, streams that a client may listen on. In
-    legacy revisions one more resource is answered with error -31000, as is one more stream; a stream is acknowledged
-    without the resources beyond the bound, which holds for all streams of a connection together."""
+    """Resources and tasks that a client may be subscribed to, and, as a separate bound, streams for it to listen on.
+    In legacy revisions one more resource is answered with error -31000, as is one more stream; a stream is
+    acknowledged without the resources and tasks beyond the bound, which holds for all streams of a connection
+    together."""
     high_water: int = _bound(16 * 1024)
     """Bytes in the outbox at which log messages wait for room. Responses and requests wait at four times as many bytes,
     and reading pauses at 64 times as many, when a peer keeps sending but does not read its answers."""

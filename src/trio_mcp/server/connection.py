@@ -77,7 +77,7 @@ class ServerConnection:
         )
         self._stateless = running.stateless
         self._tasks = running.tasks
-        self._subscriptions = Subscriptions(server, self.duplex)
+        self._subscriptions = Subscriptions(server, self.duplex, running.tasks)
         self._client = ConnectedClient(self.duplex, running.lifespan)
         self._roots_changed = False
         """True from a notification of changed roots until `notified` runs for that notification."""

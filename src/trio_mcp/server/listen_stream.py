@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import attrs
 import trio
 
 from ..jsonrpc.codec import frame_notification
 from ..protocol.conversion.converters import unstructure
 from ..protocol.meta import SUBSCRIPTION_ID
 from ..protocol.types.capabilities import ServerCapabilities
+from ..protocol.types.extension_tasks import DetailedTask
 from ..protocol.types.subscriptions import ListenResult, SubscriptionFilter, SubscriptionsAcknowledgedParams
 from ..runtime.requests.request_scope import RequestScope
 
@@ -19,14 +21,17 @@ CONNECTION_ENDS: Final = "the connection is ending"
 """Reason for the end of a stream that its connection ends."""
 
 
-def honoured_part(asked: SubscriptionFilter, declared: ServerCapabilities, uris: list[str]) -> SubscriptionFilter:
+def honoured_part(
+    asked: SubscriptionFilter, declared: ServerCapabilities, uris: list[str], task_ids: list[str] | None = None
+) -> SubscriptionFilter:
     """Return the part of ``asked`` that a server with the ``declared`` capabilities can report, with ``uris`` for its
-    resources (2026-07-28 subscriptions, Acknowledgment)."""
+    resources, and ``task_ids`` for its tasks (2026-07-28 subscriptions, Acknowledgment)."""
     return SubscriptionFilter(
         True if asked.tools_list_changed and declared.tools and declared.tools.list_changed else None,
         True if asked.prompts_list_changed and declared.prompts and declared.prompts.list_changed else None,
         True if asked.resources_list_changed and declared.resources and declared.resources.list_changed else None,
         uris or None,
+        task_ids or None,
     )
 
 
@@ -41,6 +46,8 @@ class ListenStream:
     def __init__(self, scope: RequestScope, honoured: SubscriptionFilter) -> None:
         self.uris = frozenset(honoured.resource_subscriptions or ())
         """URIs of the resources whose changes are reported."""
+        self.task_ids = tuple(honoured.task_ids or ())
+        """Ids of the tasks whose changes are reported."""
         asked = {
             "tools": honoured.tools_list_changed,
             "prompts": honoured.prompts_list_changed,
@@ -70,6 +77,12 @@ class ListenStream:
     def resource_updated(self, uri: str) -> None:
         """Tell that a resource changed."""
         self._tell(_line("notifications/resources/updated", self._params(uri=uri)))
+
+    def task_changed(self, state: DetailedTask) -> None:
+        """Tell the state of a task. Unlike the other changes, states are not kept here while the client reads slowly:
+        the caller waits for `room`, and tells the latest state then."""
+        params = unstructure(attrs.evolve(state, meta=self._meta), self._scope.request.revision)
+        self._put(_line("notifications/tasks", params))
 
     def end(self, reason: str) -> ListenResult:
         """Send the changes that wait and, since the request is still open, its cancel with ``reason`` (2026-07-28

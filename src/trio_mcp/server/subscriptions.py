@@ -9,7 +9,9 @@ import trio
 
 from ..jsonrpc.errors import METHOD_NOT_FOUND, TOO_BUSY, CodedError
 from ..protocol.conversion.converters import structure_params
+from ..protocol.errors import CapabilityMissing
 from ..protocol.types.capabilities import ServerCapabilities
+from ..protocol.types.extension_tasks import TASKS_CAPABILITY
 from ..protocol.types.lifecycle import EmptyResult
 from ..protocol.types.resources import SubscribeParams
 from ..protocol.types.subscriptions import ListenParams, ListenResult
@@ -17,8 +19,11 @@ from ..runtime.duplex import DuplexChannel
 from ..runtime.exchange import Exchange
 from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
+from ..tasks.extension_methods import scope_of
 from .listen_stream import CONNECTION_ENDS, ListenStream, honoured_part
+from .listened_tasks import ListenedTasks
 from .offers.uri_templates import check_length
+from .running_tasks import RunningTasks
 from .server import Server
 
 __all__ = ["Subscriptions", "too_many_subscriptions", "uri_to_subscribe"]
@@ -30,8 +35,9 @@ class Subscriptions:
     """The changes that one connection is told of: in legacy revisions list changes and the resources subscribed to, in
     modern revisions the changes that each open stream asked for. Both ways may be in use at once."""
 
-    def __init__(self, server: Server, duplex: DuplexChannel) -> None:
+    def __init__(self, server: Server, duplex: DuplexChannel, tasks: RunningTasks) -> None:
         self._server = server
+        self._tasks = tasks
         self._duplex = duplex
         self._state = duplex.state
         self._limits = duplex.limits
@@ -64,8 +70,8 @@ class Subscriptions:
         return _DONE
 
     def _room(self, exchange: Exchange) -> int:
-        """Return how many more resources ``exchange`` may subscribe to."""
-        taken = sum(len(stream.uris) for stream in self._streams if stream.exchange is exchange)
+        """Return how many more resources and tasks ``exchange`` may subscribe to."""
+        taken = sum(len(stream.uris) + len(stream.task_ids) for stream in self._streams if stream.exchange is exchange)
         if exchange is self._duplex.exchange:
             taken += len(self._state.subscriptions)
         return self._limits.max_subscriptions - taken
@@ -78,16 +84,41 @@ class Subscriptions:
         All state of the stream belongs to this request, so a server run stateless serves the method, too.
         """
         asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
-        known = await self._known(asked.resource_subscriptions or ())
-        room = self._room(scope.exchange)
-        stream = ListenStream(scope, honoured_part(asked, self._server.capabilities, known[: max(room, 0)]))
+        tasks = await self._known_tasks(scope, asked.task_ids or ()) if asked.task_ids is not None else []
+        uris = await self._known(asked.resource_subscriptions or ())
+        room = max(self._room(scope.exchange), 0)
+        uris = uris[:room]
+        tasks = tasks[: room - len(uris)]
+        stream = ListenStream(scope, honoured_part(asked, self._server.capabilities, uris, tasks))
         self._streams[stream] = None
         try:
             stream.acknowledge()
-            await scope.exchange.ending.wait()
+            if tasks:
+                await self._tell_of_tasks(scope, stream)
+            else:
+                await scope.exchange.ending.wait()
             return stream.end(CONNECTION_ENDS)
         finally:
             del self._streams[stream]
+
+    async def _tell_of_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
+        """Tell of tasks until the connection ends."""
+        tasks = ListenedTasks(self._tasks.records, scope_of(scope), stream, scope.request.revision)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tasks.run)
+            await scope.exchange.ending.wait()
+            nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
+
+    async def _known_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
+        """Return the ids of tasks that exist for the caller. Raises `CapabilityMissing`."""
+        if not self._server.tools.has_tasks:
+            return []
+        if missing := scope.request.missing((TASKS_CAPABILITY,)):
+            # extension tasks, Task Status Notifications: MUST be refused.
+            raise CapabilityMissing(missing, scope.request.revision)
+        records = self._tasks.records
+        asked = list(dict.fromkeys(task_ids))[: self._limits.max_subscriptions]
+        return [task_id for task_id in asked if await records.read(scope_of(scope), task_id) is not None]
 
     async def _known(self, uris: Sequence[str]) -> list[str]:
         known: list[str] = []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import trio
 
-from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_record import TaskRecord
 from .settings import TaskSettings
@@ -35,10 +35,11 @@ class TaskRecords:
 
     def __init__(self, settings: TaskSettings, now: Callable[[], float] = time.time) -> None:
         self.settings = settings
-        self.store = settings.store or MemoryTaskStore()
+        self.store = MemoryTaskStore() if settings.store is None else settings.store
         self._now = now
         self._waiting: dict[str, trio.lowlevel.ParkingLot] = {}
         """Tasks of ours that wait for a change, by the ids of the tasks of our peers."""
+        self._observers: dict[str, set[Callable[[str], None]]] = {}
         self.on_change: Callable[[str], None] | None = None
         """Function that is told of the ids of tasks that may have changed."""
 
@@ -105,8 +106,25 @@ class TaskRecords:
         lot = self._waiting.get(task_id)
         if lot is not None:
             lot.unpark_all()
+        for tell in tuple(self._observers.get(task_id, ())):
+            tell(task_id)
         if self.on_change is not None:
             self.on_change(task_id)
+
+    @contextmanager
+    def observing(self, task_ids: Collection[str], tell: Callable[[str], None]) -> Generator[None]:
+        """Have ``tell`` called with the id of each of these tasks that may have changed, until the block is left. Hints
+        may be lost."""
+        for task_id in task_ids:
+            self._observers.setdefault(task_id, set()).add(tell)
+        try:
+            yield
+        finally:
+            for task_id in task_ids:
+                observers = self._observers[task_id]
+                observers.discard(tell)
+                if not observers:
+                    del self._observers[task_id]
 
     @asynccontextmanager
     async def watching(self, task_id: str) -> AsyncGenerator[trio.lowlevel.ParkingLot]:

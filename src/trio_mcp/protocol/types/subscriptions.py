@@ -16,6 +16,8 @@ class SubscriptionFilter:
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] | None = None
+    task_ids: list[str] | None = None
+    """Tasks of the extension ``io.modelcontextprotocol/tasks``."""
 
 
 @value

@@ -1,0 +1,178 @@
+"""Streams that tell of tasks: `subscriptions/listen` with `taskIds`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from tests.interaction.memory_peer import MODERN, MemoryPeer, connected_twice
+from tests.server.extension import EXTENSION, KNOWS, about, knowing, slow_server, state_of, task_of
+from tests.server.listening import ACKNOWLEDGED, SUBSCRIPTION_ID, noted, subscription_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import Limits, RequestContext, Server
+from trio_mcp.runtime.peer import Peer
+from trio_mcp.server.connection import ServerConnection
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.transports.memory import memory_channel_pair
+
+TASKS = "notifications/tasks"
+
+
+async def listen(peer: MemoryPeer, *task_ids: Any, id: Any = 1, **more: Any) -> dict[str, Any]:
+    """Open a stream, and return the acknowledged part of what is asked."""
+    notifications = {"taskIds": list(task_ids), **more}
+    await peer.send(peer.message("subscriptions/listen", {"notifications": notifications}, id=id))
+    acknowledged = await peer.notification(ACKNOWLEDGED)
+    assert acknowledged["_meta"][SUBSCRIPTION_ID] == id
+    return acknowledged["notifications"]
+
+
+async def told(peer: MemoryPeer) -> dict[str, Any]:
+    """What is told of a task next."""
+    return await peer.notification(TASKS)
+
+
+async def test_the_known_tasks_are_acknowledged(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "work", {"seconds": 5})
+        assert await listen(peer, "unknown", task, task) == {"taskIds": [task]}
+        assert await listen(peer, "unknown", id=2) == {}
+
+
+async def test_the_tasks_of_another_principal_are_not_known(autojump_clock: MockClock) -> None:
+    async with connected_twice(slow_server(), principals=("ann", "bob")) as (ann, bob):
+        for peer in (ann, bob):
+            await peer.open(MODERN, KNOWS)
+        task = await task_of(ann, "work", {"seconds": 5})
+        assert await listen(bob, task) == {}
+        await trio.sleep(10)
+        assert await bob.everything(1) == []
+
+
+async def test_a_stream_tells_each_state_as_it_would_have_been_read(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "ask", {"names": 1})
+        await wait_all_tasks_blocked()
+        await listen(peer, task)
+        states: list[dict[str, Any]] = []
+        for status in ("input_required", "working", "completed"):
+            state = await told(peer)
+            assert state["status"] == status
+            assert state.pop("_meta") == {SUBSCRIPTION_ID: 1}
+            states.append(state)
+            if status == "input_required":
+                (key,) = state["inputRequests"]
+                answer = {"action": "accept", "content": {"name": "Ann"}}
+                await peer.send(
+                    peer.message("tasks/update", {"taskId": task, "inputResponses": {key: answer}}, id="update")
+                )
+        read = await about(peer, "tasks/get", task)
+        assert states[-1] == {name: value for name, value in read.items() if name not in ("resultType", "_meta")}
+
+
+async def test_who_listens_too_late_is_told_the_end_at_once(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "work")
+        await state_of(peer, task)
+        await listen(peer, task)
+        assert (await told(peer))["status"] == "completed"
+
+
+async def test_of_the_changes_that_nobody_reads_the_last_is_told(autojump_clock: MockClock) -> None:
+    server = Server("chatty", limits=Limits(high_water=256, progress_interval=0.01))
+    go = trio.Event()
+
+    @server.tool(task="required")
+    async def chat(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        await go.wait()
+        for number in range(1000):
+            ctx.task.status(f"step {number}")
+            await trio.sleep(0.02)
+        return "x" * 1000
+
+    ours, theirs = memory_channel_pair(64)
+    async with server.running() as running, trio.open_nursery() as nursery:
+        await nursery.start(ServerConnection(running, theirs, Peer()).run)
+        peer = MemoryPeer(ours)
+        await peer.open(MODERN, KNOWS)
+        task = await task_of(peer, "chat")
+        await listen(peer, task)
+        assert (await told(peer))["status"] == "working"
+        go.set()
+        await trio.sleep(100)
+        states = [message["params"] for message in await peer.everything(1)]
+        nursery.cancel_scope.cancel()
+    assert states[-1]["status"] == "completed"
+    assert len(states) < 20
+
+
+async def test_a_stream_of_a_client_that_does_not_know_tasks_is_refused(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server(), {}) as peer:
+        for task_ids in (["t"], []):
+            reply = await peer.request("subscriptions/listen", {"notifications": {"taskIds": task_ids}})
+            assert reply["error"]["code"] == -32021
+            assert reply["error"]["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+
+
+async def test_a_server_without_tasks_tells_of_none(autojump_clock: MockClock) -> None:
+    async with knowing(noted()) as peer:
+        assert await listen(peer, "t", toolsListChanged=True) == {"toolsListChanged": True}
+
+
+async def test_tasks_beyond_the_bound_are_not_told_of(autojump_clock: MockClock) -> None:
+    server = slow_server()
+    server.limits = Limits(max_subscriptions=3)
+    async with knowing(server) as peer:
+        tasks = [await task_of(peer, "work", {"seconds": 5}) for _ in range(4)]
+        assert await listen(peer, *tasks[:2]) == {"taskIds": tasks[:2]}
+        assert await listen(peer, *tasks[2:], id=2) == {"taskIds": tasks[2:3]}
+
+
+async def test_a_stream_ends_with_its_connection_and_tells_the_other_changes_meanwhile(
+    autojump_clock: MockClock,
+) -> None:
+    server = slow_server()
+    async with knowing(server) as peer:
+        task = await task_of(peer, "work", {"seconds": 5})
+        await listen(peer, task, toolsListChanged=True)
+        server.remove_tool("greet")
+        await peer.notification("notifications/tools/list_changed")
+        await peer.cancel(1)
+        await trio.sleep(10)
+        assert [m for m in await peer.everything(1) if subscription_of(m) == 1 and m["method"] != TASKS] == []
+
+
+async def test_no_more_is_told_once_the_stream_was_cancelled(autojump_clock: MockClock) -> None:
+    async with knowing(slow_server()) as peer:
+        task = await task_of(peer, "work", {"seconds": 5})
+        await listen(peer, task)
+        await told(peer)
+        await peer.cancel(1)
+        assert await peer.everything(20) == []
+
+
+async def test_a_stream_that_the_server_ends_has_a_result(autojump_clock: MockClock) -> None:
+    server = slow_server()
+    ours, theirs = memory_channel_pair()
+    async with server.running() as running, trio.open_nursery() as nursery:
+        connection = ServerConnection(running, theirs, Peer())
+        await nursery.start(connection.run)
+        peer = MemoryPeer(ours)
+        await peer.open(MODERN, KNOWS)
+        task = await task_of(peer, "work", {"seconds": 5})
+        await listen(peer, task)
+        connection.duplex.exchange.ending.set()
+        assert (await peer.reply(1))["result"]["_meta"][SUBSCRIPTION_ID] == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stream_tells_of_a_task_that_another_server_with_the_same_store_runs(autojump_clock: MockClock) -> None:
+    store = MemoryTaskStore()
+    async with knowing(slow_server(store=store)) as here, knowing(slow_server(store=store)) as there:
+        task = await task_of(here, "work", {"seconds": 5})
+        await listen(there, task)
+        assert (await told(there))["status"] == "working"
+        assert (await told(there))["status"] == "completed"
