@@ -180,6 +180,32 @@ async def test_the_owner_alone_is_told_of_the_status_of_a_task(
         await second.expect_silence(1)
 
 
+@pytest.mark.parametrize("principals", [("ann", "bob"), (None, None)])
+async def test_the_owner_alone_gets_the_logs_of_a_task(
+    autojump_clock: MockClock, principals: tuple[str | None, str | None]
+) -> None:
+    log = {"level": "info", "data": "secret", "_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}}
+
+    async def script(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, CORE)
+        await server.answer(await server.expect_request("tools/call"), {"task": TASK})
+        await wait_all_tasks_blocked()
+        await server.notify("notifications/message", log)
+        await server.log("info", "for all")
+
+    one, two = principals
+    async with (
+        before(script, LEGACY, shares=True) as way,
+        client_of(way, one, LEGACY) as first,
+        client_of(way, two, LEGACY) as second,
+    ):
+        await first.expect_result(await first.request("tools/call", {"name": "t", "task": {}}))
+        await first.expect({"method": "notifications/message", "params": log})
+        for client in (first, second):
+            await client.expect({"method": "notifications/message", "params": {"level": "info", "data": "for all"}})
+            await client.expect_silence(1)
+
+
 SAMPLING: dict[str, Any] = {"sampling": {}}
 
 

@@ -16,6 +16,7 @@ __all__ = ["KnownTasks", "Owner", "TaskOwners"]
 
 _MOST_TASKS: Final = 100_000
 _LONGEST_ID: Final = 1000
+_STATUS: Final = "notifications/tasks/status"
 
 Owner: TypeAlias = str | Downstream
 """A principal; or, where the transport knows none, the client that has created the task or named it last."""
@@ -75,7 +76,7 @@ class KnownTasks:
     of_server: TaskOwners
     """Tasks of the server behind, with the callers that they belong to."""
     shared: bool
-    """True where several clients share the server behind: a question of a task that nobody is known to own is put to
+    """True where several clients share the server behind: a message of a task that nobody is known to own is for
     nobody."""
     of_clients: TaskOwners = attrs.field(factory=TaskOwners)
     """Tasks of clients (2025-11-25), each with the client that runs it."""
@@ -85,14 +86,20 @@ class KnownTasks:
         task, or belongs to one, whose client is known, that client alone."""
         if method.startswith("tasks/"):
             owner = self.of_clients.owner(_task_id(params))
-        else:
-            meta: Any = params.get("_meta")
-            related: Any = cast("JSONObject", meta).get(RELATED_TASK) if isinstance(meta, dict) else None
-            task_id = _task_id(related)
-            owner = self.of_server.owner(task_id)
-            if owner is None and task_id is not None and self.shared:
-                return []
-        return [each for each in downstreams if owner is None or owner in (each, each.principal)]
+            return [each for each in downstreams if owner is None or owner in (each, each.principal)]
+        return self.told(method, params, downstreams)
+
+    def told(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
+        """Return those of ``downstreams`` that a message of the server behind is for: where the message belongs to a
+        task, its owner alone; where the owner is not known, a client that shares the server with nobody."""
+        task_id = _task_id(params if method == _STATUS else _related(params))
+        if task_id is None:
+            return list(downstreams)
+        owner = self.of_server.owner(task_id)
+        if owner is not None:
+            return [each for each in downstreams if owner in (each, each.principal)]
+        # The status of a task has its name, which no other caller should learn.
+        return [] if self.shared else [each for each in downstreams if each.principal is None or method != _STATUS]
 
     def note_created(self, answer: JSONObject, downstream: Downstream) -> None:
         """Note the task with which ``downstream`` answers, if it does."""
@@ -104,6 +111,12 @@ class KnownTasks:
         """Forget the tasks of a client that is gone: see `TaskOwners.forget`."""
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
+
+
+def _related(params: JSONObject) -> Any:
+    """Return what the metadata say about the task that a message belongs to."""
+    meta: Any = params.get("_meta")
+    return cast("JSONObject", meta).get(RELATED_TASK) if isinstance(meta, dict) else None
 
 
 def _task_id(said: Any) -> Any:

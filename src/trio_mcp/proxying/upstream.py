@@ -28,7 +28,6 @@ from .tool_headers import ToolHeaders
 __all__ = ["OnChange", "Upstream"]
 
 _UPDATED: Final = "notifications/resources/updated"
-_TASK_STATUS: Final = "notifications/tasks/status"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _LEAVE_DEADLINE: Final = 1.0
 
@@ -89,17 +88,10 @@ class Upstream(Relay):
         if event.method.name == _TOOLS_CHANGED:
             self.tool_headers.forget()
         named = event.method.name == _UPDATED and event.params.get("uri") in self._subscribed
-        for downstream in self._owners_of_task(event) if event.method.name == _TASK_STATUS else self.downstreams:
+        for downstream in self.tasks.told(event.method.name, event.params, self.downstreams):
             downstream.told(event, named=named)
         for on_change in tuple(self.on_changes):
             on_change(event, named)
-
-    def _owners_of_task(self, event: NotificationReceived) -> list[Downstream]:
-        """Return the clients that are told of the status of a task: its owner, else the only client there is."""
-        owner = self.tasks.of_server.owner(event.params.get("taskId"))
-        if owner is not None:
-            return [each for each in self.downstreams if owner in (each, each.principal)]
-        return [each for each in self.downstreams if each.principal is None and not self.shared]
 
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
         """Ask the right client: see `Relay.ask`."""
