@@ -50,6 +50,10 @@ class RunningTasks:
         """Look after the tasks until cancelled: see `TaskHost.run`."""
         await self.host.run(task_status=task_status)
 
+    def shut_down(self, *, hurry: bool) -> None:
+        """Have the tasks end: see `TaskHost.shut_down`."""
+        self.host.shut_down(hurry=hurry)
+
     async def drain(self) -> None:
         """Wait for the end of the tasks: see `TaskHost.drain`."""
         await self.host.drain()

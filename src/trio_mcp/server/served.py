@@ -24,6 +24,7 @@ __all__ = [
     "Running",
     "Servable",
     "connection_to",
+    "end_tasks",
     "needs_scopes",
     "param_headers_of",
     "scopes_of",
@@ -118,3 +119,10 @@ def connection_to(
     if isinstance(running, RunningServer):
         return ServerConnection(running, channel, peer, state, check_scopes)
     return running.connect(channel, peer, state)
+
+
+def end_tasks(running: Running, *, hurry: bool) -> None:
+    """Have the tasks of ``running`` end while its connections do. Idempotent. ``hurry``: less than a second is left. A
+    stand-in has no tasks of its own."""
+    if isinstance(running, RunningServer):
+        running.tasks.shut_down(hurry=hurry)

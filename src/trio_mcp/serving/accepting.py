@@ -12,7 +12,7 @@ import trio
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
-from ..server.served import Running, Servable
+from ..server.served import Running, Servable, end_tasks
 from .collector import collecting_rarely
 from .signals import shutting_down_at_signals
 
@@ -66,7 +66,7 @@ async def serve_streams(
             async with server.running(limits, stateless=stateless) as running:
                 listeners = await listen()
                 async with trio.open_nursery() as nursery:
-                    accepting = _Accepting(front(running, nursery), running.limits)
+                    accepting = _Accepting(front(running, nursery), running)
                     if handle_signals:
                         signals.enter_context(shutting_down_at_signals(accepting.shut_down))
                     await accepting.run(listeners, task_status)
@@ -74,9 +74,10 @@ async def serve_streams(
 
 
 class _Accepting:
-    def __init__(self, front: Front, limits: Limits) -> None:
+    def __init__(self, front: Front, running: Running) -> None:
         self._front = front
-        self._limits = limits
+        self._running = running
+        self._limits = running.limits
         self._scope = trio.CancelScope()
         self._count = 0
         self._turned_away = 0
@@ -93,10 +94,12 @@ class _Accepting:
             await self._front.ended()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Accept no more streams, and have the front shut down. A second call cancels the remaining requests."""
+        """Accept no more streams, and have the front and the tasks shut down. A second call cancels the remaining
+        requests."""
         self._is_ending = True
         self._scope.cancel(reason=reason)
         self._front.shut_down(reason, hurry=hurry)
+        end_tasks(self._running, hurry=hurry)
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """Serve one stream. Its errors do not reach other connections."""

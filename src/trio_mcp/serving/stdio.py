@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 
+from ..concurrency.nurseries import open_service_nursery
 from ..concurrency.under_trio import check_served_under_trio
 from ..diagnostics.log import written_in_a_thread
 from ..diagnostics.unread import let_go_of_unread_output
 from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
-from ..server.served import Servable, connection_to
+from ..server.served import Connection, Running, Servable, connection_to, end_tasks
 from ..transports.stdio import own_stdio
 from .collector import quieten_collector
 from .signals import shutting_down_at_signals
@@ -23,10 +24,10 @@ logger = logging.getLogger("trio_mcp")
 async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signals: bool = True) -> None:
     """Serve ``server`` on this process's standard input and output until the client closes them.
 
-    After the end of input, and after SIGTERM or SIGINT, no new request is taken. Accepted requests go on for up to
-    `Limits.drain_timeout` seconds and are then cancelled, threads are abandoned `Limits.shutdown_grace` later, the
-    lifespan is left, and the function returns. A second signal skips the waiting, and the process ends within a second,
-    by SIGALRM if necessary. Signals are handled in the main thread only, and not with ``handle_signals=False``.
+    After the end of input, and after SIGTERM or SIGINT, no new request is taken. Accepted requests and tasks go on for
+    up to `Limits.drain_timeout` seconds and are then cancelled, threads are abandoned `Limits.shutdown_grace` later,
+    the lifespan is left, and the function returns. A second signal skips the waiting, and the process ends within a
+    second, by SIGALRM if necessary. Signals are handled in the main thread only, and not with ``handle_signals=False``.
     ``stateless``: see `Server.running`.
 
     During the call no other code of this process can touch the wire: ``print`` writes to standard error, and standard
@@ -49,7 +50,20 @@ async def _serve(server: Servable, channel: MessageChannel, *, stateless: bool, 
             connection = connection_to(running, channel, THE_ONLY_ONE)
             connection.duplex.is_only = True
             if handle_signals:
-                signals.enter_context(shutting_down_at_signals(connection.duplex.shut_down, for_good=True))
-            await connection.run()
+
+                def shut_down(reason: str, *, hurry: bool) -> None:
+                    connection.duplex.shut_down(reason, hurry=hurry)
+                    end_tasks(running, hurry=hurry)
+
+                signals.enter_context(shutting_down_at_signals(shut_down, for_good=True))
+            async with open_service_nursery("the connection has ended") as services:
+                services.start_soon(_end_tasks, running, connection)
+                await connection.run()
             if connection.duplex.lost is not None:
                 logger.warning("the client is gone: %s", connection.duplex.lost.reason)
+
+
+async def _end_tasks(running: Running, connection: Connection) -> None:
+    """Have the tasks end as soon as the connection starts to: at the end of input, too."""
+    await connection.duplex.until_ending()
+    end_tasks(running, hurry=False)

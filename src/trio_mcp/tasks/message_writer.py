@@ -53,5 +53,5 @@ class MessageWriter:
             return
         try:
             await self._records.change(task.id, task.epoch, lambda record, now: noted(record, now, message))
-        except OSError:
+        except Exception:
             logger.exception("a message of task %s could not be kept", task.id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -12,6 +11,7 @@ import trio
 from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_record import TaskRecord
+from ..stores.task_store import StoreFull
 from .settings import TaskSettings
 from .transitions import answered, cancelled
 
@@ -23,20 +23,21 @@ Transition: TypeAlias = Callable[[TaskRecord, int], TaskRecord | None]
 """Function from a record and the time to the next record; `None`: nothing changes."""
 
 _RETRY: Final = 1.0
+_SWEEP: Final = 10.0
+"""Seconds between two deletions of old records."""
 
 
 class TaskRecords:
-    """The records in the store of ``settings``. ``now`` gives seconds since the epoch.
+    """The records in the store of ``settings``.
 
     Callers name the ``scope`` of a task: the principal, or nothing where the transport knows no principal.
     Records are read from the store each time, since other processes may change them. Any method raises `OSError` when
     the store fails.
     """
 
-    def __init__(self, settings: TaskSettings, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: TaskSettings) -> None:
         self.settings = settings
         self.store = MemoryTaskStore() if settings.store is None else settings.store
-        self._now = now
         self._waiting: dict[str, trio.lowlevel.ParkingLot] = {}
         """Tasks of ours that wait for a change, by the ids of the tasks of our peers."""
         self._observers: dict[str, set[Callable[[str], None]]] = {}
@@ -46,7 +47,7 @@ class TaskRecords:
     @property
     def now(self) -> int:
         """Milliseconds since the epoch."""
-        return int(self._now() * 1000)
+        return int(self.settings.now() * 1000)
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
         """Return the record; `None` where there is none for ``scope``, or the record need be kept no longer."""
@@ -60,6 +61,25 @@ class TaskRecords:
         return await self.store.page(scope, after, most)
 
     # Changes
+
+    async def create(self, record: TaskRecord) -> None:
+        """Keep a new record, within the bounds of the settings. See `TaskStore.create`."""
+        settings, create = self.settings, self.store.create
+        try:
+            await create(record, most=settings.max_kept, most_of_scope=settings.max_kept_of_caller)
+        except StoreFull:
+            if not await self.store.expire(self.now):
+                raise
+            await create(record, most=settings.max_kept, most_of_scope=settings.max_kept_of_caller)
+
+    async def delete_expired(self) -> None:
+        """Delete the records that need be kept no longer, from time to time, until cancelled."""
+        while True:
+            await trio.sleep(_SWEEP)
+            try:
+                await self.store.expire(self.now)
+            except Exception:
+                logger.exception("old records of tasks could not be deleted; trying again in %g s", _SWEEP)
 
     async def change(self, task_id: str, epoch: int | None, transition: Transition) -> TaskRecord | None:
         """Carry out ``transition`` on the kept record, and return the record as it is kept then; `None` where there is
@@ -155,6 +175,6 @@ class TaskRecords:
                 async with self.store.watch() as hints:
                     async for task_id in hints:
                         self.changed(task_id)
-            except OSError:
+            except Exception:
                 logger.exception("the store of tasks cannot be watched; trying again in %g s", _RETRY)
             await trio.sleep(_RETRY)

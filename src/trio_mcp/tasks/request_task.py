@@ -3,71 +3,30 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ..jsonrpc.codec import decode_value, encode_value
-from ..jsonrpc.errors import CodedError
+from ..jsonrpc.codec import encode_value
+from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..runtime.cancellation import CancelCause
 from ..runtime.requests.progress import reportable
 from ..stores.task_record import OnRestart, TaskRecord
 from .task_exchange import TaskExchange
-from .transitions import asked, checkpointed, withdrawn
+from .task_questions import TaskQuestions
+from .transitions import checkpointed
 
 if TYPE_CHECKING:
     from ..concurrency.alarms import Alarm
-    from ..runtime.outbox import Outbox
     from ..runtime.requests.request_scope import RequestScope
-    from ..runtime.requests.rounds import Question
-    from ..state.connection_state import ConnectionState
     from .records import Transition
-    from .settings import TaskSettings
+    from .surroundings import TaskSurroundings
 
-__all__ = ["RequestTask", "TaskSurroundings"]
+__all__ = ["RequestTask"]
 
 _ID_BYTES = 18
-
-
-class TaskSurroundings(Protocol):
-    """The host of tasks, as a task sees it: a `TaskHost`."""
-
-    ending: trio.Event
-    settings: TaskSettings
-    state: ConnectionState
-    """State of requests that are tasks and belong to no connection."""
-    silence: Outbox
-    """Outbox of tasks whose client gets no notifications."""
-
-    async def create(self, task: RequestTask) -> TaskRecord:
-        """Keep the record of a new task."""
-        ...
-
-    async def abandon(self, record: TaskRecord) -> None:
-        """Cancel a task that was kept, and that its requestor never learns of."""
-        ...
-
-    def adopt(self, task: RequestTask, record: TaskRecord) -> None:
-        """Answer the request of the task, and let its handler go on."""
-        ...
-
-    async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
-        """Carry out ``transition`` on the record."""
-        ...
-
-    def has_words(self, task: RequestTask) -> None:
-        """Have the message of the task written before long."""
-        ...
-
-    async def keep(self, task: RequestTask, line: bytes | None) -> None:
-        """Keep the reply to the request as the outcome."""
-        ...
-
-    def forget(self, task: RequestTask) -> None:
-        """Note that the handler has ended, with all that it started."""
-        ...
 
 
 class RequestTask:
@@ -80,13 +39,18 @@ class RequestTask:
     __slots__ = (
         "_alarm",
         "_host",
+        "_is_forgone",
+        "_questions",
         "_starting",
         "attempt",
         "caller",
+        "checkpoint_before_start",
         "epoch",
         "has_started",
         "id",
+        "is_ended",
         "is_looked_at",
+        "leased_until",
         "message",
         "must_be",
         "on_restart",
@@ -97,7 +61,7 @@ class RequestTask:
 
     def __init__(
         self,
-        host: TaskSurroundings,
+        host: TaskSurroundings[RequestTask],
         scope: RequestScope,
         *,
         ttl_ms: int | None,
@@ -112,8 +76,10 @@ class RequestTask:
         self.ttl_ms = ttl_ms
         self.on_restart: OnRestart = on_restart
         self.must_be = must_be
-        self.caller = scope.exchange.caller
-        """The party that the bounds of running tasks hold for."""
+        peer = scope.exchange.peer
+        self.caller: object = peer.principal or ("" if record is not None else scope.exchange.at_once)
+        """The party that the bounds of running tasks hold for: the principal or, without one, an object that stands for
+        the connection, and does not keep the connection alive."""
         self.has_started = record is not None
         self.epoch = 0 if record is None else record.epoch
         """Number of the ownership under which this process runs the task."""
@@ -121,10 +87,18 @@ class RequestTask:
         """Last words of the handler for people."""
         self.is_looked_at = False
         """True while the record is about to be read, because it may have changed."""
-        self.restored: bytes | None = None if record is None else record.checkpoint
+        self.is_ended = False
+        """True from the moment when the outcome begins to be kept."""
+        self.leased_until = 0 if record is None else record.leased_until
+        """Time, in milliseconds since the epoch, after which another process may run the task."""
+        self.restored: bytes | None = None if record is None or on_restart != "resume" else record.checkpoint
         """Checkpoint of the run before; `None` where there is none."""
+        self.checkpoint_before_start: bytes | None = None
+        """Checkpoint to be kept with the new record."""
         self.attempt = 1 if record is None else record.attempt
         self._starting: trio.Event | None = None
+        self._is_forgone = False
+        self._questions = TaskQuestions(scope, self._change)
         self._alarm: Alarm | None = None
 
     # Start
@@ -183,18 +157,33 @@ class RequestTask:
     async def _start(self) -> None:
         scope, host = self.scope, self._host
         await self._between_rounds()
+        if not scope.sends:  # the caller gave up
+            await trio.lowlevel.checkpoint()
+            return
         record = await host.create(self)
         try:
             await self._between_rounds()
+            if scope.sends and not self._is_forgone and not host.ending.is_set():
+                self._become(record)
         finally:
-            if not scope.sends:  # the caller gave up, and never learns of the task
-                await host.abandon(record)
-        if not scope.sends:
+            if not self.has_started:  # nobody ever learns of the task
+                await host.abandon(self, record)
+        if not self.has_started:
             await trio.lowlevel.checkpoint()
-            return
+            if scope.sends and not self._is_forgone:
+                raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
+
+    def _become(self, record: TaskRecord) -> None:
         self.stop_waiting()
         self.has_started = True
-        host.adopt(self, record)
+        self.leased_until = record.leased_until
+        self._host.adopt(self, record)
+        if self.message != record.message:  # told while the record was written
+            self._host.has_words(self)
+
+    def forgo(self) -> None:
+        """Do not start: the request is answered with the questions that its handler has returned."""
+        self._is_forgone = True
 
     async def _between_rounds(self) -> None:
         """Wait until the request is not answered with questions."""
@@ -206,33 +195,19 @@ class RequestTask:
 
     def take_questions(self) -> None:
         """Have the questions of the handler from now on kept with the task, which tells its client of them."""
-        self.scope.collect_questions(self._send, self._given_up)
+        self._questions.take()
 
-    def _send(self, questions: Sequence[Question]) -> None:
-        nursery = self.scope.abort.nursery
-        assert nursery is not None, "who asks has a nursery"
-        nursery.start_soon(self._publish, questions)
-
-    async def _publish(self, questions: Sequence[Question]) -> None:
-        texts = {
-            each.key: encode_value({"method": each.request.method, "params": each.request.params or {}})
-            for each in questions
-        }
-        await self._host.change(self, lambda record, now: asked(record, now, texts))
+    @property
+    def is_asking(self) -> bool:
+        """True while the handler waits for an answer."""
+        return self._questions.are_open
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
         """Give the handler the answers that it waits for."""
-        rounds = self.scope.rounds
-        if rounds is not None:
-            rounds.deliver({key: decode_value(text) for key, text in answers.items() if rounds.waits_for(key)})
+        self._questions.deliver(answers)
 
-    def _given_up(self, key: str) -> None:
-        nursery = self.scope.abort.nursery
-        if nursery is not None:
-            nursery.start_soon(self._withdraw, key)
-
-    async def _withdraw(self, key: str) -> None:
-        await self._host.change(self, lambda record, now: withdrawn(record, now, (key,)))
+    async def _change(self, transition: Transition) -> None:
+        await self._host.change(self, transition)
 
     # Telling
 
@@ -252,19 +227,40 @@ class RequestTask:
             self._host.has_words(self)
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep ``value``, which `encode_value` can write, for a later run."""
-        text = encode_value(value)
-        await self._host.change(self, lambda record, _: checkpointed(record, text))
+        """Keep ``value``, which `encode_value` can write, for a later run. Raises `ValueError` for a value that is too
+        long, and `OSError` where the store fails."""
+        text, most = encode_value(value), self._host.settings.max_record_bytes
+        if len(text) > most:
+            raise ValueError(f"a checkpoint of {len(text)} bytes is longer than the {most} bytes that are kept")
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._starting is not None:
+            await self._starting.wait()
+        if self.has_started:
+            await self._change(lambda record, _: checkpointed(record, text))
+        else:
+            self.checkpoint_before_start = text
 
     # End
 
+    @property
+    def needs_lease(self) -> bool:
+        """True unless the task was cancelled because its record has ended or is ours no more."""
+        cancellation = self.scope.cancellation
+        return cancellation is None or cancellation.cause not in (CancelCause.LEASE, CancelCause.TASK)
+
+    def renewed(self, until: int) -> None:
+        """Note that nobody else may run the task before ``until``."""
+        self.leased_until = until
+
     async def keep(self, line: bytes | None) -> None:
         """Keep the reply to the request: see `Kept`."""
+        self.is_ended = True
         await self._host.keep(self, line)
 
     def is_over(self) -> None:
         """Forget the task, which has ended here: see `Kept`."""
         self.stop_waiting()
+        self._questions.let_go()
         self._host.forget(self)
 
     def expires(self, alarm: Alarm) -> None:
@@ -273,12 +269,23 @@ class RequestTask:
         self._alarm = alarm
 
     def end(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel the handler, and all that it started."""
-        self.scope.end(cause, reason)
+        """Cancel the handler, and all that it started, unless they have ended."""
+        if not self.is_ended:
+            self.scope.end(cause, reason)
+
+    # Exchanges
 
     def exchange(self) -> TaskExchange:
         """Return the exchange in which the request goes on as a task."""
         here, host = self.scope.exchange, self._host
         if self.scope.request.revision.tasks == "core":
-            return TaskExchange(self, here.state, here.lasting_outbox, here.peer, host.ending)
-        return TaskExchange(self, host.state, host.silence, here.peer, host.ending)
+            exchange = TaskExchange(here.state, here.lasting_outbox, here.peer, host.ending)
+        else:
+            exchange = TaskExchange(host.state, host.silence, here.peer, host.ending)
+        exchange.belong_to(self)
+        return exchange
+
+    def take_up(self, answers: Mapping[str, Any]) -> None:
+        """Be the task of its request, which runs once more, with the ``answers`` given so far."""
+        self.scope.task = self
+        self._questions.take(answers)

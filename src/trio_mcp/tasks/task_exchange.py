@@ -37,27 +37,33 @@ class TaskExchange(Exchange):
 
     keeps_outcomes: ClassVar[bool] = True
 
-    def __init__(self, task: Kept, state: ConnectionState, outbox: Outbox, peer: Peer, ending: trio.Event) -> None:
+    def __init__(self, state: ConnectionState, outbox: Outbox, peer: Peer, ending: trio.Event) -> None:
         # Nothing of an exchange that holds many requests is needed here: there may be ten thousand tasks.
         self.state = state
         self.outbox = outbox
         self.peer = peer
         self.ending = ending
-        self._task = task
+        self._task: Kept | None = None
         self._held_task: Held | None = None
+
+    def belong_to(self, task: Kept) -> None:
+        """Have ``task`` keep the reply, and learn of the end."""
+        self._task = task
 
     def hold(self, request: InboundRequest, held: Held) -> None:
         self._held_task = held
 
     def release(self, request: InboundRequest) -> None:
         if self._held_task is not None:
-            self._held_task = None
-            self._task.is_over()
+            task, self._task, self._held_task = self._task, None, None
+            assert task is not None, "it was told before the handler ran"
+            task.is_over()
 
     def find(self, request: InboundRequest) -> Held | None:
         return self._held_task
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
+        assert self._task is not None, "it was told before the handler ran"
         await self._task.keep(line)
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:

@@ -21,8 +21,10 @@ from typing import Any
 import attrs
 
 from ..stores.task_record import Outcome, TaskPhase, TaskRecord
+from .outcomes import EXPIRED, NOT_RUN_AGAIN, SERVER_RESTARTED, TASK_LOST, failure
 
 __all__ = [
+    "abandoned",
     "answered",
     "asked",
     "cancelled",
@@ -30,6 +32,7 @@ __all__ = [
     "ended",
     "noted",
     "released",
+    "taken_over",
     "withdrawn",
 ]
 
@@ -39,13 +42,17 @@ def _next(record: TaskRecord, **changes: Any) -> TaskRecord:
 
 
 def asked(record: TaskRecord, now: int, questions: Mapping[str, bytes]) -> TaskRecord | None:
-    """Return the record with further questions, by keys that were not used before."""
-    if record.phase.is_final or not questions:
+    """Return the record with further questions, by their keys. Questions that the record has already, or that were
+    answered before, are passed over: the handler runs once more, and asks again."""
+    further = {
+        key: each for key, each in questions.items() if key not in record.questions and key not in record.answers
+    }
+    if record.phase.is_final or not further:
         return None
     return _next(
         record,
         phase=TaskPhase.INPUT_REQUIRED,
-        questions={**record.questions, **questions},
+        questions={**record.questions, **further},
         updated_at=now,
     )
 
@@ -120,6 +127,26 @@ def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | 
     )
 
 
+def abandoned(record: TaskRecord, now: int) -> TaskRecord | None:
+    """Return the record of a task that its requestor never learned of, and that nobody needs."""
+    following = cancelled(record, now, "the caller gave up")
+    return None if following is None else attrs.evolve(following, kept_until=now)
+
+
 def released(record: TaskRecord) -> TaskRecord | None:
     """Return the record of a task that no process runs any more, and that any may claim."""
     return None if record.phase.is_final else _next(record, owner=None, leased_until=0)
+
+
+def taken_over(record: TaskRecord, now: int, most_attempts: int) -> TaskRecord | None:
+    """Return the record of a claimed task, which an owner before has run: with the outcome where the task cannot be run
+    again, else with the number of the next attempt."""
+    if record.phase.is_final:
+        return None
+    if record.expires_at is not None and record.expires_at <= now:
+        return ended(record, now, failure(TASK_LOST, EXPIRED), EXPIRED)
+    if record.on_restart == "fail":
+        return ended(record, now, failure(TASK_LOST, SERVER_RESTARTED), SERVER_RESTARTED)
+    if record.attempt >= most_attempts:
+        return ended(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
+    return _next(record, attempt=record.attempt + 1)

@@ -96,6 +96,8 @@ async def run_task(
     finally:
         if not task.has_started:
             task.stop_waiting()
-    if task.must_be and not isinstance(result, InputRequiredResult):
+    if isinstance(result, InputRequiredResult):
+        task.forgo()
+    elif task.must_be:
         await task.start()
     return result

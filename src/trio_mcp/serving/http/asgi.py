@@ -15,7 +15,7 @@ from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.under_trio import check_mounted_under_trio
 from ...diagnostics.log import written_in_a_thread
 from ...runtime.limits import Limits
-from ...server.served import Running, Servable
+from ...server.served import Running, Servable, end_tasks
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admission, Answer
 from ...transports.http.heads import BadRequest, RequestHead
@@ -193,6 +193,7 @@ class _AsgiFront:
     """The requests that an ASGI server brings to an endpoint of ``running``. Its tasks run in ``nursery``."""
 
     def __init__(self, running: Running, nursery: trio.Nursery, settings: EndpointSettings) -> None:
+        self._running = running
         self._bounds = bounds_of(running.limits)
         self._endpoint = Endpoint(running, settings, nursery)
         self._context = contextvars.copy_context()
@@ -251,6 +252,7 @@ class _AsgiFront:
         """Take no more requests, and wait until the accepted ones and all streams are over."""
         self._is_ending = True
         self._endpoint.shut_down("the application ends", hurry=False)
+        end_tasks(self._running, hurry=False)
         await self._endpoint.ended()
         if self._responses:
             with trio.move_on_after(_LAST_WRITES):

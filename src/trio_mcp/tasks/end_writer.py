@@ -1,0 +1,89 @@
+"""EndWriter writes the ends of tasks into their records."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ..runtime.cancellation import CancelCause
+from .outcomes import SERVER_STOPPED, TASK_LOST, failure, outcome_of, words_of
+from .transitions import ended, released
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..stores.task_record import Outcome
+    from .records import TaskRecords, Transition
+    from .request_task import RequestTask
+
+__all__ = ["EndWriter"]
+
+logger = logging.getLogger("trio_mcp")
+
+_LONGEST: Final = 10.0
+"""Seconds that the end of a task may take to be written."""
+_LONGEST_AT_THE_END: Final = 2.0
+"""Seconds for the same, for all tasks together, when the server is ending."""
+_TRY_AGAIN: Final = 0.5
+
+_STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
+
+
+class EndWriter:
+    """Writes how tasks end, once each, whatever is cancelled meanwhile, but in a bounded time. Where that fails, the
+    lease of the task runs out, and the task is lost or run again as after a crash. ``ending`` is set when the server
+    ends."""
+
+    def __init__(self, records: TaskRecords, ending: trio.Event) -> None:
+        self._records = records
+        self._ending = ending
+
+    def goes_on_elsewhere(self, task: RequestTask) -> bool:
+        """Return whether another process may run ``task`` from here on."""
+        return task.on_restart != "fail" and self._records.settings.store is not None
+
+    async def keep(self, task: RequestTask, line: bytes | None) -> None:
+        """Keep the reply ``line`` as the outcome of ``task``; `None`: the task was cancelled."""
+        with trio.move_on_after(_LONGEST_AT_THE_END if self._ending.is_set() else _LONGEST, shield=True):
+            if line is None:
+                await self._cut(task)
+            else:
+                await self._end(task, outcome_of(line, self._records.settings.max_record_bytes))
+
+    async def cut_all(self, tasks: Iterable[RequestTask]) -> None:
+        """Write the ends of ``tasks``, which were cut off by the end of the server."""
+        if self._records.settings.store is None:
+            return  # the records end with the server
+        with trio.move_on_after(_LONGEST_AT_THE_END, shield=True):
+            for task in tasks:
+                await self._cut(task)
+
+    async def _cut(self, task: RequestTask) -> None:
+        """Write down that a task was cancelled before its end, where its record does not say so."""
+        cancellation = task.scope.cancellation
+        cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
+        if cause is CancelCause.LEASE:
+            return
+        if self._ending.is_set() and cause in _STOPS and self.goes_on_elsewhere(task):
+            await self._write(task, lambda record, _: released(record))
+        else:
+            words = SERVER_STOPPED if cancellation is None else cancellation.words
+            await self._end(task, failure(TASK_LOST, f"the task was not run to its end: {words}"))
+
+    async def _end(self, task: RequestTask, outcome: Outcome) -> None:
+        await self._write(task, lambda record, now: ended(record, now, outcome, words_of(outcome) or task.message))
+
+    async def _write(self, task: RequestTask, transition: Transition) -> None:
+        told = False
+        while True:
+            try:
+                await self._records.change(task.id, task.epoch, transition)
+            except Exception:  # a defect of the store is no reason to lose an outcome, either
+                if not told:
+                    logger.exception("the end of task %s cannot be kept; trying again for a while", task.id)
+                told = True
+                await trio.sleep(_TRY_AGAIN)
+            else:
+                return

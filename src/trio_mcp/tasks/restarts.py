@@ -1,0 +1,59 @@
+"""Restarts: a task runs once more, from its record alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..jsonrpc.codec import decode_value
+from ..protocol.conversion.converters import structure
+from ..protocol.revisions import REVISIONS
+from ..protocol.types.capabilities import ClientCapabilities
+from ..runtime.peer import Peer
+from ..runtime.remaining_time import REMAINING_MS
+from ..state.requests import InboundRequest
+from .request_task import RequestTask
+from .task_exchange import TaskExchange
+
+if TYPE_CHECKING:
+    from ..runtime.requests.runner import RequestRunner
+    from ..stores.task_record import TaskRecord
+    from .surroundings import TaskSurroundings
+
+__all__ = ["restarted"]
+
+
+def restarted(host: TaskSurroundings[RequestTask], runner: RequestRunner, record: TaskRecord, now: int) -> RequestTask:
+    """Return the task of ``record``, which is to be given to ``runner``. Raises `LookupError` and `ValueError` for a
+    record that cannot be read.
+
+    The handler gets the arguments, capabilities and the principal of the first run, and finds the answers given so far
+    when it asks the same questions.
+    """
+    request = _request_of(record, now)
+    answers = {key: decode_value(answer) for key, answer in record.answers.items()}
+    exchange = TaskExchange(host.state, host.silence, Peer(principal=record.scope or None), host.ending)
+    scope = runner.take_up(request, exchange)
+    task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)
+    exchange.belong_to(task)
+    task.take_up(answers)
+    return task
+
+
+def _request_of(record: TaskRecord, now: int) -> InboundRequest:
+    revision = REVISIONS[record.revision]
+    params: dict[str, Any] = decode_value(record.params)
+    meta: dict[str, Any] = params.get("_meta") or {}
+    if type(remaining := meta.get(REMAINING_MS)) is int:  # as told at the first arrival
+        meta[REMAINING_MS] = max(0, remaining - (now - record.created_at))
+    return InboundRequest(
+        id=record.id,
+        method=revision.methods[record.method],
+        params=params,
+        revision=revision,
+        meta=meta,
+        capabilities=structure(decode_value(record.capabilities), ClientCapabilities),
+        client_info=None,
+        log_level=None,
+        progress_token=None,
+        size=len(record.params),
+    )

@@ -1,0 +1,203 @@
+"""Tasks whose process died, or has given them up: they fail, or run once more, as their tools are declared."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import trio
+from tests.tasks.callers import LEASE, Caller, calling, settings
+from tests.tasks.touchy_store import TouchyStore
+from trio.testing import MockClock
+
+from trio_mcp import RequestContext, Server
+from trio_mcp.concurrency.contexts import asynccontextmanager
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.stores.task_store import TaskStore
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def server_of(store: TaskStore, runs: list[Any], **options: Any) -> Server:
+    """A server whose tools note their runs."""
+    server = Server("restarting", tasks=settings(store, **options))
+
+    def note(ctx: RequestContext) -> None:
+        assert ctx.task is not None
+        runs.append((ctx.task.id, ctx.task.attempt))
+
+    @server.tool(task="required")
+    async def once(seconds: float, ctx: RequestContext) -> str:
+        note(ctx)
+        assert ctx.task is not None
+        await ctx.task.start()
+        await trio.sleep(seconds)
+        return "done"
+
+    @server.tool(task="required", on_restart="again")
+    async def again(seconds: float, ctx: RequestContext) -> str:
+        note(ctx)
+        assert ctx.task is not None
+        await ctx.task.start()
+        await trio.sleep(seconds)
+        return f"done in run {ctx.task.attempt}, with {ctx.task.restored}"
+
+    @server.tool(task="required", on_restart="resume")
+    async def resume(steps: int, ctx: RequestContext) -> str:
+        note(ctx)
+        assert ctx.task is not None
+        await ctx.task.start()
+        done = ctx.task.restored or 0
+        for step in range(done, steps):
+            await trio.sleep(1)
+            await ctx.task.checkpoint(step + 1)
+        return f"{steps - done} of {steps} steps"
+
+    @server.tool(task="required", on_restart="again")
+    async def ask(seconds: float, ctx: RequestContext) -> str:
+        note(ctx)
+        assert ctx.task is not None
+        await ctx.task.start()
+        first = await ctx.elicit("Who?", NAME)
+        await trio.sleep(seconds)
+        second = await ctx.elicit("And who else?", NAME)
+        return f"{first.content} and {second.content}"
+
+    return server
+
+
+@asynccontextmanager
+async def dying(store: TaskStore, runs: list[Any], **options: Any) -> AsyncGenerator[Caller]:
+    """A process that dies at the end of the block: nothing is written any more."""
+    way = TouchyStore(store)
+    async with trio.open_nursery() as nursery, calling(server_of(way, runs, **options)) as caller:
+        yield caller
+        way.die()
+        nursery.cancel_scope.cancel()
+
+
+async def test_task_that_must_not_run_twice_fails_when_its_lease_is_over(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        task_id = await caller.start("once", seconds=1000)
+    async with calling(server_of(store, runs)) as caller:
+        await trio.sleep(LEASE / 2)
+        assert (await caller.get(task_id))["status"] == "working"
+        await trio.sleep(LEASE)
+        task = await caller.get(task_id)
+    assert task["status"] == "failed"
+    assert task["error"] == {"code": -31002, "message": "the server was restarted while the task was running"}
+    assert runs == [(task_id, 1)]
+
+
+async def test_task_runs_again_from_the_top(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        task_id = await caller.start("again", seconds=60)
+    async with calling(server_of(store, runs)) as caller:
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "done in run 2, with None"
+    assert runs == [(task_id, 1), (task_id, 2)]
+
+
+async def test_task_resumes_with_its_last_checkpoint(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        task_id = await caller.start("resume", steps=10)
+        await trio.sleep(6.5)
+    async with calling(server_of(store, runs)) as caller:
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "4 of 10 steps"
+
+
+async def test_task_that_is_run_in_vain_too_often_fails(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        task_id = await caller.start("again", seconds=900)
+    for _ in range(2):
+        async with dying(store, runs):
+            await trio.sleep(2 * LEASE)
+    async with calling(server_of(store, runs)) as caller:
+        task = await caller.final(task_id)
+    assert task["status"] == "failed"
+    assert "as often as it may be" in task["error"]["message"]
+    assert runs == [(task_id, 1), (task_id, 2), (task_id, 3)]
+
+
+async def test_question_is_asked_again_under_its_key_and_its_answer_is_kept(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        task_id = await caller.start("ask", seconds=0)
+        await trio.sleep(1)
+        await caller.answer(task_id, {"name": "Ada"})
+        await trio.sleep(1)
+        before = (await caller.get(task_id))["inputRequests"]
+    async with calling(server_of(store, runs)) as caller:
+        await trio.sleep(2 * LEASE)
+        assert (await caller.get(task_id))["inputRequests"] == before
+        await caller.answer(task_id, {"name": "Bob"})
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "{'name': 'Ada'} and {'name': 'Bob'}"
+
+
+async def test_answer_that_came_while_nobody_ran_the_task_is_found(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        task_id = await caller.start("ask", seconds=0)
+        await trio.sleep(1)
+    async with calling(server_of(store, runs, max_running=1)) as caller:
+        await caller.answer(task_id, {"name": "Ada"})  # the lease of the dead has not run out
+        assert runs == [(task_id, 1)]
+        await trio.sleep(2 * LEASE)
+        await caller.answer(task_id, {"name": "Bob"})
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "{'name': 'Ada'} and {'name': 'Bob'}"
+
+
+async def test_cancel_while_nobody_runs_the_task_is_final(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        task_id = await caller.start("again", seconds=60)
+    async with calling(server_of(store, runs)) as caller:
+        await caller.cancel(task_id)
+        await trio.sleep(2 * LEASE)
+        assert (await caller.get(task_id))["status"] == "cancelled"
+    assert runs == [(task_id, 1)]
+
+
+async def test_time_to_live_counts_from_the_creation(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs, ttl=100.0) as caller:
+        begun = trio.current_time()
+        task_id = await caller.start("again", seconds=1000)
+    async with calling(server_of(store, runs)) as caller:
+        task = await caller.final(task_id)
+        assert trio.current_time() - begun == pytest.approx(100, abs=1)
+    assert (task["status"], task["error"]["message"]) == ("failed", "the time to live of the task was over")
+    assert runs == [(task_id, 1), (task_id, 2)]
+
+
+async def test_task_of_a_tool_that_is_gone_fails_with_words(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        task_id = await caller.start("again", seconds=60)
+    server = server_of(store, runs)
+    server.remove_tool("again")
+    async with calling(server) as caller:
+        task = await caller.final(task_id)
+    assert (task["status"], task["error"]["message"]) == ("failed", "Unknown tool: again")
+
+
+async def test_server_takes_over_no_more_tasks_than_it_may_run(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        for _ in range(5):
+            await caller.start("again", seconds=50)
+        runs.clear()
+    async with calling(server_of(store, runs, max_running=2)):
+        await trio.sleep(2 * LEASE - 15)
+        assert len(runs) == 2
+        async with calling(server_of(store, runs, max_running=3)):
+            await trio.sleep(LEASE)
+            assert len(runs) == 5
