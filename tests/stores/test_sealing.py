@@ -44,7 +44,7 @@ def test_keys_for_different_purposes_differ():
 
 
 def test_secrets_are_long_bytes():
-    assert check_secrets([SECRET, bytearray(32)]) == (SECRET, bytearray(32))
+    assert check_secrets([SECRET, bytes(32)]) == (SECRET, bytes(32))
     with pytest.raises(ValueError, match="at least 32 bytes, not 31"):
         check_secrets([SECRET, bytes(31)])
     with pytest.raises(TypeError):

@@ -1,0 +1,263 @@
+"""A task goes from phase to phase as the table says, ends once, and loses no answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_mcp.stores.task_record import OnRestart, Outcome, TaskPhase, TaskRecord
+from trio_mcp.tasks import transitions
+from trio_mcp.tasks.transitions import (
+    abandoned,
+    answered,
+    asked,
+    cancelled,
+    checkpointed,
+    ended,
+    noted,
+    released,
+    taken_over,
+    withdrawn,
+)
+from trio_mcp.testing.task_stores.storage import NOW, record
+
+LATER = NOW + 5000
+OUTCOME = Outcome(b'{"content":[]}')
+
+Step = Callable[[TaskRecord], TaskRecord | None]
+
+WORKING = record("task", owner="me", epoch=2, leased_until=NOW + 9, version=7, message="old", checkpoint=b"1")
+ASKING = attrs.evolve(WORKING, phase=TaskPhase.INPUT_REQUIRED, questions={"a": b"?", "b": b"??"})
+RECORDS = {
+    TaskPhase.WORKING: WORKING,
+    TaskPhase.INPUT_REQUIRED: ASKING,
+    TaskPhase.ENDED: attrs.evolve(WORKING, phase=TaskPhase.ENDED, outcome=OUTCOME, owner=None),
+    TaskPhase.CANCELLED: attrs.evolve(WORKING, phase=TaskPhase.CANCELLED, owner=None),
+}
+
+STEPS: dict[str, Step] = {
+    "asked": lambda record: asked(record, LATER, {"c": b"???"}),
+    "answered": lambda record: answered(record, LATER, {"a": b"!"}),
+    "answered (last)": lambda record: answered(record, LATER, {"a": b"!", "b": b"!"}),
+    "withdrawn": lambda record: withdrawn(record, LATER, ["a"]),
+    "withdrawn (last)": lambda record: withdrawn(record, LATER, ["a", "b"]),
+    "noted": lambda record: noted(record, LATER, "new"),
+    "checkpointed": lambda record: checkpointed(record, b"2"),
+    "ended": lambda record: ended(record, LATER, OUTCOME),
+    "cancelled": lambda record: cancelled(record, LATER, "why"),
+    "abandoned": lambda record: abandoned(record, LATER),
+    "released": released,
+    "taken_over": lambda record: taken_over(record, LATER, 3),
+    "taken_over (again)": lambda record: taken_over(attrs.evolve(record, on_restart="again"), LATER, 3),
+}
+
+PHASES: dict[str, tuple[TaskPhase | None, TaskPhase | None]] = {
+    "asked": (TaskPhase.INPUT_REQUIRED, TaskPhase.INPUT_REQUIRED),
+    "answered": (None, TaskPhase.INPUT_REQUIRED),
+    "answered (last)": (None, TaskPhase.WORKING),
+    "withdrawn": (None, TaskPhase.INPUT_REQUIRED),
+    "withdrawn (last)": (None, TaskPhase.WORKING),
+    "noted": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
+    "checkpointed": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
+    "ended": (TaskPhase.ENDED, TaskPhase.ENDED),
+    "cancelled": (TaskPhase.CANCELLED, TaskPhase.CANCELLED),
+    "abandoned": (TaskPhase.CANCELLED, TaskPhase.CANCELLED),
+    "released": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
+    "taken_over": (TaskPhase.ENDED, TaskPhase.ENDED),
+    "taken_over (again)": (TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED),
+}
+"""The phase after each step of a task that works, and of one that asks; `None`: nothing changes."""
+
+
+def test_each_step_is_tried():
+    assert {name.split(" ")[0] for name in STEPS} == set(transitions.__all__)
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("phase", TaskPhase)
+def test_each_step_leads_from_each_phase_where_the_table_says(phase: TaskPhase, name: str):
+    after = STEPS[name](RECORDS[phase])
+    expected = None if phase.is_final else PHASES[name][phase is TaskPhase.INPUT_REQUIRED]
+    assert (None if after is None else after.phase) == expected
+
+
+def test_the_table_in_the_docstring_says_the_same():
+    rows = re.findall(r"^[A-Z_]{5,}.*$", transitions.__doc__ or "", flags=re.MULTILINE)
+    columns = {"asked": 15, "answered (last)": 30, "ended": 45, "cancelled": 60}
+    told = {
+        (row.split()[0], name): row.ljust(80)[column : column + 14].split(" ")[0]
+        for row in rows
+        for name, column in columns.items()
+    }
+    assert told == {
+        (phase.name, name): after.phase.name if (after := STEPS[name](RECORDS[phase])) else ""
+        for phase in TaskPhase
+        for name in columns
+    }
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("phase", [TaskPhase.WORKING, TaskPhase.INPUT_REQUIRED])
+def test_each_step_is_the_next_version_under_the_same_ownership(phase: TaskPhase, name: str):
+    before, after = RECORDS[phase], STEPS[name](RECORDS[phase])
+    if after is not None:
+        assert (after.version, after.epoch) == (before.version + 1, before.epoch)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_that_a_client_sees_have_a_time(name: str):
+    before = ASKING if "answered" in name or "withdrawn" in name else WORKING
+    after = STEPS[name](before)
+    assert after is not None
+    assert after.updated_at == (NOW if name in ("checkpointed", "released", "taken_over (again)") else LATER)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_only_the_last_steps_and_a_release_give_up_the_lease(name: str):
+    after = STEPS[name](ASKING)
+    assert after is not None
+    is_last = after.phase.is_final or name == "released"
+    owner = (None, 0) if is_last else ("me", NOW + 9)
+    assert (after.owner, after.leased_until) == owner
+
+
+def changes(before: TaskRecord, after: TaskRecord | None) -> dict[str, Any]:
+    """The fields that differ, but for those that the tests above are about."""
+    assert after is not None
+    told = attrs.asdict(after, recurse=False)
+    same = ("version", "updated_at", "owner", "leased_until", "phase")
+    return {name: value for name, value in told.items() if name not in same and value != getattr(before, name)}
+
+
+def test_asked_adds_questions_behind_those_that_are_there():
+    after = asked(ASKING, LATER, {"c": b"???"})
+    assert changes(ASKING, after) == {"questions": {"a": b"?", "b": b"??", "c": b"???"}}
+    assert after is not None
+    assert list(after.questions) == ["a", "b", "c"]
+
+
+def test_asking_nothing_changes_nothing():
+    assert asked(WORKING, LATER, {}) is None
+
+
+def test_asking_again_leaves_questions_and_answers_as_they_are():
+    before = attrs.evolve(ASKING, answers={"z": b"!"})
+    assert asked(before, LATER, {"a": b"new", "z": b"new"}) is None
+    after = asked(before, LATER, {"a": b"new", "z": b"new", "c": b"???"})
+    assert changes(before, after) == {"questions": {"a": b"?", "b": b"??", "c": b"???"}}
+
+
+def test_answered_moves_a_question_to_the_answers():
+    assert changes(ASKING, answered(ASKING, LATER, {"b": b"!"})) == {"questions": {"a": b"?"}, "answers": {"b": b"!"}}
+
+
+def test_answers_to_unknown_and_answered_questions_are_ignored():
+    before = attrs.evolve(ASKING, answers={"z": b"first"})
+    assert answered(before, LATER, {"z": b"second", "x": b"!"}) is None
+    after = answered(before, LATER, {"z": b"second", "x": b"!", "a": b"!"})
+    assert changes(before, after) == {"questions": {"b": b"??"}, "answers": {"z": b"first", "a": b"!"}}
+
+
+def test_withdrawn_forgets_questions_and_answers_nothing():
+    assert changes(ASKING, withdrawn(ASKING, LATER, ["b", "x"])) == {"questions": {"a": b"?"}}
+    assert withdrawn(ASKING, LATER, ["x"]) is None
+
+
+def test_noted_changes_the_message_alone_and_only_if_it_is_another():
+    assert changes(ASKING, noted(ASKING, LATER, "new")) == {"message": "new"}
+    assert noted(ASKING, LATER, "old") is None
+
+
+def test_checkpointed_changes_the_checkpoint_alone():
+    assert changes(ASKING, checkpointed(ASKING, b"2")) == {"checkpoint": b"2"}
+
+
+def test_ended_has_an_outcome_and_neither_questions_nor_a_checkpoint():
+    expected = {"outcome": OUTCOME, "questions": {}, "checkpoint": None}
+    assert changes(ASKING, ended(ASKING, LATER, OUTCOME)) == expected
+    assert changes(ASKING, ended(ASKING, LATER, OUTCOME, "done")) == {**expected, "message": "done"}
+
+
+def test_cancelled_has_a_reason_and_neither_questions_nor_a_checkpoint():
+    expected = {"questions": {}, "checkpoint": None}
+    assert changes(ASKING, cancelled(ASKING, LATER, None)) == expected
+    assert changes(ASKING, cancelled(ASKING, LATER, "why")) == {**expected, "cancel_reason": "why", "message": "why"}
+
+
+def test_released_changes_nothing_but_the_lease():
+    assert changes(ASKING, released(ASKING)) == {}
+
+
+def test_abandoned_is_cancelled_and_kept_no_longer():
+    after = abandoned(ASKING, LATER)
+    assert after is not None
+    assert (after.phase, after.kept_until) == (TaskPhase.CANCELLED, LATER)
+
+
+@pytest.mark.parametrize("on_restart", ["again", "resume"])
+def test_task_is_run_as_often_as_it_may_be(on_restart: OnRestart):
+    before = attrs.evolve(ASKING, on_restart=on_restart, attempt=2)
+    assert changes(before, taken_over(before, LATER, 3)) == {"attempt": 3}
+    after = taken_over(before, LATER, 2)
+    assert after is not None
+    assert after.outcome is not None
+    assert after.outcome.is_error
+
+
+def test_task_whose_time_is_over_is_not_run_again():
+    before = attrs.evolve(ASKING, on_restart="again", expires_at=LATER)
+    after = taken_over(before, LATER, 3)
+    assert after is not None
+    assert after.phase is TaskPhase.ENDED
+    assert taken_over(attrs.evolve(before, expires_at=None), LATER, 3) is not None
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[tuple[str, Step]]:
+    """Steps in any order, with few keys: questions are asked again, and answers are to any."""
+    keys, steps = st.sampled_from("012345"), list[tuple[str, Step]]()
+    last = ("ended", "cancelled", "abandoned", "taken_over")
+    names = ("asked", "answered", "withdrawn", "noted", "checkpointed", "released", "taken_over (again)")
+    weights = st.sampled_from([*names * 5, *last])
+    for number, name in enumerate(draw(st.lists(weights, max_size=40))):
+        match name:
+            case "asked":
+                questions = dict.fromkeys(draw(st.lists(keys, max_size=3)), b"%d?" % number)
+                step = lambda record, questions=questions: asked(record, LATER, questions)  # noqa: E731
+            case "answered":
+                answers = dict.fromkeys(draw(st.lists(keys, max_size=4)), b"%d" % number)
+                step = lambda record, answers=answers: answered(record, LATER, answers)  # noqa: E731
+            case "withdrawn":
+                given_up = draw(st.lists(keys, max_size=4))
+                step = lambda record, given_up=given_up: withdrawn(record, LATER, given_up)  # noqa: E731
+            case _:
+                step = STEPS[name]
+        steps.append((name, step))
+    return steps
+
+
+@given(lives())
+def test_a_task_ends_once_and_no_answer_is_lost_whatever_happens(life: list[tuple[str, Step]]):
+    now = WORKING
+    answers: Mapping[str, bytes] = {}
+    for name, step in life:
+        after = step(now)
+        if now.phase.is_final:
+            assert after is None
+        if after is None:
+            continue
+        assert after.version == now.version + 1
+        assert set(after.questions).isdisjoint(after.answers), "no key is asked again"
+        assert answers.items() <= after.answers.items(), "an answer stays as it was given"
+        assert set(after.answers) - set(answers) <= set(now.questions), "only questions are answered"
+        if name != "withdrawn" and not after.phase.is_final:
+            assert set(now.questions) <= {*after.questions, *after.answers}, "no question is lost"
+        assert (after.phase is TaskPhase.INPUT_REQUIRED) == bool(after.questions)
+        assert (after.phase is TaskPhase.ENDED) == (after.outcome is not None)
+        now, answers = after, after.answers
