@@ -109,9 +109,11 @@ class Location:
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """Return the version of the schema; 0 for a new file."""
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        # In one statement: another process may be making the tables.
+        application, version, tables = connection.execute(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
+            " FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
         if application != _APPLICATION and (application or version or tables):
             raise OSError(errno.EINVAL, f"{self.path} is no store of tasks, but a database of something else")
         if version > _VERSION:

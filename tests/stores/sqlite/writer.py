@@ -1,0 +1,32 @@
+"""A process that creates, changes and ends tasks as fast as it can, and says what was accepted, until it is killed.
+
+Arguments: the file, and the name of the process, which its tasks begin with. Each line on standard output is the id and
+the version of a record that the store has accepted.
+"""
+
+import os
+import sys
+
+import trio
+
+from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.testing.task_stores.storage import create, ended, next_of, record
+
+
+async def main(path: str, name: str) -> None:
+    store, number = SqliteTaskStore(path), 0
+    while True:
+        number += 1
+        task = record(f"{name}-{number}", params=b"x" * (number % 7 * 1000), owner=name)
+        await create(store, task)
+        os.write(1, b"%s %d\n" % (task.id.encode(), task.version))
+        for _ in range(3):
+            if number % 2 and task.version == 2:
+                task = ended(task)
+            else:
+                task = next_of(task, answers={"a": bytes(number % 5 * 1000)})
+            assert await store.change(task)
+            os.write(1, b"%s %d\n" % (task.id.encode(), task.version))
+
+
+trio.run(main, *sys.argv[1:])
