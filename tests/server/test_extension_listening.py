@@ -131,7 +131,7 @@ async def test_tasks_beyond_the_bound_are_not_told_of(autojump_clock: MockClock)
         assert await listen(peer, *tasks[2:], id=2) == {"taskIds": tasks[2:3]}
 
 
-async def test_a_stream_ends_with_its_connection_and_tells_the_other_changes_meanwhile(
+async def test_a_stream_tells_of_tasks_and_of_other_changes(
     autojump_clock: MockClock,
 ) -> None:
     server = slow_server()

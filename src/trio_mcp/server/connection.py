@@ -101,7 +101,8 @@ class ServerConnection:
             self._check_scopes(required_scopes(self._server, request.method.name, request.params))
         answer = self._at_once.get(request.method.name)
         if answer is not None:
-            return Now(answer(self, request, exchange))
+            result = answer(self, request, exchange)
+            return LATER if result is LATER else Now(result)
         if request.method.may_ask and not request.revision.server_requests:
             return self._round_states.read(request, exchange.peer.principal)
         return LATER
@@ -141,6 +142,11 @@ class ServerConnection:
 
     def _unsubscribe(self, request: InboundRequest, _: Exchange) -> EmptyResult:
         return self._subscriptions.unsubscribe(request)
+
+    def _has_tasks(self, request: InboundRequest, _: Exchange) -> Decision:
+        if not self._server.tools.has_tasks:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
+        return LATER
 
     # Requests that run in a task of their own
 
@@ -186,8 +192,6 @@ class ServerConnection:
         return self._server.completions.complete(scope, params, self._lifespan)
 
     def _about_task(self, scope: RequestScope) -> Awaitable[Any]:
-        if not self._server.tools.has_tasks:
-            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": scope.request.method.name})
         return self._tasks.answer(scope)
 
     def _listen(self, scope: RequestScope) -> Awaitable[Any]:
@@ -223,6 +227,11 @@ class ServerConnection:
         "logging/setLevel": _set_level,
         "resources/subscribe": _subscribe,
         "resources/unsubscribe": _unsubscribe,
+        "tasks/get": _has_tasks,
+        "tasks/result": _has_tasks,
+        "tasks/list": _has_tasks,
+        "tasks/update": _has_tasks,
+        "tasks/cancel": _has_tasks,
     }
     _in_tasks: ClassVar[dict[str, Callable[[ServerConnection, RequestScope], Awaitable[Any]]]] = {
         "tools/call": _call_tool,

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from ...jsonrpc.errors import TOO_BUSY
+from ...jsonrpc.errors import METHOD_NOT_FOUND, TOO_BUSY
 from ...runtime.cancellation import CancelCause
 from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner
@@ -106,8 +106,13 @@ class PostExchange(PartExchange):
 
     def reply_at_once(self, line: bytes | None) -> None:
         request = self.request
-        if line is not None and request is not None and request.error is not None and request.error.code == TOO_BUSY:
+        code = None if line is None or request is None or request.error is None else request.error.code
+        if line is None or request is None or code is None:
+            self.reply(line)
+        elif code == TOO_BUSY:
             self.answer(HTTPStatus.SERVICE_UNAVAILABLE, line, RETRY_AFTER)
+        elif code == METHOD_NOT_FOUND and not request.revision.handshake:
+            self.refuse(code, line)  # the server, as it is, has no such method
         else:
             self.reply(line)
 
