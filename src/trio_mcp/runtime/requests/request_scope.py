@@ -375,7 +375,7 @@ class RequestScope:
             return self.ask(method, params, self.request.revision)
         return self.require_input(method, params)
 
-    async def require_input(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
+    def require_input(self, method: str, params: JSONObject | None, key: str | None = None) -> Awaitable[JSONObject]:
         """Ask a client that can be sent no requests: see `Rounds.ask`."""
         rounds = self.rounds
         if rounds is None:
@@ -384,7 +384,7 @@ class RequestScope:
                 rounds.end()
             else:
                 self.rounds = rounds
-        return await rounds.ask(method, params, key)
+        return rounds.ask(method, params, key)
 
     def _park_with(self, questions: Sequence[Question]) -> None:
         self.runner.park(self, questions)  # of this round: a later round may have another runner

@@ -7,13 +7,14 @@ answers, as often as needed.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import attrs
 import trio
 
+from ...concurrency.sleeper import Sleeper
 from ...jsonrpc.codec import encode_value
 from ...protocol.errors import CapabilityMissing, NoWayBack
 from ...protocol.fields import JSONObject
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from .abort_signal import AbortSignal
 
 __all__ = ["Asking", "Question", "Rounds", "Send"]
+
+_NOTHING: Final[Mapping[str, JSONObject]] = MappingProxyType({})
 
 _TICKS: Final = 2
 """Number of scheduler rounds before questions go out, so that tasks started together ask together."""
@@ -69,17 +72,23 @@ class Question:
     """True while the client knows of the question."""
     answer: JSONObject | None = None
     failure: Exception | None = None
-    ended: trio.Event = attrs.field(factory=trio.Event)
+    asker: Sleeper = attrs.field(factory=Sleeper)
+    """The task that waits for the answer."""
+
+    @property
+    def is_open(self) -> bool:
+        """True until the answer has come, or the question has failed."""
+        return self.answer is None and self.failure is None
 
     def tell(self, answer: JSONObject) -> None:
         """Take the answer of the client."""
         self.answer = answer
-        self.ended.set()
+        self.asker.wake()
 
     def fail(self, failure: Exception) -> None:
         """Fail the question, which cannot be asked."""
         self.failure = failure
-        self.ended.set()
+        self.asker.wake()
 
 
 class Rounds:
@@ -89,6 +98,19 @@ class Rounds:
     of earlier rounds, for a handler that runs again from the top.
     """
 
+    __slots__ = (
+        "_announced",
+        "_asked",
+        "_given_up",
+        "_open",
+        "_over",
+        "_responses",
+        "_resumed",
+        "_scope",
+        "_send",
+        "known",
+    )
+
     def __init__(
         self,
         scope: Asking,
@@ -97,14 +119,15 @@ class Rounds:
     ) -> None:
         self._scope = scope
         self._send = send
-        self.known = known or {}
-        self._asked: Counter[str] = Counter()
+        self.known = known or _NOTHING
+        self._asked: dict[str, int] = {}
+        """Number of questions of each content, by the first part of their keys."""
         self._open: dict[str, Question] = {}
         self._announced = False
         self._over = False
         self._resumed: trio.Event | None = None
         """Event set when the next round begins; `None` while the request is not parked."""
-        self._responses: Mapping[str, JSONObject] = {}
+        self._responses = _NOTHING
         self._given_up: Callable[[str], None] | None = None
         """Function that is told of questions that nobody waits for any more, though they were sent."""
 
@@ -127,10 +150,10 @@ class Rounds:
         self._open[question.key] = question
         try:
             self._announce()
-            await question.ended.wait()
+            await question.asker.sleep()
         finally:
             del self._open[question.key]
-            if self._given_up is not None and question.sent and not question.ended.is_set():
+            if self._given_up is not None and question.sent and question.is_open:
                 self._given_up(question.key)
         if question.failure is not None:
             raise question.failure
@@ -143,7 +166,7 @@ class Rounds:
         kind = request.method.partition("/")[0]
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
-        self._asked[name] += 1
+        self._asked[name] = self._asked.get(name, 0) + 1
         return f"{name}-{self._asked[name]}"
 
     def _announce(self) -> None:
@@ -167,7 +190,7 @@ class Rounds:
             self._send(questions)
 
     def _unsent(self) -> list[Question]:
-        return [question for question in self._open.values() if not question.sent and not question.ended.is_set()]
+        return [question for question in self._open.values() if not question.sent and question.is_open]
 
     def _may_be_asked(self, question: Question) -> bool:
         request = self._scope.request
@@ -187,13 +210,13 @@ class Rounds:
         """Give answers to the tasks that asked. Other questions wait on."""
         for key, answer in answers.items():
             question = self._open.get(key)
-            if question is not None and not question.ended.is_set():
+            if question is not None and question.is_open:
                 question.tell(answer)
 
     def waits_for(self, key: str) -> bool:
         """Return whether a task of the request waits for the answer to the question ``key``."""
         question = self._open.get(key)
-        return question is not None and not question.ended.is_set()
+        return question is not None and question.is_open
 
     @property
     def is_waiting(self) -> bool:
@@ -203,7 +226,7 @@ class Rounds:
     def refuse(self, key: str, failure: Exception) -> None:
         """Fail one question, which was sent and cannot be answered."""
         question = self._open.get(key)
-        if question is not None and not question.ended.is_set():
+        if question is not None and question.is_open:
             question.fail(failure)
 
     # Between two rounds
@@ -227,7 +250,7 @@ class Rounds:
         assert self._resumed is not None, "it is parked"
         self._resumed.set()
         self._resumed = None
-        answers, self._responses = self._responses, {}
+        answers, self._responses = self._responses, _NOTHING
         for key, question in self._open.items():
             if question.sent and key in answers:
                 question.tell(answers[key])
@@ -241,7 +264,7 @@ class Rounds:
         that still waits does not belong to the request, or is shielded, and would wait for ever. Idempotent."""
         self._over = True
         for question in self._open.values():
-            if not question.ended.is_set():
+            if question.is_open:
                 question.fail(_no_way_back())
 
 
