@@ -159,10 +159,10 @@ class _Handler:
     def __init__(self, span: trace.Span, scope: RequestScope) -> None:
         self._span = span
         self._scope = scope
-        self._meta = scope.request.meta
+        self._request = scope.request
 
     def end(self, result: Any) -> None:
-        if self._scope.request.meta is not self._meta:  # a later round is answered
+        if self._scope.request is not self._request:  # a later round is answered
             _link(self._span, self._scope.request.meta)
         cancellation, error = self._scope.cancellation, self._scope.request.error
         if error is not None:

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from ..jsonrpc.codec import decode_value, pack_value
 from .principal import Auth
 
 __all__ = ["EVERYBODY", "NOBODY_KNOWN", "THE_ONLY_ONE", "Headers", "Peer"]
@@ -18,17 +19,29 @@ class Headers(Mapping[str, str]):
     """The headers of an HTTP request, found by their names in any case, and listed in lower case (RFC 9110 section
     5.1)."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_packed",)
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._values: Mapping[str, str] = {name.lower(): value for name, value in values.items()}
+        self._packed: Mapping[str, str] | bytes = {name.lower(): value for name, value in values.items()}
 
     @classmethod
     def of_lower_case(cls, values: Mapping[str, str]) -> Headers:
         """Return the headers ``values``, whose names are in lower case already."""
         headers = cls.__new__(cls)
-        headers._values = values
+        headers._packed = values
         return headers
+
+    def pack(self) -> None:
+        """Keep the headers as text until the next look: the objects take three times as much memory."""
+        if not isinstance(self._packed, bytes):
+            self._packed = pack_value(self._packed)
+
+    @property
+    def _values(self) -> Mapping[str, str]:
+        packed = self._packed
+        if isinstance(packed, bytes):
+            packed = self._packed = decode_value(packed)
+        return packed
 
     def __getitem__(self, name: str) -> str:
         return self._values[name.lower()]

@@ -102,6 +102,7 @@ class Replies:
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
         """Return the line for an unexpected ``failure``; ``reason``: the part of the failure that the peer may know."""
         if request.method.tells_failures:
+            request.unpack()
             told = f"internal error in tool {str(request.params.get('name'))[:200]}"
         else:
             told = "Internal error"

@@ -66,11 +66,15 @@ class InboundRequest:
         """Keep the parameters as text while the request waits: objects take up to thirty times as much memory. Until
         `unpack`, ``params`` and ``meta`` are empty. Small requests (512 bytes or less) stay unpacked."""
         if self.size > _WORTH_PACKING:
-            self.packed = pack_value(self.params)
-            self.params, self.meta = {}, {}
+            self.pack_as(pack_value(self.params))
+
+    def pack_as(self, text: bytes) -> None:
+        """Keep ``text``, which has the parameters, in their place. See `pack`."""
+        self.packed = text
+        self.params, self.meta = {}, {}
 
     def unpack(self) -> None:
-        """Undo `pack`. Idempotent."""
+        """Undo `pack` or `pack_as`. Idempotent."""
         if self.packed is not None:
             self.params, self.packed = decode_value(self.packed), None
             self.meta = self.params.get("_meta") or {}

@@ -197,6 +197,7 @@ class TaskHost:
         runner: RequestRunner = scope.runner  # pyright: ignore[reportAssignmentType]
         runner.hand_over(scope, self.runner, task.exchange(), created(record))
         task.take_questions()
+        task.pack(record)
 
     def _run_again(self, record: TaskRecord) -> None:
         """Run a task that was taken over. Raises `LookupError` and `ValueError` for a record that cannot be read."""
@@ -211,14 +212,17 @@ class TaskHost:
         self._live.add(task)
         if record.expires_at is not None:
             left = max(0, record.expires_at - self.records.now) / 1000
-            task.expires(self._alarms.set(trio.current_time() + left, partial(self._in_background, self._expire, task)))
+            task.expires(self._alarms.set(trio.current_time() + left, task.is_overdue))
 
     def _in_background(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         if self._nursery is not None:
             self._nursery.start_soon(function, *args)
 
+    def expire(self, task: RequestTask) -> None:
+        """End a task whose time to live is over. Synchronous."""
+        self._in_background(self._expire, task)
+
     async def _expire(self, task: RequestTask) -> None:
-        """End a task whose time to live is over."""
         outcome = failure(TASK_LOST, EXPIRED)
         try:
             await self.change(task, lambda record, now: ended(record, now, outcome, EXPIRED))

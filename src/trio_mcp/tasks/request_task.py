@@ -12,6 +12,7 @@ import trio
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..runtime.cancellation import CancelCause
+from ..runtime.peer import Headers
 from ..runtime.requests.progress import reportable
 from ..stores.task_record import OnRestart, TaskRecord
 from .task_exchange import TaskExchange
@@ -185,6 +186,13 @@ class RequestTask:
         """Do not start: the request is answered with the questions that its handler has returned."""
         self._is_forgone = True
 
+    def pack(self, record: TaskRecord) -> None:
+        """Keep as text what nobody but the handler may look at again: there may be ten thousand tasks."""
+        scope = self.scope
+        scope.request.pack_as(record.params)
+        if isinstance(headers := scope.exchange.peer.headers, Headers):
+            headers.pack()
+
     async def _between_rounds(self) -> None:
         """Wait until the request is not answered with questions."""
         while self.scope.rounds is not None and not self.scope.sends and self.scope.abort.from_outside is None:
@@ -267,6 +275,10 @@ class RequestTask:
         """Take the alarm for the end of the time to live, which `is_over` stops."""
         self.stop_waiting()
         self._alarm = alarm
+
+    def is_overdue(self) -> None:
+        """Note that the time to live is over."""
+        self._host.expire(self)
 
     def end(self, cause: CancelCause, reason: str | None) -> None:
         """Cancel the handler, and all that it started, unless they have ended."""

@@ -52,6 +52,10 @@ class TaskSurroundings(Protocol[T]):
         """Keep the reply to the request as the outcome."""
         ...
 
+    def expire(self, task: T) -> None:
+        """End the task, whose time to live is over."""
+        ...
+
     def forget(self, task: T) -> None:
         """Note that the handler has ended, with all that it started."""
         ...

@@ -114,6 +114,10 @@ class TaskOfRequest(Protocol):
         """Tell of progress that no notification can tell of. Return whether the progress was told."""
         ...
 
+    def take_questions(self) -> None:
+        """Have the questions of the request from now on kept with the task, by `RequestScope.collect_questions`."""
+        ...
+
 
 class RequestScope:
     """An inbound request from its acceptance to its end, all its rounds included.
@@ -327,6 +331,7 @@ class RequestScope:
     @property
     def trace(self) -> TraceContext | None:
         """The trace that the request belongs to, as its ``_meta`` says now."""
+        self.request.unpack()
         return TraceContext.of(self.request.meta)
 
     @property
@@ -384,6 +389,8 @@ class RequestScope:
                 rounds.end()
             else:
                 self.rounds = rounds
+                if self.task is not None and self.task.has_started:
+                    self.task.take_questions()
         return rounds.ask(method, params, key)
 
     def _park_with(self, questions: Sequence[Question]) -> None:
@@ -395,10 +402,10 @@ class RequestScope:
         self.rounds = Rounds(self, send, known)
 
     def collect_questions(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """Have questions go to ``send`` from now on, those included that were not sent yet: see `Rounds.redirect`."""
-        if self.rounds is None:
-            self.rounds = Rounds(self, send)
-        self.rounds.redirect(send, given_up)
+        """Have questions go to ``send`` from now on, those included that were not sent yet: see `Rounds.redirect`. Most
+        requests never ask, so nothing is done before the first question."""
+        if self.rounds is not None:
+            self.rounds.redirect(send, given_up)
 
     def run_again(self, result: Any, reason: str) -> None:
         """Stop the handler, which will run again from the top, and answer ``result`` instead of what it returns."""

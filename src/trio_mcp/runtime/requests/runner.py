@@ -41,6 +41,8 @@ __all__ = ["RequestRunner"]
 logger = logging.getLogger("trio_mcp")
 
 _HANDLE_BYTES: Final = 16
+_TASK_NAME: Final = "trio_mcp.runtime.requests.runner.RequestRunner._answer"
+"""Name that trio would make anew for each task."""
 
 _UNKNOWN: Final = (
     "Invalid params: this requestState was used already, has expired, or belongs to another connection; "
@@ -135,7 +137,7 @@ class RequestRunner:
         if request.packed is not None:
             request.unpack()
         self._beginning.append(scope)
-        self._host.nursery.start_soon(self._answer)
+        self._host.nursery.start_soon(self._answer, name=_TASK_NAME)
 
     async def _answer(self) -> None:
         """Run the handler of the oldest request that has not begun, and everything it starts, and answer.

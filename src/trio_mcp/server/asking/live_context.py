@@ -54,7 +54,9 @@ class LiveContext(AskingContext):
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        return self._scope.request.meta
+        request = self._scope.request
+        request.unpack()
+        return request.meta
 
     @property
     def trace(self) -> TraceContext | None:

@@ -1,0 +1,1 @@
+"""What tasks cost: the memory of those that wait, and the time of their methods."""
