@@ -68,11 +68,13 @@ async def _over_lines(kind: Kind) -> AsyncIterator[_Start]:
             stream.give(messages.call(kind.form, request_id, kind.tool, {"text": f"text {request_id}"}))
             messages.task_id((await stream.reply(request_id))[-1])
 
-    async with open_server(offering(), LineChannel(stream, 1 << 20)):
-        if kind.form == "core":
-            stream.give(messages.initialize())
-            await stream.reply(0)
-        yield start
+    with trio.CancelScope() as scope:
+        async with open_server(offering(), LineChannel(stream, 1 << 20)):
+            if kind.form == "core":
+                stream.give(messages.initialize())
+                await stream.reply(0)
+            yield start
+            scope.cancel()  # nobody waits for the tasks
 
 
 @asynccontextmanager

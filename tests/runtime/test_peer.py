@@ -23,6 +23,16 @@ def test_headers_say_what_they_are() -> None:
     assert repr(Headers({"Host": "x"})) == "Headers({'host': 'x'})"
 
 
+def test_packed_headers_are_the_same_as_before() -> None:
+    headers = Headers({"User-Agent": "größe", "Host": "x"})
+    for peer in (Peer(headers=headers), Peer(headers={"host": "x"}), NOBODY_KNOWN):
+        peer.pack()
+        peer.pack()
+    assert dict(headers) == {"user-agent": "größe", "host": "x"}
+    headers.pack()
+    assert (headers["USER-AGENT"], len(headers), "host" in headers) == ("größe", 2, True)
+
+
 def test_nothing_is_known_of_a_peer_unless_told_and_another_may_come() -> None:
     for peer, alone in ((Peer(), False), (NOBODY_KNOWN, False), (THE_ONLY_ONE, True)):
         assert (peer.session_id, peer.headers, peer.principal, peer.alone) == (None, None, None, alone)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.state.peers import accepted, initialize, meta_of, modern
 
+from trio_mcp.jsonrpc.codec import encode_value
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 from trio_mcp.state.connection_state import ConnectionState
@@ -39,6 +40,15 @@ def test_a_small_request_stays_as_it_is(size: int) -> None:
     params = request.params
     request.pack()
     assert (request.params is params, request.meta, request.packed) == (True, params["_meta"], None)
+
+
+def test_a_request_of_any_size_is_kept_as_a_text_that_somebody_else_has_made() -> None:
+    request = request_of(10, name="x")
+    params, text = request.params, encode_value(request.params)
+    request.pack_as(text)
+    assert (request.params, request.meta, request.packed is text) == ({}, {}, True)
+    request.unpack()
+    assert (request.params, request.meta) == (params, params["_meta"])
 
 
 def test_unpacking_what_is_not_packed_changes_nothing() -> None:

@@ -83,6 +83,11 @@ class Peer:
         """True when requests of this client can be told from those of any other client, on other connections, too."""
         return self.principal is not None or (self.alone and not self.everybody)
 
+    def pack(self) -> None:
+        """Keep the headers as text: see `Headers.pack`."""
+        if isinstance(self.headers, Headers):
+            self.headers.pack()
+
 
 NOBODY_KNOWN = Peer()
 THE_ONLY_ONE = Peer(alone=True)

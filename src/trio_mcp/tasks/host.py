@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -197,7 +196,8 @@ class TaskHost:
         runner: RequestRunner = scope.runner  # pyright: ignore[reportAssignmentType]
         runner.hand_over(scope, self.runner, task.exchange(), created(record))
         task.take_questions()
-        task.pack(record)
+        scope.request.pack_as(record.params)  # ten thousand tasks may wait, and few look at these again
+        scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord) -> None:
         """Run a task that was taken over. Raises `LookupError` and `ValueError` for a record that cannot be read."""

@@ -12,7 +12,6 @@ import trio
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..runtime.cancellation import CancelCause
-from ..runtime.peer import Headers
 from ..runtime.requests.progress import reportable
 from ..stores.task_record import OnRestart, TaskRecord
 from .task_exchange import TaskExchange
@@ -185,13 +184,6 @@ class RequestTask:
     def forgo(self) -> None:
         """Do not start: the request is answered with the questions that its handler has returned."""
         self._is_forgone = True
-
-    def pack(self, record: TaskRecord) -> None:
-        """Keep as text what nobody but the handler may look at again: there may be ten thousand tasks."""
-        scope = self.scope
-        scope.request.pack_as(record.params)
-        if isinstance(headers := scope.exchange.peer.headers, Headers):
-            headers.pack()
 
     async def _between_rounds(self) -> None:
         """Wait until the request is not answered with questions."""

@@ -221,7 +221,7 @@ class Rounds:
     @property
     def is_waiting(self) -> bool:
         """True while a task of the request waits for the answer to a question that was sent."""
-        return any(question.sent and not question.ended.is_set() for question in self._open.values())
+        return any(question.sent and question.is_open for question in self._open.values())
 
     def refuse(self, key: str, failure: Exception) -> None:
         """Fail one question, which was sent and cannot be answered."""
