@@ -69,7 +69,7 @@ class Desk:
         return self.gates[-1]
 
     async def run(self, call: Callable[[], Any]) -> Any:
-        return await run_in_worker(call, self.share, self.graces)
+        return await run_in_worker(call, self.share, lambda: self.graces)
 
     def counts(self) -> tuple[int, int, int]:
         """How many run, ask and are abandoned."""

@@ -26,14 +26,14 @@ T = TypeVar("T")
 logger = logging.getLogger("trio_mcp")
 
 
-async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Graces) -> T:
+async def run_in_worker(call: Callable[[], T], share: WorkerShare, graces: Callable[[], Graces]) -> T:
     """Run ``call`` in one of the threads of ``share`` and return its result.
 
     Tasks that call this function one after another, with no other task running in between, get their threads in the
     same order. A cancelled task informs its thread at the next `trio.from_thread.check_cancelled` or `await_in_worker`;
-    the thread has one of ``graces`` to end, and is then abandoned: it runs on, gives its place back, and its result is
-    ignored (DESIGN ruling 8). A call that has not started by then never does. Raises the exceptions of ``call``, and
-    `CodedError` when too many abandoned threads still run.
+    the thread has one of ``graces``, as they are then, to end, and is then abandoned: it runs on, gives its place back,
+    and its result is ignored (DESIGN ruling 8). A call that has not started by then never does. Raises the exceptions
+    of ``call``, and `CodedError` when too many abandoned threads still run.
     """
     ends: list[outcome.Outcome[T]] = []
     try:
@@ -108,7 +108,7 @@ class _Work(Generic[T]):
         """Outcome of the call. `_body` does not return or raise the outcome: the traceback of an exception refers to
         the frames of the thread, and only the garbage collector could free the objects held by the frames."""
 
-    async def run(self, graces: Graces) -> T:
+    async def run(self, graces: Callable[[], Graces]) -> T:
         """Run the call, as `run_in_worker` says."""
         try:
             await trio.to_thread.run_sync(self._body, limiter=cast("Any", self._place), abandon_on_cancel=True)
@@ -116,11 +116,12 @@ class _Work(Generic[T]):
             self._given_up = True
             self._ends.clear()
             if self._started:
-                with graces.grace():
+                present = graces()
+                with present.grace():
                     await self._place.given_back.wait()
                 if not self._place.given_back.is_set():
                     told = "a thread that did not end within %g s of its cancel is abandoned: %s"
-                    logger.warning(told, graces.seconds, self.describe())
+                    logger.warning(told, present.seconds, self.describe())
                     self._place.abandon(self)
             raise
         return self._ends.pop().unwrap()

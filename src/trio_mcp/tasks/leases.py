@@ -61,6 +61,8 @@ class Leases:
         self._compare = compare
         self._run_again = run_again
         self._length = int(settings.lease * 1000)
+        self._works = True
+        """False while the store fails, so that each failure is told once."""
         self._interval = min(settings.lease / 3, settings.look_interval)
 
     async def run(self) -> None:
@@ -68,15 +70,23 @@ class Leases:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._guard)
             while True:
-                pause = self._interval
-                try:
-                    await self._claim()
-                    await self._renew()
-                    await self._look()
-                except Exception:  # of the store: the guard sees to the tasks where that lasts
-                    logger.exception("the leases of tasks could not be renewed; trying again in %g s", _TRY_AGAIN)
-                    pause = min(pause, _TRY_AGAIN)
-                await trio.sleep(pause)
+                works = await self._tend()
+                await trio.sleep(self._interval if works else min(self._interval, _TRY_AGAIN))
+
+    async def _tend(self) -> bool:
+        try:
+            await self._renew()
+            await self._look()
+            await self._claim()
+        except Exception:  # of the store: the guard sees to the tasks where that lasts
+            if self._works:
+                logger.exception("the leases of tasks cannot be renewed; trying again every %g s", _TRY_AGAIN)
+            self._works = False
+        else:
+            if not self._works:
+                logger.warning("the leases of tasks are renewed again")
+            self._works = True
+        return self._works
 
     # Our own tasks
 

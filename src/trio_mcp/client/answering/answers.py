@@ -158,7 +158,7 @@ class Answers:
         # An object with an async __call__ is an async function, too.
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             return await handler(*args)
-        result = await run_in_worker(partial(handler, *args), self._workers, self._graces)
+        result = await run_in_worker(partial(handler, *args), self._workers, lambda: self._graces)
         return await result if inspect.isawaitable(result) else result
 
 

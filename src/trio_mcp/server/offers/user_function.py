@@ -39,4 +39,5 @@ class UserFunction:
             return signature.function(**bound)
         if signature.context_name is not None:
             bound[signature.context_name] = WorkerContext(LiveContext(scope, lifespan))
-        return run_in_worker(partial(signature.function, **bound), scope.runner.workers, scope.runner.graces)
+        call, workers = partial(signature.function, **bound), scope.runner.workers
+        return run_in_worker(call, workers, lambda: scope.runner.graces)  # a task has another runner in the end

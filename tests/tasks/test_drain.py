@@ -1,0 +1,233 @@
+"""The end of a server: what becomes of its tasks, while its connections end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from tests.tasks.callers import Caller, calling, settings
+from tests.tasks.touchy_store import TouchyStore
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import CancelCause, CodedError, ConnectionLost, RequestContext, Server, WorkerContext
+from trio_mcp.client.opening import open_client
+from trio_mcp.concurrency.contexts import asynccontextmanager
+from trio_mcp.runtime.limits import Limits
+from trio_mcp.server.served import connection_to, end_tasks
+from trio_mcp.serving.stdio import _serve
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.stores.task_record import TaskPhase, TaskRecord
+from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.transports.memory import memory_channel_pair
+
+
+class Ends:
+    """What tools see of the end."""
+
+    def __init__(self) -> None:
+        self.causes: list[tuple[str, CancelCause, float]] = []
+
+    def server(self, store: TaskStore | None, **limits: Any) -> Server:
+        """A server with a tool of each kind."""
+        server = Server("ending", tasks=settings(store), limits=Limits(**limits))
+
+        async def run(name: str, seconds: float, ctx: RequestContext) -> str:
+            if ctx.task is not None:
+                await ctx.task.start()
+            try:
+                await trio.sleep(seconds)
+            except trio.Cancelled:
+                assert ctx.cancellation is not None
+                self.causes.append((name, ctx.cancellation.cause, trio.current_time()))
+                raise
+            return "done"
+
+        @server.tool(task="required")
+        async def once(seconds: float, ctx: RequestContext) -> str:
+            return await run("once", seconds, ctx)
+
+        @server.tool(task="required", on_restart="again")
+        async def again(seconds: float, ctx: RequestContext) -> str:
+            return await run("again", seconds, ctx)
+
+        @server.tool
+        async def plain(seconds: float, ctx: RequestContext) -> str:
+            return await run("plain", seconds, ctx)
+
+        return server
+
+
+@asynccontextmanager
+async def over_stdio(server: Server) -> AsyncGenerator[Caller]:
+    """Serve as `serve_stdio` does, to a client that closes the connection when the block is left."""
+    ours, theirs = memory_channel_pair()
+
+    async def serve() -> None:
+        await _serve(server, theirs, stateless=False, handle_signals=False)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(ours, era="modern") as client:
+            yield Caller(client)
+
+
+async def record_of(store: TaskStore, task_id: str) -> TaskRecord:
+    record = await store.read(None, task_id)
+    assert record is not None
+    return record
+
+
+async def test_task_that_ends_in_time_is_kept(autojump_clock: MockClock) -> None:
+    store, ends = MemoryTaskStore(), Ends()
+    async with over_stdio(ends.server(store)) as caller:
+        task_id = await caller.start("once", seconds=1.5)
+    record = await record_of(store, task_id)
+    assert record.outcome is not None
+    assert b"done" in record.outcome.json
+
+
+async def test_task_that_does_not_end_in_time_fails_with_words(autojump_clock: MockClock) -> None:
+    store, ends = MemoryTaskStore(), Ends()
+    async with over_stdio(ends.server(store)) as caller:
+        task_id = await caller.start("once", seconds=60)
+        end = trio.current_time()
+    assert ends.causes == [("once", CancelCause.SHUTDOWN, end + 2)]
+    record = await record_of(store, task_id)
+    assert record.phase is TaskPhase.ENDED
+    assert record.outcome is not None
+    assert b"the server was shut down while the task was running" in record.outcome.json
+
+
+async def test_task_that_may_run_again_is_given_up_at_once(autojump_clock: MockClock) -> None:
+    store, ends = MemoryTaskStore(), Ends()
+    async with over_stdio(ends.server(store)) as caller:
+        task_id = await caller.start("again", seconds=60)
+        end = trio.current_time()
+    assert ends.causes == [("again", CancelCause.SHUTDOWN, end)]
+    record = await record_of(store, task_id)
+    assert (record.phase, record.owner, record.leased_until) == (TaskPhase.WORKING, None, 0)
+
+
+async def test_task_that_was_given_up_runs_elsewhere_at_once(autojump_clock: MockClock) -> None:
+    store, ends, others = MemoryTaskStore(), Ends(), Ends()
+    async with over_stdio(ends.server(store)) as caller:
+        task_id = await caller.start("again", seconds=60)
+    begun = trio.current_time()
+    async with calling(others.server(store)) as other:
+        await other.final(task_id)
+        assert trio.current_time() < begun + 61
+
+
+async def test_task_without_a_store_cannot_go_on_elsewhere(autojump_clock: MockClock) -> None:
+    ends = Ends()
+    async with over_stdio(ends.server(None)) as caller:
+        await caller.start("again", seconds=60)
+        end = trio.current_time()
+    assert ends.causes == [("again", CancelCause.SHUTDOWN, end + 2)]
+
+
+async def lost(caller: Caller) -> None:
+    """Call the tool that is no task, in vain."""
+    with pytest.raises(ConnectionLost):
+        await caller.call("plain", seconds=60)
+
+
+async def test_tasks_and_requests_have_the_same_time_to_end(autojump_clock: MockClock) -> None:
+    store, ends = MemoryTaskStore(), Ends()
+    ours, theirs = memory_channel_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(_serve, ends.server(store), theirs, stateless=False, handle_signals=False))
+        async with open_client(ours, era="modern") as client:
+            caller = Caller(client)
+            await caller.start("once", seconds=60)
+            nursery.start_soon(lost, caller)
+            await wait_all_tasks_blocked()
+            end = trio.current_time()
+            theirs._incoming.closed = True  # the end of input; our replies still go out
+            theirs._incoming.changed.unpark_all()
+            await trio.sleep(2.5)
+    assert sorted(ends.causes) == [("once", CancelCause.SHUTDOWN, end + 2), ("plain", CancelCause.SHUTDOWN, end + 2)]
+
+
+async def test_call_that_becomes_a_task_too_late_is_refused(autojump_clock: MockClock) -> None:
+    store, late = TouchyStore(slowness=0.5), list[Exception]()
+    server, may_start = Server("late", tasks=settings(store)), trio.Event()
+
+    @server.tool(task="optional")
+    async def work(ctx: RequestContext) -> None:
+        assert ctx.task is not None
+        await may_start.wait()
+        try:
+            await ctx.task.start()
+        except CodedError as error:
+            late.append(error)
+
+    async with server.running() as running, trio.open_nursery() as nursery:
+        ours, theirs = memory_channel_pair()
+        nursery.start_soon(connection_to(running, theirs).run)
+        async with open_client(ours, era="modern") as client:
+            nursery.start_soon(Caller(client).call, "work")
+            may_start.set()
+            await wait_all_tasks_blocked()
+            end_tasks(running, hurry=False)  # while the record is being written
+            await trio.sleep(10)
+    assert [error.code for error in late] == [-31000]
+    assert [record.phase for record in await store.store.page("", None, 10)] == [TaskPhase.CANCELLED]
+
+
+@pytest.mark.parametrize("cancel", [True, False])
+async def test_cancel_of_the_server_writes_what_becomes_of_each_task(autojump_clock: MockClock, cancel: bool) -> None:
+    store, ends = MemoryTaskStore(), Ends()
+    tasks: list[str] = []
+    with trio.CancelScope() as scope, suppress(RuntimeError):
+        async with calling(ends.server(store)) as caller:
+            tasks.append(await caller.start("once", seconds=60))
+            tasks.append(await caller.start("again", seconds=60))
+            begun = trio.current_time()
+            if not cancel:
+                raise RuntimeError("a defect around the server")
+            scope.cancel(reason="Ctrl-C")
+            await trio.sleep_forever()
+    assert trio.current_time() == begun
+    assert {cause for _, cause, _ in ends.causes} == {CancelCause.SHUTDOWN}
+    once, again = [await record_of(store, each) for each in tasks]
+    assert once.phase is TaskPhase.ENDED
+    assert (again.phase, again.owner) == (TaskPhase.WORKING, None)
+
+
+async def test_store_that_fails_at_the_end_holds_the_end_up_for_a_bounded_time(autojump_clock: MockClock) -> None:
+    store, ends = TouchyStore(), Ends()
+    async with over_stdio(ends.server(store)) as caller:
+        for _ in range(10):
+            await caller.start("once", seconds=60)
+        store.die()
+        end = trio.current_time()
+    assert trio.current_time() <= end + 2 + 2
+
+
+async def test_thread_of_a_task_is_abandoned_in_time_though_its_connection_is_gone(jump_clock: MockClock) -> None:
+    store, begun, release = MemoryTaskStore(), threading.Event(), threading.Event()
+    server = Server("threads", tasks=settings(store), limits=Limits(cleanup_grace=1e6))
+
+    @server.tool(task="required")
+    def block(ctx: WorkerContext) -> None:
+        assert ctx.task is not None
+        ctx.task.start()
+        begun.set()
+        release.wait(60)
+
+    async with server.running() as running, trio.open_nursery() as nursery:
+        ours, theirs = memory_channel_pair()
+        nursery.start_soon(connection_to(running, theirs).run)
+        async with open_client(ours, era="modern") as client:
+            task_id = await Caller(client).start("block")
+            await trio.to_thread.run_sync(begun.wait)
+        jump_clock.rate = 100.0
+    release.set()
+    record = await record_of(store, task_id)
+    assert record.phase is TaskPhase.ENDED

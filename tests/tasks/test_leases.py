@@ -1,0 +1,214 @@
+"""Leases: who runs a task, and what becomes of the one who has lost it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pytest
+import trio
+from tests.tasks.callers import LEASE, calling, settings
+from tests.tasks.touchy_store import TouchyStore
+from trio.testing import MockClock
+
+from trio_mcp import CancelCause, RequestContext, Server
+from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.stores.task_record import TaskRecord
+from trio_mcp.stores.task_store import Claim, TaskStore
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+class DeafStore(TouchyStore):
+    """A way to the store on which no hint comes."""
+
+    def watch(self) -> Any:
+        return MemoryTaskStore().watch()
+
+
+class LateStore(DeafStore):
+    """A way to the store of a process that sleeps: no renewal gets through, and the process does not notice."""
+
+    sleeps = True
+
+    async def renew(self, owner: str, task_ids: Collection[str], leased_until: int) -> set[str]:
+        return set() if self.sleeps else await super().renew(owner, task_ids, leased_until)
+
+    async def claim(self, claim: Claim) -> Sequence[TaskRecord]:
+        return () if self.sleeps else await super().claim(claim)
+
+
+class Work:
+    """What the runs of a tool come to."""
+
+    def __init__(self) -> None:
+        self.causes: list[tuple[CancelCause, float]] = []
+        self.ends: list[int] = []
+        self.children = 0
+
+    def server(self, store: TaskStore, *, shields: bool = False, **options: Any) -> Server:
+        """A server with a tool that runs for 100 seconds, also after a cancel if it ``shields`` itself."""
+        server = Server("leasing", tasks=settings(store, **options))
+
+        @server.tool(task="required", on_restart="again")
+        async def work(ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            await ctx.task.start()
+            over = trio.Event()
+            ctx.nursery.start_soon(self.child, over)
+            try:
+                with trio.CancelScope(shield=shields):
+                    await trio.sleep(100)
+            except trio.Cancelled:
+                assert ctx.cancellation is not None
+                self.causes.append((ctx.cancellation.cause, trio.current_time()))
+                raise
+            over.set()
+            self.ends.append(ctx.task.attempt)
+            return f"run {ctx.task.attempt}"
+
+        @server.tool(task="required", on_restart="again")
+        async def ask(ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            await ctx.task.start()
+            answer = await ctx.elicit("Who?", NAME)
+            return f"{answer.content} at {trio.current_time():g}"
+
+        return server
+
+    async def child(self, over: trio.Event) -> None:
+        """A task that the tool starts."""
+        self.children += 1
+        try:
+            await over.wait()
+        finally:
+            self.children -= 1
+
+
+async def test_lease_is_renewed_as_long_as_the_task_runs(autojump_clock: MockClock) -> None:
+    store, work = MemoryTaskStore(), Work()
+    async with calling(work.server(store)) as caller, calling(work.server(store)):
+        task_id = await caller.start("work")
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 1"
+    assert work.causes == []
+
+
+async def test_all_leases_of_a_process_are_renewed_together(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    async with calling(Work().server(store, look_interval=1000.0)) as caller:
+        for _ in range(20):
+            await caller.start("work")
+        store.calls.clear()
+        await trio.sleep(LEASE + 1)
+        assert store.calls.count("renew") == 3
+        assert store.calls.count("claim") == 3
+
+
+async def test_process_that_cannot_renew_gives_its_tasks_up_before_the_lease_is_over(autojump_clock: MockClock) -> None:
+    store, work, others = TouchyStore(), Work(), Work()
+    async with calling(work.server(store)) as caller, calling(others.server(store.store)) as other:
+        task_id = await caller.start("work")
+        begun = trio.current_time()
+        store.die()
+        await trio.sleep(1.5 * LEASE)
+        assert [cause for cause, _ in work.causes] == [CancelCause.LEASE]
+        assert work.causes[0][1] < begun + LEASE
+        assert work.children == 0
+        assert others.children == 1
+        assert (await other.final(task_id))["status"] == "completed"
+        assert await other.text(task_id) == "run 2"
+
+
+async def test_store_that_hangs_does_not_keep_a_process_from_giving_its_tasks_up(autojump_clock: MockClock) -> None:
+    store, work = TouchyStore(), Work()
+    async with calling(work.server(store)) as caller:
+        await caller.start("work")
+        begun = trio.current_time()
+        store.slowness = 1000.0
+        await trio.sleep(LEASE)
+        assert [cause for cause, _ in work.causes] == [CancelCause.LEASE]
+        assert work.causes[0][1] < begun + LEASE
+
+
+async def test_short_failure_of_the_store_ends_no_task(autojump_clock: MockClock) -> None:
+    store, work = TouchyStore(), Work()
+    async with calling(work.server(store)) as caller:
+        task_id = await caller.start("work")
+        await trio.sleep(9)
+        store.die()
+        await trio.sleep(15)
+        store.fails.clear()
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 1"
+
+
+async def test_process_that_wakes_up_late_loses_its_task_at_once(autojump_clock: MockClock) -> None:
+    store, work, others = MemoryTaskStore(), Work(), Work()
+    way = LateStore(store)
+    async with calling(work.server(way)) as caller, calling(others.server(store)) as other:
+        task_id = await caller.start("work")
+        await trio.sleep(2 * LEASE)
+        assert (work.children, others.children) == (1, 1)  # it sleeps still
+        way.sleeps = False
+        await trio.sleep(LEASE / 3)
+        assert [cause for cause, _ in work.causes] == [CancelCause.LEASE]
+        assert work.children == 0
+        await other.final(task_id)
+        assert await other.text(task_id) == "run 2"
+
+
+@pytest.mark.parametrize("shields", [False, True])
+async def test_late_outcome_of_an_earlier_owner_changes_nothing(autojump_clock: MockClock, shields: bool) -> None:
+    store, work, others = MemoryTaskStore(), Work(), Work()
+    async with (
+        calling(work.server(LateStore(store), shields=shields)) as caller,
+        calling(others.server(store)) as other,
+    ):
+        task_id = await caller.start("work")
+        await trio.sleep(110)
+        assert work.ends == [1]
+        assert (await other.get(task_id))["status"] == "working"
+        await other.final(task_id)
+        assert await other.text(task_id) == "run 2"
+
+
+async def test_cancel_by_another_process_comes_without_a_hint(autojump_clock: MockClock) -> None:
+    store, work = MemoryTaskStore(), Work()
+    async with calling(work.server(DeafStore(store))) as caller, calling(work.server(store)) as other:
+        task_id = await caller.start("work")
+        await other.cancel(task_id)
+        assert work.causes == []
+        await trio.sleep(5.1)
+        assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
+
+
+async def test_answer_to_another_process_comes_without_a_hint(autojump_clock: MockClock) -> None:
+    store, work = MemoryTaskStore(), Work()
+    async with calling(work.server(DeafStore(store))) as caller, calling(work.server(store)) as other:
+        task_id = await caller.start("ask")
+        await trio.sleep(1)
+        await other.answer(task_id, {"name": "Ada"})
+        await trio.sleep(5.1)
+        assert (await other.text(task_id)).startswith("{'name': 'Ada'}")
+
+
+async def test_cancel_by_another_process_comes_at_once_with_a_hint(autojump_clock: MockClock) -> None:
+    store, work = MemoryTaskStore(), Work()
+    async with calling(work.server(store)) as caller, calling(work.server(store)) as other:
+        task_id = await caller.start("work")
+        await other.cancel(task_id)
+        await trio.sleep(0.01)
+        assert [cause for cause, _ in work.causes] == [CancelCause.TASK]
+
+
+async def test_no_task_is_taken_from_a_living_process(autojump_clock: MockClock) -> None:
+    store, work = MemoryTaskStore(), Work()
+    async with calling(work.server(store)) as caller, calling(work.server(store)), calling(work.server(store)):
+        for _ in range(10):
+            await caller.start("work")
+        await trio.sleep(99)
+        assert work.children == 10
+        await trio.sleep(2)
+        assert work.ends == [1] * 10
+    assert work.causes == []
