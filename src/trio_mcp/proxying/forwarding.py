@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from ..auth.errors import AuthorizationError
 from ..jsonrpc.codec import frame_notification
@@ -26,6 +26,7 @@ from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
 from .downstream import Downstream
 from .passed_tasks import check_task, note_task, only_own_tasks
+from .per_request import per_request_fields
 from .translating import translated, translated_result
 from .upstream import Upstream
 
@@ -86,7 +87,7 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
     if not isinstance(name, str):
         return  # the server behind says what is wrong with it
     if upstream.capabilities.tools is not None and not known.has(name):
-        meta = _per_request_fields(request, downstream, upstream)
+        meta = per_request_fields(request, downstream, upstream)
         async with known.to_list():
             if not known.has(name):
                 await _list_tools(upstream, {"_meta": meta} if meta else {})
@@ -158,29 +159,8 @@ def _params(request: InboundRequest, downstream: Downstream, upstream: Upstream)
     except ValueError as error:  # NotExpressible is a ValueError
         raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
     meta = {name: value for name, value in request.meta.items() if name not in _OF_ONE_CONNECTION}
-    meta |= _per_request_fields(request, downstream, upstream)
+    meta |= per_request_fields(request, downstream, upstream)
     if request.continuation is not None and not upstream.revision.server_requests:
         # Answers that a client gives without any state need none of the proxy's: the server behind knows them.
         params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
-
-
-def _per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the fields in which modern requests describe the connection (2026-07-28 basic, Per-request protocol
-    fields)."""
-    spoken, client = upstream.revision, upstream.client
-    if spoken.handshake:
-        return {}
-    fields: JSONObject = client.requests.meta_in(spoken)
-    if client.settings.forwards is not None:  # declare the capabilities of the client that can be asked now
-        fields[CLIENT_CAPABILITIES] = (
-            unstructure(request.capabilities, spoken)
-            if request.revision.handshake
-            else request.meta[CLIENT_CAPABILITIES]
-        )
-        if request.client_info is not None:
-            fields[CLIENT_INFO] = unstructure(request.client_info, spoken)
-    level: Any = downstream.log_level if request.revision.handshake else request.log_level
-    if level is not None and upstream.capabilities.logging is not None:
-        fields[LOG_LEVEL] = level
-    return fields

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final
 
+import attrs
 import trio
 
 from ..client.changes import Change
@@ -16,6 +17,7 @@ from ..concurrency.nurseries import open_service_nursery
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import PeerError
 from ..protocol.conversion.converters import structure_params, unstructure
+from ..protocol.fields import JSONObject
 from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.subscriptions import (
     ListenParams,
@@ -29,10 +31,14 @@ from ..server.listen_stream import CONNECTION_ENDS, ListenStream, honoured_part
 from ..server.offers.uri_templates import LONGEST_URI
 from ..state.events import NotificationReceived
 from .downstream import Downstream
+from .passed_tasks import tasks_to_listen_for
+from .per_request import per_request_fields
+from .task_states import TaskStates
 from .upstream import Upstream
 
 __all__ = ["listen"]
 
+_TOO_SLOW: Final = "the client reads too slowly: states of tasks were lost"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
@@ -40,34 +46,42 @@ async def listen(scope: RequestScope, downstream: Downstream, upstream: Upstream
     """Answer ``subscriptions/listen``: report the changes of the server behind, until the client leaves, or the
     connection on either side ends. Raises as `Client.listen`, and the error that ended the stream there."""
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
-    if asked.resource_subscriptions:
-        # The URIs are kept as long as the stream, so their length and number are limited.
-        first = asked.resource_subscriptions[: downstream.limits.max_subscriptions]
-        uris = [uri for uri in first if len(uri) <= LONGEST_URI]
-        asked = SubscriptionFilter(
-            asked.tools_list_changed, asked.prompts_list_changed, asked.resources_list_changed, uris or None
-        )
-    async with _changes(upstream, asked) as changes:
+    most = downstream.limits.max_subscriptions
+    # The URIs and ids are kept as long as the stream, so their length and number are limited.
+    uris = [uri for uri in (asked.resource_subscriptions or ())[:most] if len(uri) <= LONGEST_URI]
+    task_ids = tasks_to_listen_for(scope, upstream, asked.task_ids)[: most - len(uris)]
+    asked = attrs.evolve(asked, resource_subscriptions=uris or None, task_ids=task_ids or None)
+    states = TaskStates(task_ids, downstream.limits.max_inbound_bytes)
+    meta = per_request_fields(scope.request, downstream, upstream)
+    async with _changes(upstream, asked, meta, states) as changes:
         stream = ListenStream(scope, changes.acknowledged)
         stream.acknowledge()
         reason = "the server ended it"
         async with open_service_nursery("the stream ends") as nursery:
             with trio.CancelScope() as telling:
                 nursery.start_soon(_until_ending, downstream, telling)
+                nursery.start_soon(_until_overflow, states, telling)
+                nursery.start_soon(states.tell, stream)
                 changes.taker = partial(_taken, stream)  # a client that reads fast enough gets repetitions, too
                 async for change in changes:
                     _tell(stream, change)
                     await stream.room()
             if telling.cancelled_caught:
-                reason = CONNECTION_ENDS
+                reason = _TOO_SLOW if states.overflowed.is_set() else CONNECTION_ENDS
         for change in changes.take_all():
             _tell(stream, change)
+        states.tell_all(stream)
         return stream.end(reason)
 
 
 async def _until_ending(downstream: Downstream, telling: trio.CancelScope) -> None:
     await downstream.until_ending()
     telling.cancel(reason=CONNECTION_ENDS)
+
+
+async def _until_overflow(states: TaskStates, telling: trio.CancelScope) -> None:
+    await states.overflowed.wait()
+    telling.cancel(reason=_TOO_SLOW)
 
 
 def _taken(stream: ListenStream, change: Change) -> bool:
@@ -84,9 +98,11 @@ def _tell(stream: ListenStream, change: Change) -> None:
         stream.list_changed(f"notifications/{change.kind}/list_changed")
 
 
-def _changes(upstream: Upstream, asked: SubscriptionFilter) -> AbstractAsyncContextManager[Changes]:
+def _changes(
+    upstream: Upstream, asked: SubscriptionFilter, meta: JSONObject, states: TaskStates
+) -> AbstractAsyncContextManager[Changes]:
     if upstream.revision.changes == "listen":
-        return upstream.listen(asked)
+        return upstream.listen(asked, meta, states.told)
     return _changes_of_legacy(upstream, asked)
 
 

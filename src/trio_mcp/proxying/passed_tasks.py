@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import attrs
 
 from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
+from ..protocol.errors import CapabilityMissing
 from ..protocol.fields import JSONObject
 from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ServerCapabilities
@@ -15,10 +16,10 @@ from ..protocol.types.extension_tasks import TASKS_CAPABILITY, TASKS_EXTENSION, 
 from ..runtime.requests.request_scope import RequestScope
 from ..tasks.extension_methods import unknown_task
 from .downstream import Downstream
-from .task_owners import Owner
+from .task_owners import LONGEST_ID, Owner
 from .upstream import Upstream
 
-__all__ = ["check_task", "note_task", "offered", "only_own_tasks"]
+__all__ = ["check_task", "note_task", "offered", "only_own_tasks", "tasks_to_listen_for"]
 
 _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "tasks/cancel"))
 
@@ -81,6 +82,22 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
         if isinstance(task, dict) and owners.owner(cast("JSONObject", task).get("taskId")) in seen
     ]
     return {**result, "tasks": kept}
+
+
+def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
+    """Return those of the ``asked`` tasks whose changes the caller may learn. Raises `CapabilityMissing`."""
+    request, declared = scope.request, upstream.capabilities.extensions or {}
+    if asked is None or request.revision.tasks != upstream.revision.tasks or TASKS_EXTENSION not in declared:
+        return []
+    if missing := request.missing((TASKS_CAPABILITY,)):
+        # extension tasks, Task Status Notifications: MUST be refused.
+        raise CapabilityMissing(missing, request.revision)
+    owners, principal = upstream.tasks.of_server, scope.exchange.peer.principal
+    return [
+        task_id
+        for task_id in dict.fromkeys(asked)
+        if len(task_id) <= LONGEST_ID and owners.exists_for(principal, task_id)
+    ]
 
 
 def _owner(scope: RequestScope, downstream: Downstream) -> Owner:

@@ -12,11 +12,12 @@ from ..protocol.fields import JSONObject
 from ..protocol.meta import RELATED_TASK
 from .downstream import Downstream
 
-__all__ = ["KnownTasks", "Owner", "TaskOwners"]
+__all__ = ["LONGEST_ID", "KnownTasks", "Owner", "TaskOwners"]
 
 _MOST_TASKS: Final = 100_000
-_LONGEST_ID: Final = 1000
 _STATUS: Final = "notifications/tasks/status"
+LONGEST_ID: Final = 1000
+"""Characters of the longest id that is kept."""
 
 Owner: TypeAlias = str | Downstream
 """A principal; or, where the transport knows none, the client that has created the task or named it last."""
@@ -34,7 +35,7 @@ class TaskOwners:
         """Note that the task belongs to ``owner``. The task of a principal stays the task of that principal. An id of
         more than 1,000 characters is not noted."""
         before = self._owners.get(task_id)
-        if isinstance(before, str) or before is owner or len(task_id) > _LONGEST_ID:
+        if isinstance(before, str) or before is owner or len(task_id) > LONGEST_ID:
             return
         self._drop(task_id)
         held = self._held.setdefault(owner, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import trio
@@ -17,6 +18,7 @@ from ..protocol.log_levels import log_level_rank
 from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ServerCapabilities
 from ..protocol.types.subscriptions import SubscriptionFilter
+from ..runtime.calls.call import OnNotification
 from ..runtime.channel import ConnectionLost
 from ..runtime.on_progress import OnProgress
 from ..state.events import NotificationReceived
@@ -106,9 +108,13 @@ class Upstream(Relay):
         self.tool_headers.learn(result, listing)
         return result
 
-    def listen(self, asked: SubscriptionFilter) -> AbstractAsyncContextManager[Changes]:
-        """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`."""
-        return self.client.change_streams.listen(asked)
+    def listen(
+        self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification
+    ) -> AbstractAsyncContextManager[Changes]:
+        """Return a stream of changes that a modern server tells of, open inside of the block: see `Client.listen`. Its
+        request has ``meta``; ``on_task`` gets the states of tasks."""
+        ask = partial(self.client.requests.open_stream, meta=meta)
+        return self.client.change_streams.listen(asked, ask=ask, on_task=on_task)
 
     async def until_lost(self) -> None:
         """Wait until the server is gone. Raises as `Client.until_lost`."""

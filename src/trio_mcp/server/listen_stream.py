@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import attrs
 import trio
 
 from ..jsonrpc.codec import frame_notification
@@ -81,8 +80,12 @@ class ListenStream:
     def task_changed(self, state: DetailedTask) -> None:
         """Tell the state of a task. Unlike the other changes, states are not kept here while the client reads slowly:
         the caller waits for `room`, and tells the latest state then."""
-        params = unstructure(attrs.evolve(state, meta=self._meta), self._scope.request.revision)
-        self._put(_line("notifications/tasks", params))
+        self.task_told(unstructure(state, self._scope.request.revision))
+
+    def task_told(self, params: dict[str, Any]) -> None:
+        """Tell the state of a task as `task_changed`, with these parameters."""
+        meta: dict[str, Any] = params.get("_meta") or {}
+        self._put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
     def end(self, reason: str) -> ListenResult:
         """Send the changes that wait and, since the request is still open, its cancel with ``reason`` (2026-07-28

@@ -132,8 +132,11 @@ class Requests:
             return self._rounds.result(method, params, revision, on_progress, takes_task=takes_task)
         return self._outbound.request(method, params or None, revision, on_progress)
 
-    def open_stream(self, asked: SubscriptionFilter, on_notification: OnNotification) -> Awaitable[Any]:
+    def open_stream(
+        self, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None
+    ) -> Awaitable[Any]:
         """Send ``subscriptions/listen``, and wait for the end of the stream. No limit of calls ends the stream, and no
-        message of the stream is kept; see `Outbound.request` for ``on_notification``."""
-        params = {**unstructure(ListenParams(asked), self.revision), "_meta": self._meta}
+        message of the stream is kept; see `Outbound.request` for ``on_notification``. ``meta``: the fields of `meta_in`
+        for code that forwards."""
+        params = {**unstructure(ListenParams(asked), self.revision), "_meta": meta or self._meta}
         return self._outbound.request("subscriptions/listen", params, self.revision, on_notification=on_notification)

@@ -14,6 +14,7 @@ from ...jsonrpc.errors import MCPError, PeerError
 from ...protocol.revisions import LATEST_MODERN
 from ...protocol.types.capabilities import ServerCapabilities
 from ...protocol.types.subscriptions import SubscriptionFilter
+from ...runtime.calls.call import OnNotification
 from ...runtime.channel import ConnectionLost
 from ...runtime.duplex import DuplexChannel
 from ...runtime.limits import Limits
@@ -38,7 +39,13 @@ class Changes(AsyncIterator[Change]):
     `ConnectionLost` when the connection is gone, and `PeerError` when the server fails the stream.
     """
 
-    def __init__(self, asked: SubscriptionFilter, seen: Callable[[Change], None], limits: Limits) -> None:
+    def __init__(
+        self,
+        asked: SubscriptionFilter,
+        seen: Callable[[Change], None],
+        limits: Limits,
+        on_task: OnNotification | None = None,
+    ) -> None:
         self.stream = Stream(asked)
         self.acknowledged = SubscriptionFilter()
         """Changes that the server agreed to tell of: fewer than requested, where the server cannot tell of all."""
@@ -52,11 +59,15 @@ class Changes(AsyncIterator[Change]):
         self._kinds = kinds_in(asked)
         self._seen = seen
         self._limits = limits
+        self._on_task = on_task
         self._waiting: dict[Change, int] = {}
         self._bytes = 0
         self._parked = trio.lowlevel.ParkingLot()
 
     def _told(self, event: NotificationReceived, size: int) -> None:
+        if self._on_task is not None and event.method.name == "notifications/tasks":
+            self._on_task(event, size)
+            return
         change = change_in(event)
         # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
         if change is None or change.kind not in self._kinds:
@@ -114,12 +125,15 @@ class ChangeStreams:
         """Streams for callbacks, by URI."""
 
     @asynccontextmanager
-    async def listen(self, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
-        """Hold a stream open inside. See `Client.listen`."""
+    async def listen(
+        self, asked: SubscriptionFilter, *, ask: Ask | None = None, on_task: OnNotification | None = None
+    ) -> AsyncGenerator[Changes]:
+        """Hold a stream open inside. See `Client.listen`. For code that forwards: ``ask`` opens the stream, and
+        ``on_task`` gets the states of tasks the moment they are read."""
         await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled caller sends no request at all
-        changes = Changes(asked, self._callbacks.seen, self._duplex.limits)
+        changes = Changes(asked, self._callbacks.seen, self._duplex.limits, on_task)
         async with open_service_nursery(LEFT) as nursery:
-            nursery.start_soon(changes.run, self._ask)
+            nursery.start_soon(changes.run, ask or self._ask)
             with self._limits.around_call():
                 changes.acknowledged = await changes.stream.acknowledgement()
             yield changes
