@@ -55,6 +55,8 @@ class Changes(AsyncIterator[str]):
                 return await self._own.receive()
             with suppress(OSError):  # hints may be lost, and every other method tells
                 self._found.extend(await self._database.read(self._look))
+            with suppress(trio.WouldBlock):  # however short the interval is
+                self._found.append(self._own.receive_nowait())
             self._next_look = trio.current_time() + self._interval
         await trio.lowlevel.checkpoint()
         return self._found.popleft()
