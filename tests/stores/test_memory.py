@@ -31,4 +31,4 @@ async def test_nothing_is_left_of_records_that_are_gone():
     await create(store, record("one", owner="me"), record("two", scope="bob"))
     await store.renew("me", ["one"], NOW + 9000)
     assert await store.expire(NOW + 10**6) == 2
-    assert not any((store._records, store._renewed, store._order, store._expiry))
+    assert not any((store._records, store._open, store._renewed, store._order, store._expiry))

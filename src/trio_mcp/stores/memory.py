@@ -24,6 +24,8 @@ class MemoryTaskStore:
 
     def __init__(self) -> None:
         self._records: dict[str, TaskRecord] = {}
+        self._open: dict[str, None] = {}
+        """Ids of the tasks that may be claimed once their leases are over, in the order of their creation."""
         self._renewed: dict[str, int] = {}
         """Ends of leases that the records do not show yet, since renewals are many and make no other record."""
         self._order: dict[str, list[tuple[int, str]]] = {}
@@ -43,12 +45,19 @@ class MemoryTaskStore:
             raise StoreFull
         if record.id in self._records:
             raise ValueError("there is a record with this id")
-        self._records[record.id] = record
+        self._put(record)
         entry = (record.created_at, record.id)
         order.insert(bisect_right(order, entry), entry)
         self._order[record.scope] = order
         self._keep_until(record)
         self._watchers.tell([record.id])
+
+    def _put(self, record: TaskRecord) -> None:
+        self._records[record.id] = record
+        if record.phase.is_final or record.is_external:
+            self._open.pop(record.id, None)
+        else:
+            self._open[record.id] = None
 
     def _keep_until(self, record: TaskRecord) -> None:
         if record.kept_until is not None:
@@ -78,7 +87,7 @@ class MemoryTaskStore:
             return False
         if record.owner is not None and record.leased_until != kept.leased_until:
             record = attrs.evolve(record, leased_until=kept.leased_until)
-        self._records[record.id] = record
+        self._put(record)
         if record.kept_until != kept.kept_until:
             self._keep_until(record)
         self._watchers.tell([record.id])
@@ -99,11 +108,10 @@ class MemoryTaskStore:
     async def claim(self, claim: Claim) -> Sequence[TaskRecord]:
         """Give tasks without a living owner to another. See `TaskStore.claim`."""
         claimed: list[TaskRecord] = []
-        for record in self._records.values():
+        for task_id in self._open:
             if len(claimed) >= claim.most:
                 break
-            if record.phase.is_final or record.is_external:
-                continue
+            record = self._records[task_id]
             if record.owner is None or self._renewed.get(record.id, record.leased_until) < claim.now:
                 claimed.append(
                     attrs.evolve(
@@ -140,6 +148,7 @@ class MemoryTaskStore:
             if record is None or record.kept_until != until:
                 continue
             del self._records[task_id]
+            self._open.pop(task_id, None)
             self._renewed.pop(task_id, None)
             order = self._order[record.scope]
             del order[bisect_right(order, (record.created_at, task_id)) - 1]
