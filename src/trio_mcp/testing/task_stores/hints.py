@@ -74,7 +74,7 @@ class HintTests(TestedStorage):
                 for _ in range(1500):
                     one = next_of(one)
                     assert await store.change(one)
-                with trio.move_on_after(0.5):
+                with trio.move_on_after(0.1):
                     async for _ in hints:
                         pass
             await create(store, record("two"))
