@@ -18,9 +18,10 @@ class TouchyStore:
     """One process's way to ``store``. `fails` names the methods that fail; each takes ``slowness`` seconds, of which a
     cancel before the change is heeded."""
 
-    def __init__(self, store: TaskStore | None = None, slowness: float = 0.0) -> None:
+    def __init__(self, store: TaskStore | None = None, slowness: float = 0.0, failure: Exception | None = None) -> None:
         self.store = MemoryTaskStore() if store is None else store
         self.slowness = slowness
+        self._failure = failure or OSError("the store fails")
         self.fails: set[str] = set()
         self.calls: list[str] = []
 
@@ -33,7 +34,7 @@ class TouchyStore:
         if self.slowness:
             await trio.sleep(self.slowness)
         if method in self.fails:
-            raise OSError(f"{method} fails")
+            raise self._failure
 
     async def create(self, record: TaskRecord, *, most: int, most_of_scope: int) -> None:
         await self._touch("create")

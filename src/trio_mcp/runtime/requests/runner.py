@@ -159,7 +159,9 @@ class RequestRunner:
                 async with trio.open_nursery() as nursery:
                     scope.abort.enter(nursery)
                     try:
-                        result = await self._handler.answer(scope)
+                        answer = self._handler.answer(scope)
+                        del self  # the request may become a task, and then outlives this runner and its connection
+                        result = await answer
                         scope.abort.handler_returned()
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
                         raise

@@ -1,0 +1,495 @@
+"""The host of tasks: bounds, failures of tasks and of the store, cancels and times."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+from tests.tasks.callers import Caller, calling, settings
+from tests.tasks.touchy_store import TouchyStore
+from trio.testing import MockClock
+
+from trio_mcp import CancelCause, ConnectionLost, PeerError, RequestContext, Server
+from trio_mcp.client.opening import open_client
+from trio_mcp.runtime.limits import Limits
+from trio_mcp.runtime.peer import Peer
+from trio_mcp.server.served import connection_to
+from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.transports.memory import memory_channel_pair
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+class Seen:
+    """What a tool saw of its end."""
+
+    def __init__(self) -> None:
+        self.causes: list[tuple[CancelCause, str | None, float]] = []
+        self.children = 0
+
+    async def child(self) -> None:
+        self.children += 1
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.children -= 1
+
+
+def server_of(store: TaskStore | None = None, seen: Seen | None = None, **options: Any) -> Server:
+    """A server with a tool for each of these tests."""
+    limits = options.pop("limits", Limits())
+    server = Server("host", tasks=settings(store, **options), limits=limits)
+    notes = seen or Seen()
+
+    @server.tool(task="required")
+    async def wait(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        ctx.nursery.start_soon(notes.child)
+        try:
+            await trio.sleep_forever()
+        finally:
+            if ctx.cancellation is not None:
+                notes.causes.append((ctx.cancellation.cause, ctx.cancellation.reason, trio.current_time()))
+        return ""
+
+    @server.tool(task="required")
+    async def sleep(seconds: float, ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        await trio.sleep(seconds)
+        return "done"
+
+    @server.tool(task="optional")
+    async def grow(seconds: float) -> str:
+        await trio.sleep(seconds)
+        return "done"
+
+    @server.tool(task="required")
+    async def shield(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        with trio.CancelScope(shield=True):
+            await trio.sleep(8)
+        return "done all the same"
+
+    @server.tool(task="required")
+    async def fail(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        await trio.sleep(1)
+        raise SystemExit("a task ends the process")
+
+    @server.tool(task="required")
+    async def tell(count: int, ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        for number in range(count):
+            ctx.task.status(f"step {number}")
+            await trio.sleep(0.01)
+        return "told"
+
+    @server.tool(task="required")
+    async def ask(patience: float, ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        with trio.move_on_after(patience):
+            answer = await ctx.elicit("Who?", NAME)
+            return f"hello {answer.content}"
+        await trio.sleep(10)
+        return "nobody"
+
+    @server.tool(task="required")
+    async def ask_and_leave(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.elicit, "Who?", NAME)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        return "left"
+
+    @server.tool(task="required", on_restart="resume")
+    async def check(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.checkpoint({"before": True})
+        await ctx.task.start()
+        await trio.sleep(1)
+        await ctx.task.checkpoint({"after": True})
+        return "kept"
+
+    return server
+
+
+# Failures
+
+
+async def test_task_that_fails_in_any_way_ends_nothing_else(autojump_clock: MockClock) -> None:
+    async with calling(server_of()) as caller:
+        other = await caller.start("sleep", seconds=5)
+        failed = await caller.final(await caller.start("fail"))
+        assert failed["result"]["isError"]
+        await caller.final(other)
+        assert await caller.text(other) == "done"
+
+
+@pytest.mark.parametrize("tool", ["sleep", "grow"])
+async def test_store_that_cannot_keep_a_task_costs_the_task_alone(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, tool: str
+) -> None:
+    store = TouchyStore()
+    async with calling(server_of(store, grace=1.0)) as caller:
+        store.fails.add("create")
+        if tool == "sleep":
+            with pytest.raises(PeerError, match="could not be kept") as refused:
+                await caller.call("sleep", seconds=5)
+            assert refused.value.code == -31000
+        else:  # it need not be a task
+            answer = await caller.call("grow", seconds=5)
+            assert answer["content"][0]["text"] == "done"
+        store.fails.clear()
+        assert await caller.start("sleep", seconds=5)
+    assert [record.message for record in caplog.records if "could not be kept" in record.message]
+
+
+async def test_outcome_is_kept_though_the_store_fails_for_a_while(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    async with calling(server_of(store)) as caller:
+        task_id = await caller.start("sleep", seconds=5)
+        store.die()
+        await trio.sleep(9)
+        store.fails.clear()
+        await trio.sleep(1)
+        assert await caller.text(task_id) == "done"
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("a defect"), OSError("no disk")])
+@pytest.mark.parametrize("method", ["read", "change"])
+async def test_no_failure_of_the_store_takes_the_server_down(
+    autojump_clock: MockClock, failure: Exception, method: str
+) -> None:
+    store = TouchyStore(failure=failure)
+    async with calling(server_of(store)) as caller:
+        await caller.start("tell", count=100)
+        await caller.start("ask", patience=100)
+        await caller.start("check")
+        store.fails.add(method)
+        await trio.sleep(100)
+        store.fails.clear()
+        task_id = await caller.start("sleep", seconds=1)
+        await trio.sleep(2)
+        assert await caller.text(task_id) == "done"
+
+
+async def test_question_that_cannot_be_kept_fails_the_question(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    async with calling(server_of(store)) as caller:
+        task_id = await caller.start("ask", patience=1000)
+        store.fails.add("change")
+        await trio.sleep(1)
+        store.fails.clear()
+        task = await caller.final(task_id)
+        assert "could not be kept" in task["error"]["message"]
+
+
+# Bounds
+
+
+async def test_tasks_of_one_connection_are_bounded(autojump_clock: MockClock) -> None:
+    server = server_of(max_running=5, max_running_of_caller=2)
+    async with server.running() as running, trio.open_nursery() as nursery:
+        callers: list[Caller] = []
+        for _ in range(2):
+            ours, theirs = memory_channel_pair()
+            nursery.start_soon(connection_to(running, theirs).run)
+            callers.append(Caller(await _opened(nursery, ours)))
+        for caller in callers:
+            for _ in range(2):
+                await caller.start("wait")
+            with pytest.raises(PeerError, match="too many tasks") as refused:
+                await caller.call("wait")
+            assert refused.value.code == -31000
+        nursery.cancel_scope.cancel()
+
+
+async def _opened(nursery: trio.Nursery, channel: Any) -> Any:
+    async def open_it(*, task_status: trio.TaskStatus[Any]) -> None:
+        async with open_client(channel, era="modern") as client:
+            task_status.started(client)
+            await trio.sleep_forever()
+
+    return await nursery.start(open_it)
+
+
+async def test_tasks_that_start_at_once_share_the_bound(autojump_clock: MockClock) -> None:
+    store, refused = TouchyStore(slowness=1.0), list[str]()
+    async with calling(server_of(store, max_running=3)) as caller:
+
+        async def one() -> None:
+            try:
+                await caller.start("wait")
+            except PeerError as error:
+                refused.append(error.message)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(one)
+    assert len(refused) == 7
+
+
+async def test_place_of_a_task_that_has_ended_is_free(autojump_clock: MockClock) -> None:
+    async with calling(server_of(max_running=1)) as caller:
+        for _ in range(5):
+            task_id = await caller.start("wait")
+            await caller.cancel(task_id)
+            await trio.sleep(0.01)
+
+
+async def test_kept_records_are_bounded_and_make_room_when_their_time_is_over(autojump_clock: MockClock) -> None:
+    async with calling(server_of(max_kept=3, ttl=20.0, keep=1.0)) as caller:
+        for _ in range(3):
+            await caller.start("sleep", seconds=0)
+        with pytest.raises(PeerError, match="too many tasks are kept"):
+            await caller.call("sleep", seconds=0)
+        await trio.sleep(21.5)
+        for _ in range(3):
+            await caller.start("sleep", seconds=0)
+
+
+async def test_arguments_that_are_too_long_to_be_kept_are_refused(autojump_clock: MockClock) -> None:
+    async with calling(server_of(max_record_bytes=1000)) as caller:
+        with pytest.raises(PeerError, match="too long to be kept"):
+            await caller.call("sleep", {"filler": "x" * 1000}, seconds=0)
+
+
+async def test_records_are_deleted_when_their_time_is_over(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    async with calling(server_of(store, ttl=20.0, keep=5.0)) as caller:
+        await caller.start("sleep", seconds=0)
+        await trio.sleep(24)
+        assert len(await store.page("", None, 10)) == 1
+        await trio.sleep(12)
+        assert await store.page("", None, 10) == []
+
+
+# Cancels and times
+
+
+async def test_cancel_ends_all_that_the_task_has_started(autojump_clock: MockClock) -> None:
+    seen = Seen()
+    async with calling(server_of(seen=seen)) as caller:
+        task_id = await caller.start("wait")
+        await trio.sleep(1)
+        assert seen.children == 1
+        await caller.cancel(task_id)
+        assert (await caller.get(task_id))["status"] == "cancelled"
+        await trio.sleep(0.01)
+        assert seen.children == 0
+    assert [cause for cause, _, _ in seen.causes] == [CancelCause.TASK]
+
+
+async def test_cancelled_task_stays_cancelled_whatever_its_handler_returns(autojump_clock: MockClock) -> None:
+    async with calling(server_of()) as caller:
+        task_id = await caller.start("shield")
+        await caller.cancel(task_id)
+        await trio.sleep(10)
+        assert (await caller.get(task_id))["status"] == "cancelled"
+
+
+async def test_task_that_runs_on_after_its_cancel_is_reported(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "trio_mcp")
+    server = server_of()
+    async with calling(server) as caller:
+        task_id = await caller.start("shield")
+        await caller.cancel(task_id)
+        await trio.sleep(6)
+        assert server.statistics().overrun == 1
+    assert any("still runs 5 s after its cancel" in record.getMessage() for record in caplog.records)
+
+
+async def test_task_is_cancelled_when_its_time_to_live_is_over_and_deleted_later(autojump_clock: MockClock) -> None:
+    seen = Seen()
+    async with calling(server_of(seen=seen, ttl=20.0, keep=5.0)) as caller:
+        begun = trio.current_time()
+        task_id = await caller.start("wait")
+        await trio.sleep(20.5)
+        assert [(cause, round(at - begun)) for cause, _, at in seen.causes] == [(CancelCause.DEADLINE, 20)]
+        task = await caller.get(task_id)
+        assert (task["status"], task["error"]["code"]) == ("failed", -31002)
+        await trio.sleep(5)
+        with pytest.raises(PeerError, match="unknown task"):
+            await caller.get(task_id)
+
+
+async def test_deadline_that_the_caller_told_holds_for_the_task(autojump_clock: MockClock) -> None:
+    seen = Seen()
+    async with calling(server_of(seen=seen)) as caller:
+        begun = trio.current_time()
+        answer = await caller.call("wait", {"trio-mcp/remainingMs": 9000})
+        task = await caller.final(answer["taskId"])
+    assert [(cause, round(at - begun)) for cause, _, at in seen.causes] == [(CancelCause.DEADLINE, 10)]  # and a grace
+    assert "the caller's deadline passed" in task["error"]["message"]
+
+
+async def test_end_of_its_connection_does_not_end_a_task(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    server = server_of(store)
+    async with server.running() as running:
+        async with trio.open_nursery() as nursery:
+            ours, theirs = memory_channel_pair()
+            nursery.start_soon(connection_to(running, theirs).run)
+            async with open_client(ours, era="modern") as client:
+                task_id = await Caller(client).start("sleep", seconds=5)
+        assert len(running.tasks.host) == 1
+        await trio.sleep(6)
+        record = await store.read(None, task_id)
+    assert record is not None
+    assert record.outcome is not None
+
+
+async def test_end_of_a_legacy_connection_does_not_end_a_task(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    server = server_of(store)
+    async with server.running() as running:
+        async with trio.open_nursery() as nursery:
+            ours, theirs = memory_channel_pair()
+            nursery.start_soon(connection_to(running, theirs).run)
+            async with open_client(ours, era="legacy") as client:
+                params = {"name": "sleep", "arguments": {"seconds": 5}, "task": {}}
+                created = await client.duplex.outbound.request("tools/call", params, client.revision)
+        await trio.sleep(6)
+        record = await store.read(None, created["task"]["taskId"])
+    assert record is not None
+    assert record.outcome is not None
+
+
+@pytest.mark.parametrize("after", [0.5, 1.5])
+async def test_disconnect_before_the_start_leaves_no_task(autojump_clock: MockClock, after: float) -> None:
+    store, seen = TouchyStore(slowness=1.0), Seen()
+    server = server_of(store, seen, grace=1.0)
+    async with server.running() as running, trio.open_nursery() as nursery:
+        ours, theirs = memory_channel_pair()
+        connection = connection_to(running, theirs)
+        nursery.start_soon(connection.run)
+        async with open_client(ours, era="modern") as client:
+            nursery.start_soon(_call_in_vain, client)
+            await trio.sleep(after)
+            connection.duplex.lose(ConnectionLost("the client is gone"))
+            await trio.sleep(5)
+            assert len(running.tasks.host) == 0
+            assert running.tasks.host._live.room == 10_000
+    records = await store.page("", None, 10)
+    assert [str(record.phase) for record in records] in ([], ["cancelled"])
+
+
+async def _call_in_vain(client: Any) -> None:
+    with pytest.raises(ConnectionLost):
+        await Caller(client).call("grow", seconds=100)
+
+
+# Words and questions
+
+
+async def test_messages_are_written_at_most_ten_times_a_second_and_the_last_one_always(
+    autojump_clock: MockClock,
+) -> None:
+    store = TouchyStore()
+    async with calling(server_of(store)) as caller:
+        task_id = await caller.start("tell", count=100)
+        store.calls.clear()
+        await trio.sleep(2)
+        assert store.calls.count("change") <= 12
+        assert (await caller.get(task_id))["statusMessage"] == "step 99"
+
+
+async def test_question_that_is_given_up_is_withdrawn(autojump_clock: MockClock) -> None:
+    async with calling(server_of()) as caller:
+        task_id = await caller.start("ask", patience=1)
+        await trio.sleep(0.5)
+        assert (await caller.get(task_id))["status"] == "input_required"
+        await trio.sleep(1)
+        task = await caller.get(task_id)
+        assert task["status"] == "working"
+        assert "inputRequests" not in task
+
+
+async def test_question_that_is_given_up_while_it_is_written_is_withdrawn(autojump_clock: MockClock) -> None:
+    store = TouchyStore(slowness=0.7)
+    async with calling(server_of(store)) as caller:
+        task_id = await caller.start("ask", patience=1)
+        await trio.sleep(6)
+        store.slowness = 0.0
+        assert (await caller.get(task_id))["status"] == "working"
+
+
+async def test_question_in_flight_at_the_end_is_withdrawn(autojump_clock: MockClock) -> None:
+    async with calling(server_of()) as caller:
+        task_id = await caller.start("ask_and_leave")
+        task = await caller.final(task_id)
+        assert task["status"] == "completed"
+        assert "inputRequests" not in task
+
+
+async def test_checkpoint_before_the_start_is_kept_with_the_task(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    async with calling(server_of(store)) as caller:
+        task_id = await caller.start("check")
+        record = await store.read(None, task_id)
+        assert record is not None
+        assert record.checkpoint == b'{"before":true}'
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "kept"
+
+
+# Starts, cancelled anywhere
+
+
+@pytest.mark.parametrize("eighths", range(24))
+async def test_cancelled_start_gives_a_kept_task_or_none(autojump_clock: MockClock, eighths: int) -> None:
+    """The store takes a second for each step, and the wait for the start is left after so many eighths of a second."""
+    store = TouchyStore(slowness=1.0)
+    server = Server("starts", tasks=settings(store))
+    started: list[bool] = []
+
+    @server.tool(task="optional")
+    async def work(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        task = ctx.task
+
+        async def start() -> None:
+            with trio.move_on_after(eighths / 8):
+                await task.start()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start)
+            nursery.start_soon(start)
+        started.append(task.has_started)
+        return "done"
+
+    async with calling(server) as caller:
+        answer = await caller.call("work")
+        is_task = answer["resultType"] == "task"
+        await trio.sleep(10)
+        assert started == [is_task]
+        records = await store.page("", None, 10)
+        phases = [str(record.phase) for record in records]
+        assert phases in ([["ended"]] if is_task else [[], ["cancelled"], ["cancelled", "cancelled"]])
+        if not is_task:
+            assert all(record.kept_until is not None and record.kept_until < 1e12 + 1e6 for record in records)
+
+
+async def test_principal_of_a_task_is_kept(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    server = server_of(store)
+    async with server.running() as running, trio.open_nursery() as nursery:
+        ours, theirs = memory_channel_pair()
+        nursery.start_soon(connection_to(running, theirs, Peer(principal="ada")).run)
+        async with open_client(ours, era="modern") as client:
+            task_id = await Caller(client).start("sleep", seconds=1)
+            assert await store.read("ada", task_id) is not None
+            assert await store.read("bob", task_id) is None
+        nursery.cancel_scope.cancel()
