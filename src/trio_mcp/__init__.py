@@ -62,17 +62,21 @@ from .server.asking.input_required import InputRequired
 from .server.cache_hints import CacheHints
 from .server.client_log_handler import ClientLogHandler
 from .server.connected_client import ConnectedClient
+from .server.context.caller_tasks import CallerTasks, TaskPage
 from .server.context.elicit_answer import ElicitAnswer
+from .server.context.kept_tasks import KeptTasks
 from .server.context.request_context import RequestContext
 from .server.context.task_context import TaskContext
 from .server.context.worker_context import WorkerContext
 from .server.context.worker_task import WorkerTask
+from .server.context.worker_tasks import WorkerTasks
 from .server.offers.resources import ResourceNotFound
 from .server.offers.results import error_result, text_result
 from .server.options import PromptOptions, ResourceOptions, SamplingOptions, ToolOptions
 from .server.server import Server
 from .serving.stdio import serve_stdio
 from .tasks.settings import TaskSettings
+from .tasks.task_state import TaskState
 
 if TYPE_CHECKING:
     from .auth.credentials import ClientAuth
@@ -213,6 +217,7 @@ __all__ = [
     "CacheHints",
     "CachePartition",
     "CallToolResult",
+    "CallerTasks",
     "CancelCause",
     "Cancellation",
     "CapabilityMissing",
@@ -259,6 +264,7 @@ __all__ = [
     "IntrospectionVerifier",
     "JWTVerifier",
     "KeepAlive",
+    "KeptTasks",
     "KeyringStorage",
     "Limits",
     "LogLevel",
@@ -322,9 +328,11 @@ __all__ = [
     "Stored",
     "SubscriptionFilter",
     "TaskContext",
+    "TaskPage",
     "TaskPhase",
     "TaskRecord",
     "TaskSettings",
+    "TaskState",
     "TaskStore",
     "TextContent",
     "TextResourceContents",
@@ -341,6 +349,7 @@ __all__ = [
     "Watch",
     "WorkerContext",
     "WorkerTask",
+    "WorkerTasks",
     "WorkloadIdentity",
     "error_result",
     "fail_after_silence",

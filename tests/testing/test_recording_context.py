@@ -31,7 +31,7 @@ from trio_mcp import (
     WorkerContext,
     open_memory,
 )
-from trio_mcp.testing import RecordingContext, Said, in_turn
+from trio_mcp.testing import RecordedTask, RecordingContext, Said, in_turn
 
 HELLO = CreateMessageResult("assistant", TextContent("hello"), "model")
 MANY_ROOTS = [Root("file:///a"), Root("file:///b")]
@@ -368,3 +368,29 @@ async def test_completed_elicitations_are_noted_as_they_would_be_sent(autojump_c
     for other in (RecordingContext(elicitation_url=visit), RecordingContext(revision="2025-11-25")):
         assert await other.elicitation_complete("e1") is False
         assert other.notifications == []
+
+
+async def test_the_task_of_a_request_is_recorded() -> None:
+    async def work(ctx: RequestContext) -> int:
+        assert ctx.task is not None
+        row = ctx.task.restored or 0
+        ctx.task.status(f"from {row}")
+        await ctx.task.start()
+        await ctx.task.checkpoint(row + 1)
+        return row
+
+    task = RecordedTask(restored=5, attempt=2)
+    async with RecordingContext(task=task) as ctx:
+        assert await work(ctx) == 5
+    assert (task.messages, task.checkpoints, task.has_started) == (["from 5"], [6], True)
+
+
+async def test_a_checkpoint_that_could_not_be_kept_fails_here_too() -> None:
+    with pytest.raises(NotSerializable):
+        await RecordedTask().checkpoint(float("nan"))
+
+
+async def test_without_a_task_there_is_none() -> None:
+    async with RecordingContext() as ctx:
+        assert ctx.task is None
+        assert ctx.task_store is None

@@ -12,7 +12,7 @@ import trio
 from ..jsonrpc.errors import METHOD_NOT_FOUND, CodedError
 from ..protocol.conversion.converters import structure_params
 from ..protocol.revisions import MODERN_REVISIONS
-from ..protocol.types.capabilities import ResourcesCapability
+from ..protocol.types.capabilities import ResourcesCapability, ServerCapabilities
 from ..protocol.types.completion import CompleteParams
 from ..protocol.types.lifecycle import CacheScope, DiscoverResult, EmptyResult, InitializeResult
 from ..protocol.types.notifications import SetLevelParams
@@ -77,6 +77,7 @@ class ServerConnection:
         )
         self._stateless = running.stateless
         self._tasks = running.tasks
+        self._task_host = running.tasks.host if running.tasks.are_kept else None
         self._subscriptions = Subscriptions(server, self.duplex, running.tasks)
         self._client = ConnectedClient(self.duplex, running.lifespan)
         self._roots_changed = False
@@ -112,7 +113,7 @@ class ServerConnection:
 
     def _initialize(self, request: InboundRequest, exchange: Exchange) -> InitializeResult:
         server = self._server
-        declared = server.capabilities
+        declared = self._declared()
         if self._stateless and declared.resources is not None:
             declared = attrs.evolve(declared, resources=ResourcesCapability(list_changed=True))
         if declared.tasks is not None and not exchange.peer.is_told_apart:
@@ -124,7 +125,11 @@ class ServerConnection:
     def _discover(self, request: InboundRequest, _: Exchange) -> DiscoverResult:
         server = self._server
         versions = [row.name for row in MODERN_REVISIONS]
-        return DiscoverResult(versions, server.capabilities, server.instructions, *self._hints(request))
+        return DiscoverResult(versions, self._declared(), server.instructions, *self._hints(request))
+
+    def _declared(self) -> ServerCapabilities:
+        declared = self._server.capabilities
+        return declared if self._tasks.are_kept else attrs.evolve(declared, tasks=None, extensions=None)
 
     def _hints(self, request: InboundRequest) -> tuple[int, CacheScope]:
         hints = self._server.cache_hints[request.method.name]
@@ -144,7 +149,7 @@ class ServerConnection:
         return self._subscriptions.unsubscribe(request)
 
     def _has_tasks(self, request: InboundRequest, _: Exchange) -> Decision:
-        if not self._server.tools.has_tasks:
+        if not (self._server.tools.has_tasks and self._tasks.are_kept):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         return LATER
 
@@ -161,7 +166,7 @@ class ServerConnection:
 
     def _call_tool(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, CallToolParams, scope.request.revision)
-        return self._server.tools.call(scope, params, self._lifespan, self._tasks.host)
+        return self._server.tools.call(scope, params, self._lifespan, self._task_host)
 
     async def _list_tools(self, scope: RequestScope) -> ListToolsResult:
         page, cursor = self._server.tools.registry.page(_cursor(scope))

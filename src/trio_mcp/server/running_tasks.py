@@ -42,6 +42,8 @@ class RunningTasks:
         )
         self.records = TaskRecords(settings)
         self.host = TaskHost(host, runner, self.records)
+        self.are_kept = settings.store is not None or not host.stateless
+        """False in a server that is run stateless, and has no store of its own: there are no tasks."""
         self._work.tasks = self.host
         self._core = CoreMethods(self.records)
         self._extension = ExtensionMethods(self.records)

@@ -28,10 +28,12 @@ from ..runtime.replies import Replies
 from ..runtime.requests.host import RequestHost
 from ..runtime.requests.tracing import Tracing
 from ..stores.task_store import TaskStore
+from ..tasks.records import TaskRecords
 from ..tasks.settings import DEFAULT_TASKS, TaskSettings
 from .asking.state_cipher import StateCipher
 from .cache_hints import NOT_CACHED, CacheHints, hints_by_method
 from .connected_client import ConnectedClient
+from .context.kept_tasks import KeptTasks
 from .observers import Observers
 from .offers.completions import Completions
 from .offers.prompts import Prompts
@@ -107,6 +109,9 @@ class Server:
         """Counters that all connections share, read by `statistics`."""
         self._lifespan = lifespan
         self._tasks = tasks
+        self.tasks = _kept_tasks(tasks)
+        """The tasks of all callers, for code outside of handlers that ends tasks: see `KeptTasks`. Between runs of the
+        server there are those in `TaskSettings.store`."""
         self.observers = Observers()
         self.roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""
@@ -272,6 +277,7 @@ class Server:
     def keep_tasks_in(self, store: TaskStore) -> None:
         """Keep the records of tasks in ``store``, from the next start of the server on."""
         self._tasks = attrs.evolve(self._tasks, store=store)
+        self.tasks = _kept_tasks(self._tasks)
 
     # Running
 
@@ -280,7 +286,7 @@ class Server:
         """Run the server's lifespan, and give the server to be served inside. For transports; authors call
         ``serve_stdio`` and the like. ``limits`` replace the server's own. ``stateless``: nothing is kept between
         requests, so handlers cannot wait for their client, and there is no ``resources/subscribe``.
-        ``subscriptions/listen`` is one request, and is served."""
+        ``subscriptions/listen`` is one request, and is served; tasks are, where `TaskSettings.store` is given."""
         host = RequestHost(limits or self.limits, load=self.load, stateless=stateless, may_log=self.logging)
         info = {row: unstructure(self.info, row) for row in MODERN_REVISIONS if row.server_info_in_meta}
         replies = Replies(info, expose_errors=self.expose_errors)
@@ -291,13 +297,18 @@ class Server:
             await services.start(host.run)
             tasks = RunningTasks(self.tools, host, replies, self._tasks, value)
             await services.start(tasks.run)
-            yield RunningServer(self, value, host, replies, tasks)
-            await tasks.drain()
+            with self.tasks.running(tasks.records):
+                yield RunningServer(self, value, host, replies, tasks)
+                await tasks.drain()
 
     def statistics(self) -> Statistics:
         """Return the numbers of connections and requests, at present and so far, over all transports, for hosts to
         export."""
         return self.load.statistics()
+
+
+def _kept_tasks(settings: TaskSettings) -> KeptTasks:
+    return KeptTasks(() if settings.store is None else (TaskRecords(settings),))
 
 
 @attrs.frozen(eq=False)

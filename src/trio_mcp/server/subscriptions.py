@@ -111,7 +111,7 @@ class Subscriptions:
 
     async def _known_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
         """Return the ids of tasks that exist for the caller. Raises `CapabilityMissing`."""
-        if not self._server.tools.has_tasks:
+        if not (self._server.tools.has_tasks and self._tasks.are_kept):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
             # extension tasks, Task Status Notifications: MUST be refused.

@@ -167,14 +167,19 @@ class TaskHost:
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
         self._live.take_place(task.caller, alone=task.scope.exchange.peer.alone)
         try:
-            record = new_record(task, self.owner, self.settings, self.records.now)
-            await self.records.create(record)
-        except BaseException as error:
+            return await self.create_elsewhere(task)
+        except BaseException:
             self._live.give_back(task.caller)
-            if isinstance(error, StoreFull):
-                raise CodedError(TOO_BUSY, "Too busy: too many tasks are kept; try again later") from None
-            if not isinstance(error, Exception) or isinstance(error, CodedError):
-                raise
+            raise
+
+    async def create_elsewhere(self, task: RequestTask) -> TaskRecord:
+        """Keep the record of a new task that does not run here, and return the record. Raises as `create`."""
+        record = new_record(task, self.owner, self.settings, self.records.now)
+        try:
+            await self.records.create(record)
+        except StoreFull:
+            raise CodedError(TOO_BUSY, "Too busy: too many tasks are kept; try again later") from None
+        except Exception:
             logger.exception("a task could not be kept")
             raise CodedError(TOO_BUSY, "Too busy: the task could not be kept; try again later") from None
         return record

@@ -17,8 +17,8 @@ __all__ = ["new_record"]
 
 
 def new_record(task: RequestTask, owner: str, settings: TaskSettings, now: int) -> TaskRecord:
-    """Return the record of ``task``, which ``owner`` runs from ``now`` on. Raises `CodedError` (-31000) for parameters
-    that are too long to be kept."""
+    """Return the record of ``task``, which ``owner`` runs from ``now`` on, unless the work is done elsewhere. Raises
+    `CodedError` (-31000) for parameters that are too long to be kept."""
     request = task.scope.request
     params = encode_value(request.params)
     if len(params) > settings.max_record_bytes:
@@ -33,6 +33,7 @@ def new_record(task: RequestTask, owner: str, settings: TaskSettings, now: int) 
         revision=request.revision.name,
         capabilities=encode_value(unstructure(request.capabilities, request.revision)),
         on_restart=task.on_restart,
+        is_external=task.is_external,
         created_at=now,
         updated_at=now,
         expires_at=expires,
@@ -40,6 +41,6 @@ def new_record(task: RequestTask, owner: str, settings: TaskSettings, now: int) 
         poll_ms=int(settings.poll_interval * 1000),
         message=task.message,
         checkpoint=task.checkpoint_before_start,
-        owner=owner,
-        leased_until=now + int(settings.lease * 1000),
+        owner=None if task.is_external else owner,
+        leased_until=0 if task.is_external else now + int(settings.lease * 1000),
     )

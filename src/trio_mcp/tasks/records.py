@@ -12,8 +12,9 @@ from ..concurrency.contexts import asynccontextmanager, contextmanager
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_record import TaskRecord
 from ..stores.task_store import StoreFull
+from .outcomes import EXPIRED, TASK_LOST, failure
 from .settings import TaskSettings
-from .transitions import answered, cancelled
+from .transitions import answered, cancelled, ended
 
 __all__ = ["TaskRecords", "Transition"]
 
@@ -54,6 +55,8 @@ class TaskRecords:
         record = await self.store.read(scope, task_id)
         if record is None or (record.kept_until is not None and record.kept_until < self.now):
             return None
+        if record.is_external and record.expires_at is not None and record.expires_at <= self.now:
+            return await self.change(task_id, None, _expired)  # nobody runs the task, so nobody else says so
         return record
 
     async def page(self, scope: str, after: str | None, most: int) -> Sequence[TaskRecord]:
@@ -178,3 +181,7 @@ class TaskRecords:
             except Exception:
                 logger.exception("the store of tasks cannot be watched; trying again in %g s", _RETRY)
             await trio.sleep(_RETRY)
+
+
+def _expired(record: TaskRecord, now: int) -> TaskRecord | None:
+    return ended(record, now, failure(TASK_LOST, EXPIRED), EXPIRED)

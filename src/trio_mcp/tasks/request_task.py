@@ -16,7 +16,7 @@ from ..runtime.requests.progress import reportable
 from ..stores.task_record import OnRestart, TaskRecord
 from .task_exchange import TaskExchange
 from .task_questions import TaskQuestions
-from .transitions import checkpointed
+from .transitions import checkpointed, given_away
 
 if TYPE_CHECKING:
     from ..concurrency.alarms import Alarm
@@ -40,6 +40,7 @@ class RequestTask:
         "_alarm",
         "_host",
         "_is_forgone",
+        "_is_left",
         "_questions",
         "_starting",
         "attempt",
@@ -49,6 +50,7 @@ class RequestTask:
         "has_started",
         "id",
         "is_ended",
+        "is_external",
         "is_looked_at",
         "leased_until",
         "message",
@@ -68,6 +70,7 @@ class RequestTask:
         on_restart: OnRestart,
         must_be: bool = False,
         record: TaskRecord | None = None,
+        is_external: bool = False,
     ) -> None:
         self._host = host
         self.scope = scope
@@ -96,6 +99,9 @@ class RequestTask:
         self.checkpoint_before_start: bytes | None = None
         """Checkpoint to be kept with the new record."""
         self.attempt = 1 if record is None else record.attempt
+        self.is_external = is_external
+        """True once the work is done elsewhere: see `TaskRecord.is_external`."""
+        self._is_left = False
         self._starting: trio.Event | None = None
         self._is_forgone = False
         self._questions = TaskQuestions(scope, self._change)
@@ -185,6 +191,23 @@ class RequestTask:
         """Do not start: the request is answered with the questions that its handler has returned."""
         self._is_forgone = True
 
+    async def give_away(self, ttl_ms: int | None) -> None:
+        """Start, if need be, and have the work done elsewhere, within ``ttl_ms`` milliseconds from the creation. The
+        end of the handler is still the end of the task, unless `leave` is called. Raises as `start`."""
+        self.is_external, self.ttl_ms = True, ttl_ms
+        if self.has_started:
+            keep_ms = int(self._host.settings.keep * 1000)
+            await self._change(lambda record, _: given_away(record, ttl_ms, keep_ms))
+            return
+        try:
+            await self.start()
+        finally:
+            self.is_external = self.has_started
+
+    def leave(self) -> None:
+        """Let the task go on without its handler, since the work is done elsewhere: the reply is not kept."""
+        self._is_left = True
+
     async def _between_rounds(self) -> None:
         """Wait until the request is not answered with questions."""
         while self.scope.rounds is not None and not self.scope.sends and self.scope.abort.from_outside is None:
@@ -246,7 +269,8 @@ class RequestTask:
     def needs_lease(self) -> bool:
         """True unless the task was cancelled because its record has ended or is ours no more."""
         cancellation = self.scope.cancellation
-        return cancellation is None or cancellation.cause not in (CancelCause.LEASE, CancelCause.TASK)
+        is_ours = cancellation is None or cancellation.cause not in (CancelCause.LEASE, CancelCause.TASK)
+        return is_ours and not self.is_external
 
     def renewed(self, until: int) -> None:
         """Note that nobody else may run the task before ``until``."""
@@ -255,7 +279,8 @@ class RequestTask:
     async def keep(self, line: bytes | None) -> None:
         """Keep the reply to the request: see `Kept`."""
         self.is_ended = True
-        await self._host.keep(self, line)
+        if not self._is_left:
+            await self._host.keep(self, line)
 
     def is_over(self) -> None:
         """Forget the task, which has ended here: see `Kept`."""

@@ -30,6 +30,7 @@ __all__ = [
     "cancelled",
     "checkpointed",
     "ended",
+    "given_away",
     "noted",
     "released",
     "taken_over",
@@ -131,6 +132,22 @@ def abandoned(record: TaskRecord, now: int) -> TaskRecord | None:
     """Return the record of a task that its requestor never learned of, and that nobody needs."""
     following = cancelled(record, now, "the caller gave up")
     return None if following is None else attrs.evolve(following, kept_until=now)
+
+
+def given_away(record: TaskRecord, ttl_ms: int | None, keep_ms: int) -> TaskRecord | None:
+    """Return the record of a task whose work is done elsewhere from now on, within ``ttl_ms`` from its creation: no
+    process runs or claims the task. The record is kept for ``keep_ms`` longer."""
+    if record.phase.is_final:
+        return None
+    expires = None if ttl_ms is None else record.created_at + ttl_ms
+    return _next(
+        record,
+        is_external=True,
+        owner=None,
+        leased_until=0,
+        expires_at=expires,
+        kept_until=None if expires is None else expires + keep_ms,
+    )
 
 
 def released(record: TaskRecord) -> TaskRecord | None:

@@ -10,6 +10,7 @@ from .faults import Cut, Delay, Disconnect, Drop, Duplicate, Fault, FaultPlan, G
 from .faulty_channel import FaultyChannel
 from .in_turn import in_turn
 from .opening import open_scripted_client, open_scripted_process, open_scripted_server, serve_scripted_stdio
+from .recorded_task import RecordedTask
 from .recording_context import RecordingContext, Said
 from .scripted_client import ScriptedClient
 from .scripted_peer import MissingMessage, ScriptedPeer, UnexpectedMessage
@@ -30,6 +31,7 @@ __all__ = [
     "Passage",
     "Pattern",
     "RandomFaults",
+    "RecordedTask",
     "RecordingContext",
     "Said",
     "ScriptedClient",

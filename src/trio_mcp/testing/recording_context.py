@@ -30,6 +30,7 @@ from ..runtime.requests.logs import RequestLog
 from ..runtime.requests.progress import reportable
 from ..server.asking.asking_context import AskingContext
 from ..server.context.elicit_answer import COMPLETE, tells_completion
+from ..server.context.task_context import TaskContext
 from .scripted_user import ScriptedUser, UserOptions
 
 __all__ = ["RecordingContext", "Said"]
@@ -48,7 +49,8 @@ class RecordingContext(AskingContext):
 
     The handlers of a client given as ``user`` answer the requests, in the asking task, and decide what the client is
     said to support; `in_turn` makes such a handler of prepared answers. Requests are checked as those of a real
-    context. No rate is limited. For plain ``def`` handlers put the context into a `WorkerContext`, in a thread.
+    context. No rate is limited. ``task``: the task of the request, a `RecordedTask`. For plain ``def`` handlers put the
+    context into a `WorkerContext`, in a thread.
 
         async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
             assert await greet(ctx) == "Hello, Ann"
@@ -71,6 +73,7 @@ class RecordingContext(AskingContext):
         log_level: str = "debug",
         input_responses: Mapping[str, JSONObject] | None = None,
         request_state: str = "",
+        task: TaskContext | None = None,
         **user: Unpack[UserOptions],
     ) -> None:
         self._lifespan = lifespan
@@ -82,6 +85,7 @@ class RecordingContext(AskingContext):
         self._auth = auth
         self._input_responses = input_responses or {}
         self._request_state = request_state
+        self._task = task
         self._user = ScriptedUser(**user)
         self._log = _RecordedLog(self, log_level)
         self._cancellation: Cancellation | None = None
@@ -136,6 +140,10 @@ class RecordingContext(AskingContext):
     @property
     def lifespan(self) -> Any:
         return self._lifespan
+
+    @property
+    def task(self) -> TaskContext | None:
+        return self._task
 
     @property
     def input_responses(self) -> Mapping[str, JSONObject]:

@@ -21,6 +21,7 @@ from ...protocol.types.input_required import InputRequest, InputRequiredResult
 from ...runtime.requests.request_scope import RequestScope
 from ...runtime.requests.rounds import Question
 from ...state.requests import Continuation
+from ...tasks.task_state import TaskState
 from .questions import Asked, needed_for, question
 
 __all__ = ["InputRequired", "no_way_back_when_stateless", "replay", "settle", "without_questions"]
@@ -46,12 +47,12 @@ class InputRequired:
 
 
 def without_questions(returns: Any) -> Any:
-    """Return an annotation without `InputRequired`: the type of what the handler gives in the end."""
-    if returns is InputRequired:
-        return Parameter.empty
-    if get_origin(returns) in (Union, UnionType) and InputRequired in get_args(returns):
-        return Union[tuple(member for member in get_args(returns) if member is not InputRequired)]  # noqa: UP007, made
-    return returns
+    """Return an annotation without `InputRequired` and `TaskState`: the type of the result, which comes in the end."""
+    members = get_args(returns) if get_origin(returns) in (Union, UnionType) else (returns,)
+    results = tuple(member for member in members if member not in (InputRequired, TaskState))
+    if len(results) == len(members):
+        return returns
+    return Union[results] if results else Parameter.empty  # noqa: UP007, made
 
 
 def replay(scope: RequestScope) -> None:

@@ -19,7 +19,9 @@ from ...runtime.cancellation import Cancellation
 from ...runtime.principal import Auth
 from ...runtime.requests.logs import RequestLog
 from ...runtime.requests.request_scope import RequestScope
+from ...tasks.host import TaskHost
 from ...tasks.request_task import RequestTask
+from ..context.caller_tasks import CallerTasks
 from ..context.elicit_answer import COMPLETE, tells_completion
 from ..context.task_context import TaskContext
 from .asking_context import AskingContext
@@ -32,11 +34,12 @@ __all__ = ["LiveContext"]
 class LiveContext(AskingContext):
     """A view of one `RequestScope`."""
 
-    __slots__ = ("_lifespan", "_scope")
+    __slots__ = ("_lifespan", "_scope", "_tasks")
 
-    def __init__(self, scope: RequestScope, lifespan: Any) -> None:
+    def __init__(self, scope: RequestScope, lifespan: Any, tasks: TaskHost | None = None) -> None:
         self._scope = scope
         self._lifespan = lifespan
+        self._tasks = tasks
 
     # Identity
 
@@ -83,6 +86,10 @@ class LiveContext(AskingContext):
     def task(self) -> TaskContext | None:
         task = self._scope.task
         return LiveTask(task) if isinstance(task, RequestTask) else None
+
+    @property
+    def task_store(self) -> CallerTasks | None:
+        return None if self._tasks is None else CallerTasks(self._tasks, self._scope)
 
     # Cancellation
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ...jsonrpc.codec import decode_value
+from ...protocol.fields import JSONObject
 from ...tasks.request_task import RequestTask
 from ..context.task_context import TaskContext
 
@@ -26,6 +28,15 @@ class LiveTask(TaskContext):
     @property
     def ttl(self) -> float | None:
         return None if self._task.ttl_ms is None else self._task.ttl_ms / 1000
+
+    @property
+    def requested_ttl(self) -> float | None:
+        request = self._task.scope.request
+        request.unpack()
+        wish: JSONObject = request.params.get("task", {}) if request.revision.tasks == "core" else {}
+        if "ttl" not in wish:
+            return None
+        return math.inf if wish["ttl"] is None else wish["ttl"] / 1000
 
     @property
     def has_started(self) -> bool:

@@ -23,6 +23,7 @@ from ...runtime.cancellation import Cancellation
 from ...runtime.principal import Auth
 from ...runtime.requests.logs import RequestLog
 from ..options import SamplingOptions
+from .caller_tasks import CallerTasks
 from .elicit_answer import ElicitAnswer
 from .silent_log import SilentLog
 from .task_context import TaskContext
@@ -94,6 +95,11 @@ class RequestContext:
     @property
     def task(self) -> TaskContext | None:
         """The task that the request is, or may become; `None` for a call that is no task."""
+        return None
+
+    @property
+    def task_store(self) -> CallerTasks | None:
+        """The tasks of this caller, in the handler of a tool; `None` where the server has no tasks."""
         return None
 
     # Cancellation

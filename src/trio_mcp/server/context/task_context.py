@@ -29,6 +29,12 @@ class TaskContext:
         return None
 
     @property
+    def requested_ttl(self) -> float | None:
+        """Seconds for which the requestor wishes the task to exist; ``math.inf``: for ever; `None`: no wish. The
+        requestor has a say in revision 2025-11-25 only. `ttl` is what holds."""
+        return None
+
+    @property
     def has_started(self) -> bool:
         """True once the request was answered with the task."""
         return False

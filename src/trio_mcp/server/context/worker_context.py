@@ -25,6 +25,7 @@ from ..options import SamplingOptions
 from .elicit_answer import ElicitAnswer
 from .request_context import RequestContext
 from .worker_task import WorkerTask
+from .worker_tasks import WorkerTasks
 
 __all__ = ["WorkerContext", "WorkerLog"]
 
@@ -151,6 +152,12 @@ class WorkerContext:
         """The task that the request is, or may become. See `RequestContext.task`."""
         task = self._context.task
         return None if task is None else WorkerTask(task)
+
+    @property
+    def task_store(self) -> WorkerTasks | None:
+        """The tasks of this caller. See `RequestContext.task_store`."""
+        tasks = self._context.task_store
+        return None if tasks is None else WorkerTasks(tasks)
 
     # Cancellation
 

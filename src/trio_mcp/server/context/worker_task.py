@@ -29,6 +29,11 @@ class WorkerTask:
         return self._task.ttl
 
     @property
+    def requested_ttl(self) -> float | None:
+        """Seconds that the requestor wishes for. See `TaskContext.requested_ttl`."""
+        return self._task.requested_ttl
+
+    @property
     def has_started(self) -> bool:
         """True once the request was answered with the task. See `TaskContext.has_started`."""
         return self._task.has_started

@@ -6,7 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal, TypeAlias, cast
 
-from ...jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
 from ...protocol.errors import CapabilityMissing
 from ...protocol.types.extension_tasks import TASKS_CAPABILITY
 from ...protocol.types.input_required import InputRequiredResult
@@ -16,8 +16,9 @@ from ...stores.task_record import OnRestart
 from ...tasks.host import TaskHost
 from ...tasks.request_task import RequestTask
 from ...tasks.settings import TaskSettings
+from ...tasks.task_state import TaskState
 
-__all__ = ["TaskSupport", "run_task", "task_of_call"]
+__all__ = ["TaskSupport", "left_to_others", "run_task", "task_of_call"]
 
 TaskSupport: TypeAlias = Literal["optional", "required"]
 
@@ -45,22 +46,46 @@ def task_of_call(
             # 2025-11-25 tasks, Tool-Level Negotiation 2.1: SHOULD be refused.
             raise CodedError(METHOD_NOT_FOUND, f"{params.name} is not run as a task: call it without one")
         if support == "required":
-            raise CodedError(METHOD_NOT_FOUND, f"{params.name} is run as a task, and this server has no tasks")
+            raise CodedError(
+                INTERNAL_ERROR,
+                f"{params.name} is run as a task, and this server keeps none: it is run stateless, and has no store of "
+                "tasks (TaskSettings.store)",
+            )
         return None
     must_be = support == "required"
     if form == "extension":
-        if missing := request.missing((TASKS_CAPABILITY,)):
+        if request.missing((TASKS_CAPABILITY,)):
             if must_be:
-                # extension tasks, Capability Negotiation: MUST be -32021, with the extension.
-                raise CapabilityMissing(missing, request.revision)
+                raise _task_needed(params.name, scope)
             return None
         return RequestTask(host, scope, ttl_ms=_ttl(host.settings.ttl), on_restart=on_restart, must_be=must_be)
     if not asks:
         if must_be:
-            # 2025-11-25 tasks, Tool-Level Negotiation 2.3: MUST be refused.
-            raise CodedError(METHOD_NOT_FOUND, f"{params.name} is run as a task: call it with one")
+            raise _task_needed(params.name, scope)
         return None
     return RequestTask(host, scope, ttl_ms=_asked_ttl(scope, host.settings), on_restart=on_restart, must_be=True)
+
+
+def _task_needed(name: str, scope: RequestScope) -> CodedError:
+    """Return the error for a call that cannot be answered but with a task, which this client cannot have."""
+    revision = scope.request.revision
+    if revision.tasks == "extension":
+        # extension tasks, Capability Negotiation: MUST be -32021, with the extension.
+        return CapabilityMissing(TASKS_CAPABILITY, revision)
+    # 2025-11-25 tasks, Tool-Level Negotiation 2.3: MUST be refused.
+    return CodedError(METHOD_NOT_FOUND, f"{name} is run as a task: call it with one")
+
+
+def left_to_others(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:
+    """Let the task of a call go on without its handler, which has returned the ``state`` of the task. Return a result
+    that nobody is told."""
+    task = scope.task
+    if not isinstance(task, RequestTask):
+        raise _task_needed(name, scope)
+    if not (task.is_external and task.id == state.id):
+        raise RuntimeError(f"{name} returned a task that is not the task of its call: see ctx.task_store.create_task")
+    task.leave()
+    return CallToolResult([])
 
 
 def _asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:

@@ -23,12 +23,13 @@ from ...protocol.types.tools import CallToolParams, CallToolResult, Tool, ToolAn
 from ...runtime.requests.request_scope import RequestScope
 from ...stores.task_record import OnRestart
 from ...tasks.host import TaskHost
+from ...tasks.task_state import TaskState
 from ..asking.input_required import InputRequired, replay, settle, without_questions
 from ..signatures.signature import BadArguments
 from .registry import Registry
 from .results import ToResult, error_result, result_maker
 from .scopes import checked_scopes
-from .task_support import TaskSupport, run_task, task_of_call
+from .task_support import TaskSupport, left_to_others, run_task, task_of_call
 from .user_function import UserFunction
 
 __all__ = ["RegisteredTool", "Tools"]
@@ -169,7 +170,7 @@ class Tools:
             return refusal() if task is None else run_task(task, scope, refusal)
         if entry.replay:
             replay(scope)
-        run = partial(entry.handler.call, scope, lifespan, bound)
+        run = partial(entry.handler.call, scope, lifespan, bound, tasks)
         if entry.timeout is not None or entry.slots is not None:
             run = partial(self._call_limited, entry, run, scope)
         if task is not None:
@@ -185,6 +186,8 @@ class Tools:
                 value = await settle(value, scope, run)
         except ToolError as error:
             return error_result(str(error))
+        if isinstance(value, TaskState):
+            return left_to_others(value, scope, entry.tool.name)
         return value if isinstance(value, InputRequiredResult) else self._result(entry, value)
 
     def _bind(self, entry: RegisteredTool, arguments: JSONObject) -> dict[str, Any]:

@@ -1,0 +1,142 @@
+"""KeptTasks: the tasks in the store of a server, for code that ends them from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Literal, TypeAlias, cast
+
+import attrs
+
+from ...concurrency.contexts import contextmanager
+from ...jsonrpc.codec import decode_value, encode_value
+from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, CodedError
+from ...protocol.conversion.converters import structure, unstructure
+from ...protocol.revisions import REVISIONS
+from ...protocol.types.content import TextContent
+from ...protocol.types.tools import CallToolResult
+from ...stores.task_record import Outcome, TaskRecord
+from ...tasks.extension_methods import unknown_task
+from ...tasks.outcomes import failure, raised, words_of
+from ...tasks.projections import core_task
+from ...tasks.records import TaskRecords, Transition
+from ...tasks.task_state import TaskState, state_of
+from ...tasks.transitions import cancelled, ended, noted
+
+__all__ = ["KeptTasks", "TaskOutcome", "state_in"]
+
+TaskOutcome: TypeAlias = CallToolResult | str | CodedError
+"""The end of a task: the result of a tool, its text alone, or an error of JSON-RPC."""
+
+
+def state_in(record: TaskRecord) -> TaskState:
+    """Return the state of a task, in the words of 2025-11-25: a result with ``isError`` makes a task ``failed``."""
+    return state_of(core_task(record))
+
+
+class KeptTasks:
+    """Reads and ends tasks from anywhere: `Server.tasks`, for the tasks of all callers, and ``ctx.task_store``, for
+    those of one caller.
+
+    The tasks meant here are those whose work is done elsewhere (`CallerTasks.create_task`): by a batch system, a
+    colleague, or another process, which tells the end by `store_task_result`. A task that a handler of this server runs
+    can be ended, too; its handler is cancelled then.
+
+    A task that the object cannot see is a `CodedError` (-32602). Any method raises `OSError` when the store fails. All
+    methods belong to trio's thread.
+    """
+
+    def __init__(self, records: Sequence[TaskRecords] = (), scope: str | None = None) -> None:
+        self._idle = records
+        self._running: list[TaskRecords] = []
+        self._scope = scope
+
+    @contextmanager
+    def running(self, records: TaskRecords) -> Generator[None]:
+        """Look into the ``records`` of a running server, too, until the block is left."""
+        self._running.append(records)
+        try:
+            yield
+        finally:
+            self._running.remove(records)
+
+    async def _find(self, task_id: str) -> tuple[TaskRecords, TaskRecord]:
+        for records in self._running or self._idle:
+            record = await records.read(self._scope, task_id)
+            if record is not None:
+                return records, record
+        raise unknown_task()
+
+    async def get_task(self, task_id: str) -> TaskState:
+        """Return the state of a task."""
+        return state_in((await self._find(task_id))[1])
+
+    async def get_task_result(self, task_id: str) -> CallToolResult:
+        """Return the result of a task, now: nothing is waited for. Raises the error of a task that failed with one, and
+        `CodedError` (-32602) for a task without a result, which works or was cancelled."""
+        _, record = await self._find(task_id)
+        if record.outcome is None:
+            raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {record.phase}, and has no result")
+        if record.outcome.is_error:
+            raise raised(record.outcome)
+        return structure(decode_value(record.outcome.json), CallToolResult)
+
+    async def store_task_result(
+        self, task_id: str, status: Literal["completed", "failed"], result: TaskOutcome
+    ) -> bool:
+        """End a task with its result. Return false, with nothing changed, for a task that has ended, or was cancelled:
+        the first end stays.
+
+        ``failed`` with a result or a text is a result with ``isError``, which 2025-11-25 calls ``failed`` and the
+        extension ``completed``; ``failed`` with a `CodedError` is ``failed`` in both. A result with more than
+        `TaskSettings.max_record_bytes` fails the task. Raises `ValueError` for another status, and for ``completed``
+        with an error; `NotSerializable`.
+        """
+        if status not in ("completed", "failed"):
+            raise ValueError(f"a result is stored as completed or failed, not as {status!r}")
+        records, record = await self._find(task_id)
+        outcome = _outcome(status, result, record, records.settings.max_record_bytes)
+        return await self._step(records, task_id, lambda kept, now: ended(kept, now, outcome, words_of(outcome)))
+
+    async def update_task_status(self, task_id: str, status: str, message: str | None = None) -> bool:
+        """Tell how a task is: ``working`` with a ``message`` for people, ``failed`` or ``cancelled`` with the reason.
+        Return false, with nothing changed, for a task that has ended. Raises `ValueError` for another status: a task is
+        completed by `store_task_result`, and requires input while a handler asks."""
+        if status not in ("working", "failed", "cancelled"):
+            raise ValueError(f"the status of a task cannot be set to {status!r}: use store_task_result, or ask by ctx")
+        records, _ = await self._find(task_id)
+        words = message or f"the task was {status}"
+        if status == "working":
+            return await self._step(records, task_id, lambda kept, now: noted(kept, now, message) if message else None)
+        if status == "cancelled":
+            return await self._step(records, task_id, lambda kept, now: cancelled(kept, now, message))
+        outcome = failure(INTERNAL_ERROR, words)
+        return await self._step(records, task_id, lambda kept, now: ended(kept, now, outcome, words))
+
+    async def _step(self, records: TaskRecords, task_id: str, transition: Transition) -> bool:
+        """Carry out a step. Return whether the task had not ended before."""
+        was_final = False
+
+        def step(record: TaskRecord, now: int) -> TaskRecord | None:
+            nonlocal was_final
+            was_final = record.phase.is_final
+            return transition(record, now)
+
+        if await records.change(task_id, None, step) is None:
+            raise unknown_task()
+        return not was_final
+
+
+def _outcome(status: str, result: TaskOutcome, record: TaskRecord, most: int) -> Outcome:
+    """Return the outcome in the terms of the revision of the record."""
+    if isinstance(result, CodedError):
+        if status != "failed":
+            raise ValueError("a task that is completed has a result, not an error")
+        error = {"code": result.code, "message": result.message}
+        return Outcome(encode_value(error if result.data is None else {**error, "data": result.data}), is_error=True)
+    value = CallToolResult([TextContent(result)]) if isinstance(result, str) else result
+    if status == "failed":
+        value = attrs.evolve(value, is_error=True)
+    text = encode_value(cast("object", unstructure(value, REVISIONS[record.revision])))
+    if len(text) > most:
+        return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {most} bytes that are kept")
+    return Outcome(text, tells_failure=value.is_error is True)

@@ -1,0 +1,66 @@
+"""TaskState: a task as its receiver tells of it, in one form for both protocols."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..jsonrpc.errors import MCPError
+from ..jsonrpc.values import value
+from ..protocol.types.extension_tasks import CreatedTask, DetailedTask
+from ..protocol.types.tasks import Task, TaskStatus
+
+__all__ = ["TaskCancelled", "TaskState", "state_of"]
+
+_FINAL: Final = frozenset(("completed", "failed", "cancelled"))
+_LONGEST: Final = 10**15
+
+
+@value
+class TaskState:
+    """The state of a task. ``created_at`` and ``updated_at`` are ISO 8601, as they came; ``ttl`` is the life of the
+    task in seconds from its creation, `None` for ever; ``poll_interval`` the seconds from one look to the next that the
+    receiver wishes for, `None` where it has no wish."""
+
+    id: str
+    status: TaskStatus
+    message: str | None
+    created_at: str
+    updated_at: str
+    ttl: float | None
+    poll_interval: float | None
+
+    @property
+    def is_final(self) -> bool:
+        """True for a task that has ended: its status changes no more."""
+        return self.status in _FINAL
+
+
+class TaskCancelled(MCPError):
+    """The task was cancelled, by somebody else: there is no result. ``message`` is the last message of the task."""
+
+    def __init__(self, task_id: str, message: str | None) -> None:
+        super().__init__(task_id, message)
+        self.task_id = task_id
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"the task was cancelled: {self.message}" if self.message else "the task was cancelled"
+
+
+def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
+    """Return the state that ``task`` tells, in either protocol."""
+    ttl, interval = (task.ttl, task.poll_interval) if isinstance(task, Task) else (task.ttl_ms, task.poll_interval_ms)
+    return TaskState(
+        task.task_id,
+        task.status,
+        task.status_message,
+        task.created_at,
+        task.last_updated_at,
+        _seconds(ttl),
+        _seconds(interval),
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    """Return a time in seconds. Bounded, since no float holds all integers of JSON."""
+    return None if milliseconds is None else max(0, min(milliseconds, _LONGEST)) / 1000

@@ -1,0 +1,438 @@
+"""`ctx.task`, `ctx.task_store` and `server.tasks`: tasks as authors see them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, MemoryPeer, connected, connected_twice
+from tests.server.extension import KNOWS, about, knowing, state_of, task_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import (
+    CallToolResult,
+    CodedError,
+    MemoryTaskStore,
+    RequestContext,
+    Server,
+    TaskSettings,
+    TaskState,
+    TextContent,
+    WorkerContext,
+)
+
+
+@asynccontextmanager
+async def old(server: Server) -> AsyncGenerator[MemoryPeer]:
+    """A peer of 2025-11-25."""
+    async with connected(server, LATEST_LEGACY) as peer:
+        yield peer
+
+
+async def core_task_of(peer: MemoryPeer, tool: str, task: dict[str, Any] | None = None, **arguments: Any) -> str:
+    """Call a tool as a task of 2025-11-25; the id of the task."""
+    reply = await peer.request("tools/call", {"name": tool, "arguments": arguments, "task": task or {}})
+    return reply["result"]["task"]["taskId"]
+
+
+# The task of the call
+
+
+async def test_tk_01_a_handler_knows_the_name_of_its_task(autojump_clock: MockClock) -> None:
+    server = Server("s")
+    seen: list[Any] = []
+
+    @server.tool(task="optional")
+    async def look(ctx: RequestContext) -> None:
+        seen.append(ctx.task and ctx.task.id)
+        if ctx.task is not None:
+            await ctx.task.start()
+
+    async with knowing(server) as peer:
+        assert await task_of(peer, "look") == seen[-1]
+        peer.capabilities = {}
+        await peer.call("look")
+        assert seen[-1] is None
+    async with old(server) as peer:
+        task = await core_task_of(peer, "look")
+        await wait_all_tasks_blocked()
+        assert task == seen[-1]
+
+
+@pytest.mark.parametrize(
+    ("wish", "seen", "held"),
+    [({}, None, 3600), ({"ttl": 5000}, 5, 5), ({"ttl": None}, math.inf, 86_400), ({"ttl": 10**9}, 10**6, 86_400)],
+)
+async def test_tk_03_a_handler_knows_the_life_that_the_requestor_wishes_for(
+    wish: dict[str, Any], seen: float | None, held: float, autojump_clock: MockClock
+) -> None:
+    server = Server("s")
+    told: list[Any] = []
+
+    @server.tool(task="optional")
+    async def look(ctx: RequestContext) -> None:
+        assert ctx.task is not None
+        told.append((ctx.task.requested_ttl, ctx.task.ttl))
+
+    async with old(server) as peer:
+        await core_task_of(peer, "look", wish)
+        await wait_all_tasks_blocked()
+    assert told == [(seen, held)]
+
+
+async def test_tk_03_in_the_extension_nobody_wishes(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(task="required")
+    async def look(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        return f"{ctx.task.requested_ttl} {ctx.task.ttl}"
+
+    async with knowing(server) as peer:
+        reply = await peer.request("tools/call", {"name": "look", "task": {"ttl": 5}})
+        state = await state_of(peer, reply["result"]["taskId"])
+    assert state["result"]["content"][0]["text"] == "None 3600.0"
+
+
+# Work that is done elsewhere
+
+
+def rendering(**settings: Any) -> tuple[Server, list[str]]:
+    """Return a server that hands work on, and the ids of the tasks that were handed on."""
+    server, jobs = Server("rendering", tasks=TaskSettings(**settings)), list[str]()
+
+    @server.tool(task="required")
+    async def render(scene: str, ctx: RequestContext) -> TaskState:
+        assert ctx.task_store is not None
+        task = await ctx.task_store.create_task(message="queued")
+        if scene == "bad":
+            raise CodedError(-32050, "no such scene")
+        jobs.append(task.id)
+        return task
+
+    @server.tool
+    async def tidy(ctx: RequestContext) -> str:
+        assert ctx.task_store is not None
+        return (await ctx.task_store.create_task(ttl=60)).id
+
+    return server, jobs
+
+
+async def test_tk_04_a_call_is_answered_with_a_task_that_somebody_else_ends(autojump_clock: MockClock) -> None:
+    server, jobs = rendering()
+    async with knowing(server) as peer:
+        task = await task_of(peer, "render", {"scene": "a"})
+        state = await state_of(peer, task)
+        assert (state["status"], state["statusMessage"]) == ("working", "queued")
+        assert jobs == [task]
+        assert await server.tasks.store_task_result(task, "completed", "rendered")
+        state = await state_of(peer, task)
+    assert (state["status"], state["result"]["content"][0]["text"]) == ("completed", "rendered")
+
+
+async def test_tk_04_the_same_handler_serves_the_other_protocol(autojump_clock: MockClock) -> None:
+    server, jobs = rendering()
+    async with old(server) as peer:
+        task = await core_task_of(peer, "render", scene="a")
+        await wait_all_tasks_blocked()
+        assert jobs == [task]
+        message = peer.message("tasks/result", {"taskId": task})
+        await peer.send(message)
+        await server.tasks.store_task_result(task, "completed", CallToolResult([TextContent("rendered")]))
+        result = (await peer.reply(message["id"]))["result"]
+    assert result["content"] == [{"type": "text", "text": "rendered"}]
+
+
+async def test_tk_04_a_handler_that_fails_ends_the_task_that_it_has_created(autojump_clock: MockClock) -> None:
+    server, jobs = rendering()
+    async with knowing(server) as peer:
+        state = await state_of(peer, await task_of(peer, "render", {"scene": "bad"}))
+    assert (state["status"], state["error"]["message"]) == ("failed", "no such scene")
+    assert jobs == []
+
+
+async def test_a_task_that_is_done_elsewhere_outlives_the_run_of_its_server(autojump_clock: MockClock) -> None:
+    store = MemoryTaskStore()
+    server, _ = rendering(store=store)
+    async with knowing(server) as peer:
+        task = await task_of(peer, "render", {"scene": "a"})
+    other, _ = rendering(store=store)
+    assert await other.tasks.update_task_status(task, "working", "half done")
+    async with knowing(server) as peer:
+        assert (await state_of(peer, task))["statusMessage"] == "half done"
+        await trio.sleep(100)
+        assert (await state_of(peer, task))["status"] == "working", "no lease runs out"
+        await other.tasks.store_task_result(task, "completed", "rendered")
+        assert (await state_of(peer, task))["status"] == "completed"
+
+
+async def test_a_task_that_nobody_ends_fails_in_the_end(autojump_clock: MockClock) -> None:
+    server, _ = rendering(ttl=60, now=trio.current_time)
+    async with knowing(server) as peer:
+        task = await task_of(peer, "render", {"scene": "a"})
+        await trio.sleep(59)
+        assert (await state_of(peer, task))["status"] == "working"
+        await trio.sleep(2)
+        assert (await state_of(peer, task))["error"]["code"] == -31002
+        assert not await server.tasks.store_task_result(task, "completed", "late")
+
+
+async def test_a_cancelled_task_takes_no_result(autojump_clock: MockClock) -> None:
+    server, _ = rendering()
+    async with knowing(server) as peer:
+        task = await task_of(peer, "render", {"scene": "a"})
+        await about(peer, "tasks/cancel", task)
+        assert (await server.tasks.get_task(task)).status == "cancelled"
+        assert not await server.tasks.store_task_result(task, "completed", "late")
+        assert (await state_of(peer, task))["status"] == "cancelled"
+
+
+async def test_an_ordinary_call_may_create_a_task_and_tell_its_name(autojump_clock: MockClock) -> None:
+    server, _ = rendering()
+    async with knowing(server) as peer:
+        task = await peer.text("tidy")
+        state = await state_of(peer, task)
+        assert (state["status"], state["ttlMs"]) == ("working", 60_000)
+
+
+async def test_who_cannot_have_a_task_is_not_given_one(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(task="optional")
+    async def render(ctx: RequestContext) -> str | TaskState:
+        assert ctx.task_store is not None
+        return await ctx.task_store.create_task()
+
+    async with knowing(server, {}) as peer:
+        assert (await peer.error("render"))["code"] == -32021
+    async with old(server) as peer:
+        assert (await peer.error("render"))["code"] == -32601
+
+
+async def test_the_task_of_another_call_is_no_answer(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(task="required")
+    async def render(ctx: RequestContext) -> TaskState:
+        assert ctx.task_store is not None
+        await ctx.task_store.create_task()
+        return await ctx.task_store.create_task()
+
+    async with knowing(server) as peer:
+        state = await state_of(peer, await task_of(peer, "render"))
+    assert state["result"]["isError"]
+
+
+async def test_a_tool_that_gives_tasks_has_the_schema_of_its_result() -> None:
+    server = Server("s")
+
+    @server.tool(task="required")
+    async def count() -> int | TaskState:
+        return 1
+
+    async with knowing(server) as peer:
+        (tool,) = (await peer.request("tools/list"))["result"]["tools"]
+    assert tool["outputSchema"]["properties"]["result"] == {"type": "integer"}
+
+
+# The tasks of a caller
+
+
+@asynccontextmanager
+async def kept() -> AsyncGenerator[tuple[Server, MemoryPeer, str]]:
+    """A server, a client, and a task that is done elsewhere."""
+    server, _ = rendering()
+    async with knowing(server) as peer:
+        yield server, peer, await task_of(peer, "render", {"scene": "a"})
+
+
+async def test_tk_05_the_state_of_a_task_can_be_read(autojump_clock: MockClock) -> None:
+    async with kept() as (server, _, task):
+        state = await server.tasks.get_task(task)
+        assert (state.id, state.status, state.message, state.ttl) == (task, "working", "queued", 3600)
+        with pytest.raises(CodedError) as caught:
+            await server.tasks.get_task("unknown")
+        assert caught.value.code == -32602
+
+
+async def test_tk_06_a_result_is_stored_as_completed_or_failed(autojump_clock: MockClock) -> None:
+    async with kept() as (server, peer, task):
+        with pytest.raises(ValueError, match="completed or failed"):
+            await server.tasks.store_task_result(task, "cancelled", "x")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="not an error"):
+            await server.tasks.store_task_result(task, "completed", CodedError(1, "x"))
+        assert await server.tasks.store_task_result(task, "failed", "out of memory")
+        state = await state_of(peer, task)
+        assert (state["status"], state["result"]["isError"]) == ("completed", True)
+        assert (await server.tasks.get_task(task)).status == "failed"
+
+
+async def test_tk_06_an_error_is_stored_as_failed(autojump_clock: MockClock) -> None:
+    async with kept() as (server, peer, task):
+        await server.tasks.store_task_result(task, "failed", CodedError(-32050, "broken", {"why": "age"}))
+        state = await state_of(peer, task)
+    assert (state["status"], state["statusMessage"]) == ("failed", "broken")
+    assert state["error"] == {"code": -32050, "message": "broken", "data": {"why": "age"}}
+
+
+async def test_tk_07_a_result_can_be_read_once_there_is_one(autojump_clock: MockClock) -> None:
+    async with kept() as (server, _, task):
+        with pytest.raises(CodedError, match="working"):
+            await server.tasks.get_task_result(task)
+        await server.tasks.store_task_result(task, "completed", "rendered")
+        assert (await server.tasks.get_task_result(task)).text == "rendered"
+    async with kept() as (server, _, task):
+        await server.tasks.store_task_result(task, "failed", CodedError(-32050, "broken"))
+        with pytest.raises(CodedError, match="broken"):
+            await server.tasks.get_task_result(task)
+
+
+async def test_tk_08_the_first_end_of_a_task_stays(autojump_clock: MockClock) -> None:
+    async with kept() as (server, peer, task):
+        assert await server.tasks.update_task_status(task, "working", "half done")
+        assert (await state_of(peer, task))["statusMessage"] == "half done"
+        with pytest.raises(ValueError, match="store_task_result"):
+            await server.tasks.update_task_status(task, "completed")
+        assert await server.tasks.update_task_status(task, "failed", "the farm burnt down")
+        for status in ("working", "failed", "cancelled"):
+            assert not await server.tasks.update_task_status(task, status, "late")
+        state = await state_of(peer, task)
+        assert (state["status"], state["error"]["message"]) == ("failed", "the farm burnt down")
+
+
+async def test_tk_08_a_task_is_cancelled_with_words(autojump_clock: MockClock) -> None:
+    async with kept() as (server, peer, task):
+        assert await server.tasks.update_task_status(task, "cancelled", "no budget")
+        state = await state_of(peer, task)
+        assert (state["status"], state["statusMessage"]) == ("cancelled", "no budget")
+
+
+async def test_a_running_task_that_is_ended_from_outside_is_cancelled(autojump_clock: MockClock) -> None:
+    server = Server("s")
+    ended = trio.Event()
+
+    @server.tool(task="required")
+    async def work() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    async with knowing(server) as peer:
+        task = await task_of(peer, "work")
+        assert await server.tasks.store_task_result(task, "completed", "enough")
+        await ended.wait()
+        assert (await state_of(peer, task))["result"]["content"][0]["text"] == "enough"
+
+
+async def test_tk_02_and_tk_09_a_handler_sees_the_tasks_of_its_caller(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(task="optional")
+    async def mine(ctx: RequestContext) -> set[str]:
+        assert ctx.task_store is not None
+        page = await ctx.task_store.list_tasks()
+        ids = {task.id for task in page.tasks}
+        while page.next_cursor is not None:
+            page = await ctx.task_store.list_tasks(page.next_cursor)
+            ids |= {task.id for task in page.tasks}
+        return ids
+
+    @server.tool
+    async def peek(task: str, ctx: RequestContext) -> str:
+        assert ctx.task_store is not None
+        return (await ctx.task_store.get_task(task)).status
+
+    @server.tool(task="required")
+    async def work() -> None:
+        await trio.sleep(1)
+
+    async with connected_twice(server, principals=("ann", "bob")) as (ann, bob):
+        for peer in (ann, bob):
+            await peer.open(MODERN, KNOWS)
+        tasks = [await task_of(ann, "work") for _ in range(120)]
+        assert sorted((await ann.call("mine"))["structuredContent"]["result"]) == sorted(tasks)
+        assert (await bob.call("mine"))["structuredContent"]["result"] == []
+        assert await ann.text("peek", {"task": tasks[0]}) == "completed"
+        assert (await bob.error("peek", {"task": tasks[0]}))["code"] == -32602
+
+
+async def test_tk_09_a_cursor_that_leads_nowhere_is_an_error(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def mine(ctx: RequestContext) -> None:
+        assert ctx.task_store is not None
+        await ctx.task_store.list_tasks("nowhere")
+
+    async with knowing(server) as peer:
+        assert (await peer.error("mine"))["code"] == -32602
+
+
+def in_threads() -> Server:
+    server = Server("s")
+
+    @server.tool(task="required")
+    def hand_on(ctx: WorkerContext) -> TaskState:
+        assert ctx.task_store is not None
+        assert ctx.task is not None
+        task = ctx.task_store.create_task(message="queued")
+        assert task.id == ctx.task.id
+        assert ctx.task.requested_ttl is None
+        assert ctx.task_store.get_task(task.id) == task
+        assert ctx.task_store.list_tasks().tasks == [task]
+        assert ctx.task_store.update_task_status(task.id, "working", "half done")
+        return task
+
+    @server.tool
+    def finish(task: str, ctx: WorkerContext) -> str:
+        assert ctx.task_store is not None
+        assert ctx.task is None
+        assert ctx.task_store.store_task_result(task, "completed", "done")
+        return ctx.task_store.get_task_result(task).text
+
+    return server
+
+
+async def test_plain_functions_have_all_of_this_too() -> None:
+    async with knowing(in_threads()) as peer:
+        task = await task_of(peer, "hand_on")
+        assert (await about(peer, "tasks/get", task))["statusMessage"] in ("queued", "half done")
+        assert await peer.text("finish", {"task": task}) == "done"
+        assert (await about(peer, "tasks/get", task))["status"] == "completed"
+
+
+# Servers that keep nothing
+
+
+async def test_a_stateless_server_without_a_store_has_no_tasks(autojump_clock: MockClock) -> None:
+    server, _ = rendering()
+
+    @server.tool(task="optional")
+    async def sleep(ctx: RequestContext) -> str:
+        await trio.sleep(5)
+        return f"{ctx.task} {ctx.task_store}"
+
+    async with knowing(server, stateless=True) as peer:
+        declared = (await peer.request("server/discover"))["result"]["capabilities"]
+        assert "extensions" not in declared
+        assert await peer.text("sleep") == "None None"
+        error = await peer.error("render", {"scene": "a"})
+        assert error["code"] == -32603
+        assert "TaskSettings.store" in error["message"]
+        assert (await peer.request("tasks/get", {"taskId": "t"}))["error"]["code"] == -32601
+    async with connected(server, LATEST_LEGACY, stateless=True) as peer:
+        assert (await peer.request("tasks/list"))["error"]["code"] == -32601
+
+
+async def test_a_stateless_server_with_a_store_has_tasks(autojump_clock: MockClock) -> None:
+    server, _ = rendering(store=MemoryTaskStore())
+    async with knowing(server, stateless=True) as peer:
+        declared = (await peer.request("server/discover"))["result"]["capabilities"]
+        assert "extensions" in declared
+        task = await task_of(peer, "render", {"scene": "a"})
+        assert (await about(peer, "tasks/get", task))["status"] == "working"
