@@ -76,7 +76,7 @@ from .server.options import PromptOptions, ResourceOptions, SamplingOptions, Too
 from .server.server import Server
 from .serving.stdio import serve_stdio
 from .tasks.settings import TaskSettings
-from .tasks.task_state import TaskState
+from .tasks.task_state import TaskCancelled, TaskState
 
 if TYPE_CHECKING:
     from .auth.credentials import ClientAuth
@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from .client.keep_alive import KeepAlive
     from .client.listening.change_streams import Changes
     from .client.options import ClientOptions, ClientSettings
+    from .client.tasks.running_task import RunningTask
     from .client.unreadable import UnreadableMessage
     from .connecting.bad_target import BadTarget
     from .connecting.command import Command
@@ -171,6 +172,7 @@ _LATER: Final = {
     "Proxy": ".proxying.proxy",
     "ResponseCache": ".client.cache",
     "RestartPolicy": ".hosting.restarting",
+    "RunningTask": ".client.tasks.running_task",
     "ServingOptions": ".serving.options",
     "SignInNeeded": ".auth.errors",
     "SqliteTaskStore": ".stores.sqlite.store",
@@ -313,6 +315,7 @@ __all__ = [
     "Revision",
     "Root",
     "Roots",
+    "RunningTask",
     "Sampling",
     "SamplingMessage",
     "SamplingOptions",
@@ -327,6 +330,7 @@ __all__ = [
     "StoreFull",
     "Stored",
     "SubscriptionFilter",
+    "TaskCancelled",
     "TaskContext",
     "TaskPage",
     "TaskPhase",

@@ -49,7 +49,7 @@ async def test_each_request_declares_exactly_what_there_are_handlers_for(
         await peer.discovered()
         await peer.text(await peer.until("tools/call"))
 
-    async with scripted(script) as (channel, peer), open_client(channel, **options) as client:
+    async with scripted(script) as (channel, peer), open_client(channel, tasks=False, **options) as client:
         await client.call_tool("any")
     assert [m["params"]["_meta"][CLIENT_CAPABILITIES] for m in peer.wire] == [declared, declared]
 

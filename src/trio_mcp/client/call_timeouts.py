@@ -55,6 +55,11 @@ class CallTimeouts:
             return self._known(limits)
         return _UNLIMITED if self._seconds == math.inf else self._limited()
 
+    def around_wait(self) -> AbstractContextManager[Any]:
+        """Keep the limits of the caller inside, who waits for more than the answer to one request."""
+        limits = call_limits()
+        return self._known(limits) if limits else _UNLIMITED
+
     @contextmanager
     def _limited(self) -> Generator[None]:
         limit: trio.CancelScope | None = None

@@ -39,6 +39,7 @@ from ..runtime.duplex import CallSettings, DuplexChannel
 from ..runtime.on_progress import OnProgress
 from ..runtime.requests.host import RequestHost
 from ..state.connection_state import ConnectionState
+from ..tasks.task_state import TaskState
 from .answering.answers import Answers
 from .call_timeouts import CallTimeouts
 from .callbacks import Callbacks
@@ -49,6 +50,7 @@ from .pages import Pages
 from .relay import Relay
 from .server_messages import ServerMessages
 from .session_wishes import SessionWishes
+from .tasks.running_task import RunningTask
 from .unreadable import UnreadableMessages
 
 __all__ = ["Client"]
@@ -142,9 +144,41 @@ class Client:
         ``on_progress`` is called with each `Progress`, in order, in the calling task, before this method returns; an
         exception of ``on_progress`` cancels the call and propagates. A server's hints about its tools are hints: base
         no decision on the hints of an untrusted server.
+
+        Where the server goes on with the call as a task, this method asks how the task is until its end, has its
+        questions answered by the handlers, and gives its messages to ``on_progress``; leaving the method cancels the
+        task. See `start_task` for a task that goes on by itself. Raises `PeerError` with the error of a task that
+        failed, and `TaskCancelled` for a task that somebody else has cancelled.
         """
         data: JSONObject = {"name": name, "arguments": dict(arguments) if arguments else {}}
         return await self.requests.request_plain("tools/call", data, CallToolResult, on_progress=on_progress, meta=meta)
+
+    async def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        ttl: float | None = None,
+        meta: JSONObject | None = None,
+    ) -> RunningTask:
+        """Call a tool, and return as soon as the server has answered with a task, which goes on whatever happens here:
+        leaving the time limits around this call, or the client, cancels nothing.
+
+        Where the server does not run the call as a task, this method returns its result, as a `RunningTask` without an
+        ``id``. ``ttl``: the seconds for which the task and its result are to be kept, a wish that only servers of
+        revision 2025-11-25 are told. Raises as `call_tool`.
+        """
+        return await self.requests.start_task(name, arguments, ttl, meta)
+
+    def resume_task(self, task_id: str) -> RunningTask:
+        """Return the task with the id ``task_id``, which may be older than this client and this process. Nothing is
+        sent: an unknown id is an error of the first use."""
+        return self.requests.resume_task(task_id)
+
+    def list_tasks(self) -> AsyncIterator[TaskState]:
+        """Iterate over the tasks that the server runs or keeps for this client, page by page, as `list_tools`. Revision
+        2025-11-25 only; elsewhere the first step raises `MethodUnavailable`."""
+        return Pages(self.requests.request, "tasks/list", self._settings.max_pages, refresh=True)
 
     async def read_resource(
         self,
@@ -333,6 +367,7 @@ class Client:
     ) -> None:
         """Speak ``revision`` from now on. For code that opens connections."""
         self.requests.speak(revision)
+        self.requests.tools.adopt(revision, capabilities)
         self._state.revision = revision
         self.timeouts.asked_in_calls = not revision.server_requests
         self.server_info = info

@@ -113,6 +113,7 @@ async def open_over(
                 nursery.start_soon(settings.keep_alive.run, client.duplex, client.ping)
             yield client
         finally:
+            client.requests.tools.leave()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
                 await client.duplex.close("the client was closed")
 

@@ -67,6 +67,7 @@ class ClientOptions(TypedDict, total=False):
     on_resource_updated: Callable[[str], Any]
     on_unreadable: Callable[[UnreadableMessage], None] | None
     on_elicitation_complete: Callable[[str], Any]
+    tasks: bool
     max_rounds: int
     max_input_requests: int
     max_questions: int
@@ -156,10 +157,15 @@ class ClientSettings:
     """Called with the id of a URL elicitation when the server says that the user is done there (2025-11-25 only): once,
     for an elicitation that the server asked for, or that an error -32042 required. The call takes its turn among the
     callbacks for changes."""
+    tasks: bool = True
+    """True: calls of tools may become tasks of the server (`Client.call_tool`). False: modern servers are not told of
+    the extension, and no tool is called as a task."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    """Times that a modern server may ask for input during one call; `ProtocolViolation` beyond."""
+    """Times that a modern server may ask for input during one call, and as many times during its task;
+    `ProtocolViolation` beyond."""
     max_input_requests: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
-    """Questions that a modern server may ask at once, each answered in a task of its own; `ProtocolViolation` beyond.
+    """Questions that a modern server may ask at once, in a call or for a task, each answered in a task of its own;
+    `ProtocolViolation` beyond.
     As many as requests of a legacy server run at the same time (`Limits.max_in_flight`)."""
     max_questions: int = attrs.field(default=4, validator=attrs.validators.ge(1))
     """Handlers of a kind (``sampling``; ``elicitation`` and ``elicitation_url`` together; ``roots``) that run at the

@@ -11,7 +11,9 @@ import attrs
 from ..jsonrpc.errors import INVALID_PARAMS, PeerError, ProtocolViolation
 from ..protocol.types.prompts import ListPromptsResult
 from ..protocol.types.resources import ListResourcesResult, ListResourceTemplatesResult, PageParams
+from ..protocol.types.tasks import ListTasksResult
 from ..protocol.types.tools import ListToolsResult
+from ..tasks.task_state import state_of
 
 __all__ = ["Pages"]
 
@@ -27,6 +29,8 @@ class _List:
     """The member of an item that identifies the item."""
     said: str
     """Code that iterates over the list."""
+    shown: Callable[[Any], Any] | None = None
+    """Makes of an item on the wire the item that callers get; `None`: the same."""
 
 
 _LISTS: Final = {
@@ -35,6 +39,7 @@ _LISTS: Final = {
     "resources/list": _List(
         ListResourcesResult, "resources", "uri", "resource async for resource in client.list_resources()"
     ),
+    "tasks/list": _List(ListTasksResult, "tasks", "task_id", "task async for task in client.list_tasks()", state_of),
     "resources/templates/list": _List(
         ListResourceTemplatesResult,
         "resource_templates",
@@ -104,4 +109,4 @@ class Pages(AsyncIterator[T], Generic[T]):
             if not self._refresh:  # without `refresh` the list may begin anew
                 self._given.add(identity)
             if identity not in self._passed_over:
-                self._items.append(item)
+                self._items.append(item if self._list.shown is None else self._list.shown(item))

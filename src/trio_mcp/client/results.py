@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar, cast
 
 from ..jsonrpc.errors import ProtocolViolation
-from ..protocol.conversion.converters import structure
+from ..protocol.conversion.converters import structure_result
 from ..protocol.fields import JSONObject
 
 __all__ = ["check_result_type", "structured"]
@@ -15,12 +15,7 @@ T = TypeVar("T")
 
 def structured(method: str, result: Any, result_type: type[T]) -> T:
     """Return ``result`` as a ``result_type``. Raises `ProtocolViolation` when ``result`` does not fit."""
-    if result_type is dict:
-        return result
-    try:
-        return structure(result, result_type)
-    except ValueError as error:
-        raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
+    return result if result_type is dict else structure_result(method, result, result_type)
 
 
 def check_result_type(method: str, result: Any) -> None:

@@ -40,7 +40,7 @@ async def test_every_modern_request_carries_its_version_client_and_capabilities(
         meta = message["params"]["_meta"]
         assert meta[PROTOCOL_VERSION] == MODERN
         assert meta[CLIENT_INFO]["name"] == "trio-mcp"
-        assert meta[CLIENT_CAPABILITIES] == {}
+        assert meta[CLIENT_CAPABILITIES] == {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32002, 0])

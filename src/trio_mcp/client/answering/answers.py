@@ -18,6 +18,7 @@ from ...protocol.json_schema.schema_validator import SchemaValidator
 from ...protocol.revisions import Revision
 from ...protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
 from ...protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
+from ...protocol.types.extension_tasks import TASKS_EXTENSION
 from ...protocol.types.roots import ListRootsResult
 from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult
 from ..call_timeouts import CallTimeouts
@@ -74,7 +75,8 @@ class Answers:
                 {} if settings.elicitation_url is not None else None,
             )
         roots = Roots(list_changed=True) if settings.roots is not None else None
-        return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation)
+        extensions: JSONObject | None = {TASKS_EXTENSION: {}} if settings.tasks else None
+        return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation, extensions=extensions)
 
     def prepare(self, method: str, params: Any, revision: Revision, key: str | None = None) -> Answer:
         """Return the function that answers this question, before any handler runs. ``key``: the name of the question

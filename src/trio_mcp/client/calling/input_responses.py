@@ -3,24 +3,24 @@ answers (2026-07-28 basic, Multi Round-Trip Requests)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
 import attrs
 
 from ...concurrency.together import run_together
-from ...jsonrpc.errors import CodedError, ProtocolViolation
-from ...protocol.conversion.converters import structure, unstructure
+from ...jsonrpc.errors import ProtocolViolation
+from ...protocol.conversion.converters import structure
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
-from ...protocol.types.extension_tasks import is_task
 from ...protocol.types.input_required import InputRequiredResult
 from ...runtime.calls.call import RoundTrips
 from ...runtime.calls.outbound import Outbound
 from ...runtime.calls.present_trace import answering
 from ...runtime.on_progress import OnProgress
-from ..answering.answers import Answer, Answers
+from ..answering.answers import Answers
+from ..answering.questions import prepared
 from ..options import ClientSettings
 from ..results import check_result_type
 
@@ -52,17 +52,9 @@ class InputRounds:
         self._answers = answers
         self._settings = settings
 
-    async def result(
-        self,
-        method: str,
-        params: JSONObject,
-        revision: Revision,
-        on_progress: OnProgress | None,
-        *,
-        takes_task: bool = False,
-    ) -> Any:
+    async def result(self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
         """Send a request as `request` does, and return its result alone."""
-        return (await self.request(method, params, revision, on_progress, takes_task=takes_task)).result
+        return (await self.request(method, params, revision, on_progress)).result
 
     async def request(
         self,
@@ -70,8 +62,9 @@ class InputRounds:
         params: JSONObject,
         revision: Revision,
         on_progress: OnProgress | None,
+        cancel_task: Callable[[str], None] | None = None,
         *,
-        takes_task: bool = False,
+        tells_deadline: bool = True,
     ) -> Completed:
         """Send a request of a modern revision as `DuplexChannel.request`, in as many rounds as the server wants, up to
         ``max_rounds``.
@@ -81,17 +74,18 @@ class InputRounds:
         once. The first handler that fails cancels the others and ends the call: the exception leaves unchanged, since
         ``inputResponses`` have no place for an error and a missing answer would be asked for again.
 
-        Leaving the call between two rounds, for any reason, tells the server once: see `Outbound.round_trips`. Raises
+        Leaving the call between two rounds, for any reason, tells the server once: see `Outbound.round_trips`, also for
+        ``cancel_task`` and ``tells_deadline``. With ``cancel_task`` the last result may be that of a task. Raises
         `ProtocolViolation` when the server asks a question that is not allowed, too many questions at once, or too
-        often. With ``takes_task`` the result may be a task.
+        often.
         """
         settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
-        with self._outbound.round_trips() as trips:
+        with self._outbound.round_trips(cancel_task, tells_deadline=tells_deadline) as trips:
             rounds = 1
             while True:
                 result = await self._outbound.request(method, params or None, revision, on_progress, trips=trips)
                 if trips.asked is None:
-                    if not (takes_task and is_task(result)):
+                    if trips.task is None:
                         check_result_type(method, result)
                     return Completed(result, rounds, trips.received)
                 if rounds > self._settings.max_rounds:
@@ -112,32 +106,13 @@ class InputRounds:
         if asked.request_state is not None:
             more["requestState"] = asked.request_state
         if asked.input_requests is not None:
-            answers = self._prepare(method, asked, revision)
+            most = self._settings.max_input_requests
+            answers = prepared(self._answers, method, asked.input_requests, revision, most)
             with self._outbound.while_connected():
                 # Leaving the call tells the server at once, instead of after the cleanup of the last handler.
-                given = await run_together([_giving(each, revision) for each in answers.values()], trips.leave)
+                given = await run_together(list(answers.values()), trips.leave)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
             # mrtr, Server Requirements: MUST include at least one of the two.
             raise ProtocolViolation(f"{method}: the server asks for input, but neither names any nor has any state")
         return more
-
-    def _prepare(self, method: str, asked: InputRequiredResult, revision: Revision) -> dict[str, Answer]:
-        """Check all questions before any handler runs, so that no user is asked for nothing."""
-        questions = asked.input_requests or {}
-        if len(questions) > self._settings.max_input_requests:
-            raise ProtocolViolation(f"{method}: the server asks {len(questions)} questions at once")
-        try:
-            return {
-                key: self._answers.prepare(each.method, each.params, revision, key) for key, each in questions.items()
-            }
-        except CodedError as error:
-            # mrtr, Server Requirements: MUST NOT send requests that the client did not declare.
-            raise ProtocolViolation(f"{method}: the server asks for input that we cannot give: {error}") from None
-
-
-def _giving(answer: Answer, revision: Revision) -> Callable[[], Awaitable[Any]]:
-    async def give() -> Any:
-        return unstructure(await answer(), revision)
-
-    return give

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from ...jsonrpc.errors import PeerError
@@ -12,17 +13,22 @@ from ...protocol.log_levels import LogLevel
 from ...protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, check_meta_keys
 from ...protocol.revisions import LATEST_LEGACY, Revision
 from ...protocol.types.subscriptions import ListenParams, SubscriptionFilter
+from ...protocol.types.tools import CallToolResult
 from ...runtime.calls.call import OnNotification
 from ...runtime.calls.outbound import Outbound
 from ...runtime.on_progress import OnProgress
+from ...tasks.requesting.remote_task import RemoteTask
 from ..answering.answers import Answers
 from ..answering.open_urls import OpenURLs
 from ..answering.turns import current_turn
 from ..call_timeouts import CallTimeouts
 from ..options import ClientSettings
 from ..results import structured
+from ..tasks.running_task import RunningTask
+from ..tasks.task_progress import TaskProgress
 from .cached_requests import CACHEABLE, CachedRequests
 from .input_responses import InputRounds
+from .tool_calls import ToolCalls, milliseconds
 
 __all__ = ["Requests"]
 
@@ -44,6 +50,8 @@ class Requests:
         self._info = settings.info
         self._rounds = InputRounds(outbound, answers, settings)
         self._cached = CachedRequests(self._rounds, outbound, settings.cache)
+        self.tools = ToolCalls(outbound, self._rounds, answers, limits, settings)
+        """The calls of tools, which may become tasks of the server."""
         self.revision: Revision = LATEST_LEGACY
         """Revision of all requests from now on: see `speak`."""
         self._meta: JSONObject = {}
@@ -92,45 +100,76 @@ class Requests:
     ) -> T:
         """Send a request as `request` does, with parameters that are plain data in the form of the revision."""
         revision = self.revision
-        check_meta_keys(meta)
         if self._meta or meta:
-            data = {**data, "_meta": {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}}
+            data = self._with_meta(data, meta)
+        if revision.cache_hints and method in CACHEABLE:
+            sent = self._cached.request(method, data, revision, on_progress, refresh=refresh)
+        elif method == "tools/call" and self.tools.may_become_tasks:
+            sent = self.tools.call(data, revision, on_progress)
+        else:
+            sent = self._send(method, data, revision, on_progress)
+        result = await self._waited_for(sent, self._limits.around_call())
+        return structured(method, result, result_type)
+
+    def _with_meta(self, data: JSONObject, meta: JSONObject | None = None) -> JSONObject:
+        check_meta_keys(meta)
+        whole = {**self._log_level, **data.get("_meta", {}), **(meta or {}), **self._meta}
+        return {**data, "_meta": whole} if whole else data
+
+    async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
+        """Wait for a call, under ``limits``, as a call may be waited for in the course of an answer of ours."""
         turn = current_turn.get()
         if turn is not None:
             turn.step_aside()
         try:
-            with self._limits.around_call():
-                if revision.cache_hints and method in CACHEABLE:
-                    result = await self._cached.request(method, data, revision, on_progress, refresh=refresh)
-                else:
-                    result = await self._send(method, data, revision, on_progress)
+            with limits:
+                return await sent
         except PeerError as error:
             self._urls.required(error)
             raise
         finally:
             if turn is not None:
                 await turn.step_back()
-        return structured(method, result, result_type)
 
     async def send(self, method: str, params: JSONObject, on_progress: OnProgress | None = None) -> Any:
         """Send a request for code that forwards: ``params`` are complete, in modern revisions with all fields of
-        `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the
-        result."""
+        `meta_in`, and the result is returned unchanged, never from the cache. A task may take the place of the result
+        of a tool."""
         with self._limits.around_call():
-            return await self._send(method, params, self.revision, on_progress, takes_task=True)
+            if self.revision.result_type and method == "tools/call":
+                return await self.tools.send(params, self.revision, on_progress)
+            return await self._send(method, params, self.revision, on_progress)
 
     def _send(
-        self,
-        method: str,
-        params: JSONObject,
-        revision: Revision,
-        on_progress: OnProgress | None,
-        *,
-        takes_task: bool = False,
+        self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
         if revision.result_type:
-            return self._rounds.result(method, params, revision, on_progress, takes_task=takes_task)
+            return self._rounds.result(method, params, revision, on_progress)
         return self._outbound.request(method, params or None, revision, on_progress)
+
+    # Tasks
+
+    async def start_task(
+        self, name: str, arguments: Mapping[str, Any] | None, ttl: float | None, meta: JSONObject | None
+    ) -> RunningTask:
+        """Call a tool, and return when the server has answered with a task or a result: see `Client.start_task`."""
+        data = self._with_meta({"name": name, "arguments": dict(arguments) if arguments else {}}, meta)
+        started = self.tools.start(data, self.revision, {} if ttl is None else {"ttl": milliseconds(ttl)})
+        made = await self._waited_for(started, self._limits.around_call())
+        if isinstance(made, RemoteTask):
+            return self._running(made)
+        return RunningTask(None, structured("tools/call", made, CallToolResult), self._result_of)
+
+    def resume_task(self, task_id: str) -> RunningTask:
+        """Return the task with this id: see `Client.resume_task`."""
+        return self._running(self.tools.known(task_id, self._with_meta({}), self.revision))
+
+    def _running(self, task: RemoteTask) -> RunningTask:
+        return RunningTask(task, None, self._result_of)
+
+    async def _result_of(self, task: RemoteTask, on_progress: OnProgress | None) -> CallToolResult:
+        waiting = self.tools.finish(task, TaskProgress(on_progress), self._with_meta({}), cancels=False)
+        return structured("tools/call", await self._waited_for(waiting, self._limits.around_wait()), CallToolResult)
 
     def open_stream(
         self, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 import cattrs
 
-from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError, ProtocolViolation
 from ...jsonrpc.extent import MOST_LEVELS, is_small
 from ..fields import wire_name
 from ..revisions import Revision
@@ -20,7 +20,7 @@ from .shapes import NotExpressible
 from .structuring import structurer
 from .unstructuring import converter_for
 
-__all__ = ["NotExpressible", "structure", "structure_params", "unstructure"]
+__all__ = ["NotExpressible", "structure", "structure_params", "structure_result", "unstructure"]
 
 T = TypeVar("T")
 
@@ -41,6 +41,14 @@ def structure(data: Any, kind: type[T]) -> T:
         except (TypeError, ValueError, cattrs.BaseValidationError) as error:
             faults = cattrs.transform_error(error, format_exception=_in_words)
             raise ValueError("; ".join(map(_on_the_wire, faults))) from None
+
+
+def structure_result(method: str, result: Any, kind: type[T]) -> T:
+    """Make an object of ``kind`` from the result of a request of ``method``. Faults raise `ProtocolViolation`."""
+    try:
+        return structure(result, kind)
+    except ValueError as error:
+        raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
 
 
 def structure_params(data: Any, kind: type[T], revision: Revision) -> T:

@@ -143,3 +143,7 @@ class ServerCapabilities:
     tools: ToolsCapability | None = None
     tasks: ServerTasks | None = since("2025-11-25", until="2025-11-25")
     extensions: JSONObject | None = since("2026-07-28")
+
+    def supports(self, path: str) -> bool:
+        """Return whether ``path`` was declared, as in ``"tools.listChanged"``, ``"tasks.requests.tools.call"``."""
+        return _declares(self, path)

@@ -9,7 +9,15 @@ from ..fields import JSONObject
 from .input_required import InputRequest
 from .tasks import TaskStatus
 
-__all__ = ["TASKS_CAPABILITY", "TASKS_EXTENSION", "CreatedTask", "DetailedTask", "UpdateTaskParams", "is_task"]
+__all__ = [
+    "TASKS_CAPABILITY",
+    "TASKS_EXTENSION",
+    "CreatedTask",
+    "DetailedTask",
+    "UpdateTaskParams",
+    "created_id",
+    "is_task",
+]
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 TASKS_CAPABILITY: Final = f"extensions.{TASKS_EXTENSION}"
@@ -61,3 +69,17 @@ class UpdateTaskParams:
 def is_task(result: object) -> bool:
     """Return whether a plain result of a modern revision is a `CreatedTask`, well made or not."""
     return isinstance(result, dict) and cast("JSONObject", result).get("resultType") == "task"
+
+
+def created_id(result: object, *, is_flat: bool) -> str | None:
+    """Return the id of the task that a plain ``result`` creates: of a `CreatedTask` where results are ``is_flat``, else
+    of a `CreateTaskResult`; `None` where ``result`` tells of no task."""
+    if not isinstance(result, dict):
+        return None
+    task: Any = cast("JSONObject", result)
+    if not is_flat:
+        task = task.get("task")
+    elif not is_task(task):
+        return None
+    task_id: Any = cast("JSONObject", task).get("taskId") if isinstance(task, dict) else None
+    return task_id if isinstance(task_id, str) else None

@@ -13,7 +13,6 @@ from ...concurrency.time_limits import last_deadline
 from ...jsonrpc.codec import frame_notification, frame_request
 from ...jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
 from ...protocol.meta import PROGRESS_TOKEN
-from ...protocol.types.input_required import asks_for_input
 from ..cancellation import CancelCause, reason_of
 from ..channel import ConnectionLost
 from ..on_progress import OnProgress, Progress
@@ -24,7 +23,7 @@ from .call import Call, OnNotification, RoundTrips, Settled
 from .present_trace import present_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from ...jsonrpc.messages import RequestId
     from ...protocol.revisions import Revision
@@ -89,7 +88,7 @@ class Outbound:
         if self.over is not None:
             raise _again(self.over)
         deadline = last_deadline()
-        if deadline < inf and self._tell_deadlines:
+        if deadline < inf and self._tell_deadlines and (trips is None or trips.tells_deadline):
             params = with_remaining(method, params, deadline)
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params)
@@ -118,8 +117,7 @@ class Outbound:
         finally:
             del self._calls[request.id]
             if trips is not None and call.end is not None:
-                asks = request.method.may_ask and asks_for_input(call.end.result)
-                trips.asked = request.id if asks else None
+                trips.answered(request, call.end.result)
                 trips.received = call.ended
         if span is not None:
             span.end(end.result, end.error)
@@ -145,16 +143,30 @@ class Outbound:
         # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
         (outbox or self._outbox).put_first(_cancel_line(request_id, _cancel_reason(error)))
 
+    def send_unheeded(
+        self, method: str, params: dict[str, Any], revision: Revision, outbox: Outbox | None = None
+    ) -> None:
+        """Send a request whose reply nobody waits for, ahead of all that waits, and even when the outbox is full.
+        Synchronous, so that a task that is cancelled can send. Over a lost connection nothing is sent; raises
+        `MethodUnavailable`."""
+        if self.over is None:
+            request = self._state.open_request(method, revision)
+            self._state.abandon(request)
+            (outbox or self._outbox).put_first(frame_request(request.id, method, params) + b"\n")
+
     @contextmanager
-    def round_trips(self) -> Generator[RoundTrips]:
+    def round_trips(
+        self, cancel_task: Callable[[str], None] | None = None, *, tells_deadline: bool = True
+    ) -> Generator[RoundTrips]:
         """Open a call whose requests are sent inside, one after another, with what this gives as their ``trips``.
 
         Leaving the block by an exception while the server waits for the next request sends exactly one
         ``notifications/cancelled``, which names the request that the server has answered last; `RoundTrips.leave` does
         so before. 2026-07-28 lets a server ignore that; a server that keeps the handler of the call waiting can stop
-        the handler.
+        the handler. ``cancel_task`` is called instead with the id of a task that the last answer has created.
+        ``tells_deadline``: see `RoundTrips`.
         """
-        trips = RoundTrips(self._send_cancel)
+        trips = RoundTrips(self._send_cancel, cancel_task, tells_deadline)
         try:
             yield trips
         except BaseException as error:

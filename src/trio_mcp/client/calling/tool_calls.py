@@ -1,0 +1,190 @@
+"""ToolCalls: calls of tools, which may go on as tasks of the server."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError, ProtocolViolation
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ...protocol.types.capabilities import ServerCapabilities
+from ...protocol.types.extension_tasks import TASKS_CAPABILITY, is_task
+from ...runtime.calls.outbound import Outbound
+from ...runtime.calls.present_trace import answering
+from ...runtime.on_progress import OnProgress
+from ...tasks.requesting.core_remote_task import CoreRemoteTask
+from ...tasks.requesting.remote_task import Ask, Forget, RemoteTask
+from ..answering.answers import Answers
+from ..call_timeouts import CallTimeouts
+from ..options import ClientSettings
+from ..results import check_result_type
+from ..tasks.extension_task import Answering, ExtensionRemoteTask
+from ..tasks.task_progress import TaskProgress
+from .input_responses import InputRounds
+
+__all__ = ["ToolCalls", "milliseconds"]
+
+_CALL = "tools/call"
+
+
+class ToolCalls:
+    """Calls tools. Where the server goes on with a call as a task, the task is followed to its end."""
+
+    def __init__(
+        self,
+        outbound: Outbound,
+        rounds: InputRounds,
+        answers: Answers,
+        limits: CallTimeouts,
+        settings: ClientSettings,
+    ) -> None:
+        self._outbound = outbound
+        self._rounds = rounds
+        self._answers = answers
+        self._limits = limits
+        self._settings = settings
+        self.may_become_tasks = False
+        """True where the server may go on with calls as tasks, or refuse calls that are to be made as tasks."""
+        self._followed: dict[RemoteTask, None] = {}
+
+    def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:
+        """Find out whether calls may become tasks, of a server with these ``capabilities``."""
+        if revision.result_type:
+            # Whatever the server declares: the client does, in each request, and then has to take a task.
+            self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
+        else:
+            self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")
+
+    async def call(self, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
+        """Call a tool, and return the result, that of its task where the call became one. Leaving the call cancels the
+        task."""
+        progress = None if on_progress is None else TaskProgress(on_progress)
+        of_call = None if progress is None else progress.of_call
+        if revision.result_type:
+            made = await self._call(params, revision, of_call)
+        else:
+            try:
+                return await self._outbound.request(_CALL, params, revision, of_call)
+            except PeerError as error:
+                # 2025-11-25 tasks, Tool-Level Negotiation: the tool may have to be called as a task. The refused call
+                # has not run.
+                if error.code != METHOD_NOT_FOUND or not self.may_become_tasks:
+                    raise
+            made = await self._call_as_task(params, revision, of_call, {})
+        if not isinstance(made, RemoteTask):
+            return made
+        return await self.finish(made, progress or TaskProgress(None), params, cancels=True)
+
+    async def start(self, params: JSONObject, revision: Revision, task: JSONObject) -> Any:
+        """Call a tool, and return the task, or the result where the server answers with the result. ``task``: what is
+        asked of a task in 2025-11-25. The server is not told how long the caller waits, since a task goes on."""
+        if revision.result_type:
+            return await self._call(params, revision, None, tells_deadline=False)
+        if self.may_become_tasks:
+            try:
+                return await self._call_as_task(params, revision, None, task, tells_deadline=False)
+            except PeerError as error:
+                if error.code != METHOD_NOT_FOUND:  # else the tool is called as a task by nobody
+                    raise
+        return await self._outbound.request(_CALL, params, revision)
+
+    async def send(self, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
+        """Call a tool in a modern revision, and return what the server answers: a result, or a task, unchanged."""
+        forget = self._forget_for(params, revision)
+        return (await self._rounds.request(_CALL, params, revision, on_progress, forget)).result
+
+    async def finish(self, task: RemoteTask, progress: TaskProgress, params: JSONObject, *, cancels: bool) -> Any:
+        """Return the result of a task. ``cancels``: leaving the wait cancels the task, and so does `leave`. ``params``:
+        those of the call."""
+        if cancels:
+            self._followed[task] = None
+        try:
+            with self._outbound.while_connected(), answering(params.get("_meta") or {}):
+                return await task.result(progress.told, cancels=cancels)
+        finally:
+            self._followed.pop(task, None)
+
+    def leave(self) -> None:
+        """Cancel the tasks of all calls, since the connection is about to be closed."""
+        for task in self._followed:
+            task.leave()
+
+    def known(self, task_id: str, params: JSONObject, revision: Revision) -> RemoteTask:
+        """Return the task with this id, of which nothing else is known. ``params``: those of a request without any."""
+        ask, forget = self._ask_for(params, revision), self._forget_for(params, revision)
+        if revision.result_type:
+            return ExtensionRemoteTask(task_id, ask, forget, self._answering(revision))
+        return CoreRemoteTask(task_id, ask, forget)
+
+    async def _call(
+        self, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, tells_deadline: bool = True
+    ) -> Any:
+        """Call a tool in a modern revision. Return its result, or the task."""
+        if not self.may_become_tasks:
+            return await self._rounds.result(_CALL, params, revision, on_progress)
+        forget = self._forget_for(params, revision)
+        completed = await self._rounds.request(
+            _CALL, params, revision, on_progress, forget, tells_deadline=tells_deadline
+        )
+        result = completed.result
+        if not is_task(result):
+            return result
+        try:
+            ask, by = self._ask_for(params, revision), self._answering(revision)
+            return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
+        except ProtocolViolation:
+            forget(result["taskId"])
+            raise
+
+    async def _call_as_task(
+        self,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        task: JSONObject,
+        *,
+        tells_deadline: bool = True,
+    ) -> RemoteTask:
+        """Call a tool as a task in 2025-11-25."""
+        ask, forget = self._ask_for({}, revision), self._forget_for({}, revision)
+        with self._outbound.round_trips(forget, tells_deadline=tells_deadline) as trips:
+            params = {**params, "task": task}
+            result = await self._outbound.request(_CALL, params, revision, on_progress, trips=trips)
+            return CoreRemoteTask.created(_CALL, result, ask, forget)
+
+    # Requests about a task
+
+    def _answering(self, revision: Revision) -> Answering:
+        return Answering(self._answers, self._settings, revision)
+
+    def _forget_for(self, params: JSONObject, revision: Revision) -> Forget:
+        return partial(self._forget, _meta_of(params), revision)
+
+    def _forget(self, meta: JSONObject, revision: Revision, task_id: str) -> None:
+        self._outbound.send_unheeded("tasks/cancel", {"taskId": task_id, **meta}, revision)
+
+    def _ask_for(self, params: JSONObject, revision: Revision) -> Ask:
+        return partial(self._ask, _meta_of(params), revision)
+
+    async def _ask(self, meta: JSONObject, revision: Revision, method: str, params: JSONObject) -> Any:
+        # tasks/result blocks until the task has ended: no limit for the answer to one request fits.
+        with nullcontext() if method == "tasks/result" else self._limits.around_call():
+            result = await self._outbound.request(method, {**params, **meta}, revision)
+        if revision.result_type:
+            check_result_type(method, result)
+        return result
+
+
+def _meta_of(params: JSONObject) -> JSONObject:
+    """Return ``_meta`` of a call, as the requests about its task carry the same."""
+    return {"_meta": params["_meta"]} if "_meta" in params else {}
+
+
+def milliseconds(seconds: float) -> int:
+    """Return a time to live in whole milliseconds. Raises `ValueError` for a time that is not positive and finite."""
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"a time to live is a positive number of seconds, not {seconds!r}")
+    return math.ceil(seconds * 1000)

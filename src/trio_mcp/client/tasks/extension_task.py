@@ -1,0 +1,196 @@
+"""ExtensionRemoteTask: a task in the form of the extension that a server runs for us."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import attrs
+import trio
+
+from ...concurrency.nurseries import ServiceNursery
+from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation
+from ...protocol.conversion.converters import structure_result
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ...protocol.types.extension_tasks import CreatedTask, DetailedTask
+from ...protocol.types.input_required import InputRequest
+from ...tasks.requesting.remote_task import Ask, Forget, Looks, RemoteTask, Told
+from ...tasks.task_state import TaskCancelled, TaskState, state_of
+from ..answering.answers import Answers
+from ..answering.questions import Give, prepared
+from ..options import ClientSettings
+from ..results import check_result_type
+
+__all__ = ["Answering", "ExtensionRemoteTask"]
+
+
+@attrs.frozen
+class Answering:
+    """The means of answering the questions of tasks in ``revision``: the handlers, and the settings with their
+    bounds."""
+
+    answers: Answers
+    settings: ClientSettings
+    revision: Revision
+
+
+class ExtensionRemoteTask(RemoteTask):
+    """A task of a server in the form of the extension. Its questions come with its state."""
+
+    def __init__(
+        self, task_id: str, ask: Ask, forget: Forget, answering: Answering, known: TaskState | None = None
+    ) -> None:
+        super().__init__(task_id, ask, forget)
+        self._answering = answering
+        self._known = known
+        """The state in the answer that made the task, until `result` has told it."""
+        self.taken: set[int] = set()
+        """Hashes of the keys of questions that are being answered or were answered, by whichever wait for the result: a
+        server may make keys of any length."""
+
+    @classmethod
+    def created(cls, method: str, result: Any, ask: Ask, forget: Forget, answering: Answering) -> ExtensionRemoteTask:
+        """Return the task that ``result``, the answer to a request of ``method``, tells of. Raises
+        `ProtocolViolation`."""
+        state = state_of(structure_result(method, result, CreatedTask))
+        return cls(state.id, ask, forget, answering, state)
+
+    async def get(self) -> TaskState:
+        return state_of(await self._get())
+
+    async def cancel(self) -> None:
+        await self._ask("tasks/cancel", {"taskId": self.id})
+        self.is_over = True
+
+    async def _get(self) -> DetailedTask:
+        task = await self._look(DetailedTask)
+        self._check(state_of(task))
+        _check_parts(task)
+        return task
+
+    async def _follow(self, nursery: ServiceNursery, told: Told) -> JSONObject:
+        looks = Looks()
+        questions = _Questions(self, self._answering, nursery, looks)
+        state, self._known = self._known, None
+        if state is not None and not state.is_final:
+            looks.follow(state)
+            await told(state)
+        try:
+            while True:
+                is_due = await looks.until_due()
+                given = questions.given()
+                try:
+                    if given:
+                        await self._update(given, looks)
+                        questions.sent(given)
+                    if not is_due:
+                        continue
+                    task = await self._get()
+                except MCPError as error:
+                    looks.failed(error)
+                    continue
+                state = state_of(task)
+                looks.follow(state)
+                await told(state)
+                if state.is_final:
+                    return _outcome(task)
+                questions.are(task.input_requests or {})
+        finally:
+            questions.end()
+
+    async def _update(self, given: dict[str, Any], looks: Looks) -> None:
+        """Send answers."""
+        try:
+            await self._ask("tasks/update", {"taskId": self.id, "inputResponses": given})
+        except PeerError:
+            if not (await self.get()).is_final:
+                raise
+            looks.hurry()  # the task has ended meanwhile, and its end is what counts
+
+
+class _Questions:
+    """The questions of a task while its result is waited for: each is answered once, in a task of ``nursery``."""
+
+    def __init__(self, task: ExtensionRemoteTask, by: Answering, nursery: ServiceNursery, looks: Looks) -> None:
+        self._task = task
+        self._by = by
+        self._nursery = nursery
+        self._looks = looks
+        self._rounds = 0
+        self._open: dict[str, trio.CancelScope] = {}
+        self._given: dict[str, Any] = {}
+        self._failure: Exception | None = None
+
+    def are(self, questions: dict[str, InputRequest]) -> None:
+        """Have new questions answered, and leave off answering those that are asked no more."""
+        for key, scope in list(self._open.items()):
+            if key not in questions:
+                scope.cancel(reason="the server does not ask any more")
+        settings = self._by.settings
+        if len(questions) > settings.max_input_requests:
+            raise ProtocolViolation(f"tasks/get: the server asks {len(questions)} questions at once")
+        new = {key: each for key, each in questions.items() if hash(key) not in self._task.taken}
+        if not new:
+            return
+        if self._rounds >= settings.max_rounds:
+            raise ProtocolViolation(f"tasks/get: the server asked more than {self._rounds} times for input")
+        self._rounds += 1
+        ready = prepared(self._by.answers, "tasks/get", new, self._by.revision, settings.max_input_requests)
+        for key, give in ready.items():
+            self._task.taken.add(hash(key))
+            scope = self._open[key] = trio.CancelScope()
+            self._nursery.start_soon(self._give, key, give, scope)
+
+    async def _give(self, key: str, give: Give, scope: trio.CancelScope) -> None:
+        try:
+            with scope:
+                self._given[key] = await give()
+        except Exception as error:
+            self._failure = self._failure or error
+        finally:
+            del self._open[key]
+            if key not in self._given:
+                self._task.taken.discard(hash(key))
+        self._looks.wake()
+
+    def given(self) -> dict[str, Any]:
+        """Return the answers that were not sent yet. Raises the first exception of a handler."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return dict(self._given)
+
+    def sent(self, given: dict[str, Any]) -> None:
+        """Note that these answers were sent."""
+        for key in given:
+            del self._given[key]
+
+    def end(self) -> None:
+        """Let somebody else answer the questions whose answers were not sent."""
+        self._task.taken.difference_update(map(hash, (*self._given, *self._open)))
+
+
+def _check_parts(task: DetailedTask) -> None:
+    """Raise `ProtocolViolation` for a state without the part that belongs to its status (extension tasks, Task Polling:
+    MUST)."""
+    error = task.error
+    match task.status:
+        case "completed" if task.result is None:
+            raise ProtocolViolation("tasks/get: the task is completed, and has no result")
+        case "failed" if error is None or not (type(error.get("code")) is int and type(error.get("message")) is str):
+            raise ProtocolViolation("tasks/get: the task has failed, and has no error of JSON-RPC")
+        case "input_required" if task.input_requests is None:
+            raise ProtocolViolation("tasks/get: the task requires input, and does not say which")
+        case _:
+            pass
+
+
+def _outcome(task: DetailedTask) -> JSONObject:
+    """Return the result of a task that has ended. Raises `PeerError` and `TaskCancelled`."""
+    if task.status == "cancelled":
+        raise TaskCancelled(task.task_id, task.status_message)
+    if task.error is not None and task.status == "failed":
+        raise PeerError(task.error["code"], task.error["message"], task.error.get("data"))
+    result = cast("JSONObject", task.result)
+    check_result_type("tools/call", result)
+    return result

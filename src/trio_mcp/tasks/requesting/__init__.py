@@ -1,0 +1,1 @@
+"""Requesting: tasks that a peer runs for us, in the form of 2025-11-25, and in what both forms share."""

@@ -1,0 +1,151 @@
+"""RemoteTask: a task that a peer runs for us, seen by its requestor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from math import inf
+from typing import Any, Final, TypeAlias, TypeVar
+
+import trio
+
+from ...concurrency.nurseries import ServiceNursery, open_service_nursery
+from ...concurrency.sleeper import Sleeper
+from ...jsonrpc.errors import INVALID_PARAMS, TOO_BUSY, MCPError, PeerError, ProtocolViolation
+from ...protocol.conversion.converters import structure_result
+from ...protocol.fields import JSONObject
+from ...runtime.http_error import HTTPError
+from ..task_state import TaskState
+
+__all__ = ["Ask", "Forget", "Looks", "RemoteTask", "Told"]
+
+T = TypeVar("T")
+
+Ask: TypeAlias = Callable[[str, JSONObject], Awaitable[Any]]
+"""Sends a request of this method with these parameters, and returns its result, plain data."""
+Forget: TypeAlias = Callable[[str], None]
+"""Sends ``tasks/cancel`` for the task with this id, without waiting for the reply."""
+Told: TypeAlias = Callable[[TaskState], Awaitable[None]]
+"""Gets each state that the receiver tells."""
+
+_NO_WISH: Final = 1.0
+_LEAST: Final = 0.1
+_MOST: Final = 300.0
+_MOST_IN_VAIN: Final = 5
+_PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS))
+
+
+class RemoteTask(ABC):
+    """A task that a peer runs for us. ``ask`` and ``forget`` send what is asked about the task."""
+
+    def __init__(self, task_id: str, ask: Ask, forget: Forget) -> None:
+        self.id = task_id
+        self._ask = ask
+        self._forget = forget
+        self.is_over = False
+        """True once the peer needs no cancel for the task: the task has ended, is unknown, or was cancelled by us."""
+
+    @abstractmethod
+    async def get(self) -> TaskState:
+        """Ask how the task is. Raises the error of the request, -32602 for an unknown task."""
+
+    @abstractmethod
+    async def cancel(self) -> None:
+        """Ask for the cancel of the task. A task that has ended stays as it is; raises the error of the request."""
+
+    async def result(self, told: Told, *, cancels: bool) -> Any:
+        """Wait for the end of the task, have its questions answered, and return its result, plain data.
+
+        ``told`` gets each state. ``cancels``: leaving the wait before the end of the task, for any reason, is a
+        `leave`. Raises `PeerError` for a task that failed, `TaskCancelled` for a task that was cancelled,
+        `ProtocolViolation`, and the error of a request that fails for good.
+        """
+        async with open_service_nursery("nobody waits for the task any more") as nursery:
+            try:
+                return await self._follow(nursery, told)
+            except BaseException:
+                if cancels:  # here, ahead of the cleanup of those who answer its questions
+                    self.leave()
+                raise
+
+    @abstractmethod
+    async def _follow(self, nursery: ServiceNursery, told: Told) -> Any:
+        """Do as `result`, with helping tasks in ``nursery``."""
+
+    def leave(self) -> None:
+        """Tell the peer, unless the task is over, that nobody waits for the task any more. Waits for nothing, so also a
+        task of trio's that is cancelled can call this."""
+        if not self.is_over:
+            self.is_over = True
+            self._forget(self.id)
+
+    async def _look(self, result_type: type[T]) -> T:
+        """Return the answer to ``tasks/get``."""
+        try:
+            return structure_result("tasks/get", await self._ask("tasks/get", {"taskId": self.id}), result_type)
+        except PeerError as error:
+            if error.code == INVALID_PARAMS:
+                self.is_over = True  # there is no such task: it was forgotten after its time
+            raise
+
+    def _check(self, state: TaskState) -> TaskState:
+        """Return ``state`` of this task. Raises `ProtocolViolation` for that of another one."""
+        if state.id != self.id:
+            raise ProtocolViolation(f"tasks/get: the answer is about another task: {state.id[:100]!r}")
+        self.is_over = self.is_over or state.is_final
+        return state
+
+
+class Looks:
+    """The times to look after a task: at the pace that its receiver wishes, within bounds of ours.
+
+    Where the receiver cannot be reached for a while, or is too busy, the next look comes later each time; the sixth
+    look in a row that fails ends the wait with its error, half a minute after the first at the usual pace.
+    """
+
+    def __init__(self) -> None:
+        self._due = -inf
+        self._pause = _NO_WISH
+        self._in_vain = 0
+        self._waiting = Sleeper()
+        self._is_woken = False
+
+    def follow(self, state: TaskState) -> None:
+        """Take the wish of the receiver, and count the time to the next look from now."""
+        self._in_vain = 0
+        wish = _NO_WISH if state.poll_interval is None else state.poll_interval
+        self._pause = min(max(wish, _LEAST), _MOST)
+        self._due = trio.current_time() + self._pause
+
+    def failed(self, error: MCPError) -> None:
+        """Look again later, after a look that failed. Raises ``error`` if another look is of no use."""
+        self._in_vain += 1
+        if not _may_pass(error) or self._in_vain > _MOST_IN_VAIN:
+            raise error
+        self._due = trio.current_time() + min(max(self._pause, _NO_WISH) * 2 ** (self._in_vain - 1), _MOST)
+
+    def hurry(self) -> None:
+        """Look now."""
+        self._due = -inf
+
+    def wake(self) -> None:
+        """End the wait before its time, since there is something to do."""
+        self._is_woken = True
+        self._waiting.wake()
+
+    async def until_due(self) -> bool:
+        """Wait for the time of the next look. Return false where `wake` was called before that time."""
+        with trio.move_on_at(self._due):
+            if not self._is_woken:
+                await self._waiting.sleep()
+        woken, self._is_woken = self._is_woken, False
+        return not woken
+
+
+def _may_pass(error: MCPError) -> bool:
+    """Return whether ``error`` says nothing of the same request at another time."""
+    if isinstance(error, HTTPError):
+        status = error.status
+        return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
+    return isinstance(error, PeerError) and error.code == TOO_BUSY
