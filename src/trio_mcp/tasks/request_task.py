@@ -21,6 +21,7 @@ from .transitions import checkpointed, given_away
 if TYPE_CHECKING:
     from ..concurrency.alarms import Alarm
     from ..runtime.requests.request_scope import RequestScope
+    from ..state.requests import InboundRequest
     from .records import Transition
     from .surroundings import TaskSurroundings
 
@@ -117,16 +118,16 @@ class RequestTask:
     def start_after(self, seconds: float) -> None:
         """Start the task after ``seconds``, unless the request is answered before."""
         due = trio.current_time() + seconds
-        self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, seconds))
+        self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, seconds, self.scope.request))
 
-    def _start_now(self, seconds: float) -> None:
+    def _start_now(self, seconds: float, request: InboundRequest) -> None:
         nursery = self.scope.abort.nursery
         if nursery is None or self.has_started:
             return
-        if self.scope.sends:
+        if self.scope.sends and self.scope.request is request:
             nursery.start_soon(self._start_where_possible)
         else:
-            self.start_after(seconds)  # the client has the questions, and time to answer
+            self.start_after(seconds)  # the client has the questions, and time to answer; or has just come back
 
     async def _start_where_possible(self) -> None:
         try:
