@@ -8,6 +8,7 @@ that nothing leaves, ends with the process: see ``faulthandler_timeout`` in pypr
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
@@ -16,11 +17,18 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from tests.examples import THOROUGH
 from trio.testing import MockClock
 
-settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# What one process has compiled the next ones need not: the tests start hundreds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+settings.register_profile(
+    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=THOROUGH // 4
+)
+settings.register_profile("thorough", settings.get_profile("any-machine"), max_examples=THOROUGH)
 settings.register_profile(  # for a failure of which nobody reads the example
-    "no-shrinking", settings.get_profile("any-machine"), phases=[Phase.explicit, Phase.generate]
+    "no-shrinking", settings.get_profile("thorough"), phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("any-machine")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
@@ -30,8 +31,13 @@ MOST_PRONOUNS = 0.01
 """The share of words that may be pronouns, over all docstrings. The docstrings of trio have 1.6 %."""
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
+@cache
+def docstrings() -> tuple[tuple[str, str], ...]:
     """Where each docstring of the package stands, those of attributes included, and its text."""
+    return tuple(_docstrings())
+
+
+def _docstrings() -> Iterator[tuple[str, str]]:
     for file in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             body: object = getattr(node, "body", None)

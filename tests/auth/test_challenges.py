@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from trio_mcp.auth.challenges import Challenge, challenge_text, parse_challenges
 
@@ -175,7 +176,7 @@ SEEDS = (
 def test_mutated_values_are_read_without_a_crash() -> None:
     chance = random.Random(13)
     letters = ' ,="\\\t@a/Bé\x00\n'
-    for _ in range(100_000):
+    for _ in range(examples(100_000)):
         text = list(chance.choice(SEEDS))
         for _ in range(chance.randrange(1, 8)):
             at = chance.randrange(len(text))

@@ -8,6 +8,7 @@ import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.examples import examples
 
 from trio_mcp.client.cache import CachePartition, Fetch, RequestKey, ResponseCache
 from trio_mcp.client.changes import Change
@@ -213,5 +214,5 @@ class CacheMachine(RuleBasedStateMachine):
         assert (self.cache.size == 0) == (len(self.cache) == 0)
 
 
-CacheMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
+CacheMachine.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30)
 TestCache = CacheMachine.TestCase

@@ -16,6 +16,7 @@ import attrs
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.interaction.client.raw import discovery
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -240,7 +241,7 @@ async def play(plans: list[Plan], capacity: int, high_water: int) -> None:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(plans, min_size=1, max_size=5), st.sampled_from([1, 300, 65536]), st.sampled_from([1, 300, 16384]))
 def test_no_schedule_mixes_rounds_loses_a_cancel_or_leaves_a_handler(
     plans: list[Plan], capacity: int, high_water: int

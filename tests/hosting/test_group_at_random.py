@@ -8,6 +8,7 @@ from typing import Any
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.hosting.members import QUICK, describe, hangs, refuses, serves, target_of
 from trio.testing import MockClock
 
@@ -89,7 +90,7 @@ async def latest(news: Any) -> dict[str, MemberState]:
     return {name: state for name, state in known.items() if state != MemberState.CLOSED}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(steps, max_size=25))
 def test_nobody_hangs_nobody_is_cancelled_and_no_call_is_made_twice(script: list[Any]) -> None:
     playing = Playing()

@@ -19,6 +19,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from trio.testing import MockClock
 
 from trio_mcp import (
@@ -248,7 +249,7 @@ def quiet() -> Generator[None]:
         logger.disabled = False
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SCHEDULES)
 def test_no_faults_make_a_call_hang_or_leave_anything_behind(schedule: Schedule) -> None:
     with quiet():

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from trio_mcp import ConnectionLost, InputRequired, Limits, RequestContext, Server
 from trio_mcp.protocol.types.input_required import InputRequest
@@ -228,7 +229,7 @@ def check_gauges(load: Load) -> None:
     assert load.in_flight <= CLIENTS * (LIMITS.max_in_flight + LIMITS.max_parked + LIMITS.max_queued)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(script=st.lists(steps, min_size=10, max_size=40), hang_up=st.booleans())
 def test_each_request_is_answered_once_or_cancelled_and_nothing_counts_in_the_end(
     script: list[tuple[str, int, int]], hang_up: bool

@@ -9,6 +9,7 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from trio_mcp import Limits, RequestContext, Server
 
@@ -163,7 +164,7 @@ class Play:
         await trio.sleep(seconds)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(script=st.lists(steps, min_size=10, max_size=30))
 def test_nothing_runs_twice_no_answer_is_lost_and_no_handler_is_left_behind(script: list[tuple[str, int]]) -> None:
     trio.run(Play().run, script, clock=trio.testing.MockClock(autojump_threshold=0))

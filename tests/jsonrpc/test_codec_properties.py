@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from trio_mcp.jsonrpc.codec import decode, encode
 from trio_mcp.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
@@ -21,7 +22,7 @@ from trio_mcp.jsonrpc.messages import (
     is_request_id,
 )
 
-quick = settings(max_examples=150)
+quick = settings(max_examples=examples(150))
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 integers = st.integers() | st.sampled_from([2**53 + 1, 2**63, 2**64, 10**25, -(10**25)])

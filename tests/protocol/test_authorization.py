@@ -12,6 +12,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from trio_mcp.protocol.authorization import (
     ClientInformation,
@@ -283,7 +284,7 @@ def test_mutated_documents_are_read_or_refused() -> None:
     pieces = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"null", b"1e9", b"-", b"\xff", b"\\u", b"true", b"[[[["]
     seeds = [(kind, text_of(WHOLE[kind])) for kind in WHOLE]
     outcomes = {True: 0, False: 0}
-    for _ in range(100_000):
+    for _ in range(examples(100_000)):
         kind, seed = chance.choice(seeds)
         data = bytearray(seed)
         for _ in range(chance.randrange(1, 5)):
@@ -295,7 +296,7 @@ def test_mutated_documents_are_read_or_refused() -> None:
             outcomes[isinstance(kind.from_json(bytes(data)), kind)] += 1
         except InvalidDocument:
             outcomes[False] += 1
-    assert min(outcomes.values()) > 5_000, "both sides were seen"
+    assert min(outcomes.values()) > examples(5_000), "both sides were seen"
 
 
 anything = st.recursive(

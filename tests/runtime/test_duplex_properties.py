@@ -17,6 +17,7 @@ import attrs
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.runtime.hosted import HostedChannel
 from trio.testing import MockClock
 
@@ -308,7 +309,7 @@ async def play(schedule: Schedule) -> None:
         assert_undisturbed_calls_ended_as_planned(world, limits)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(schedules())
 def test_no_schedule_loses_a_call_answers_one_late_or_leaves_one_running(schedule: Schedule) -> None:
     schedule = attrs.evolve(schedule, calls=[_copy(plan) for plan in schedule.calls])

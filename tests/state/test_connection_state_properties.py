@@ -9,6 +9,7 @@ import attrs
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 from tests.state.peers import accepted, client_of, meta_of, server_of
 from tests.state.peers import initialize as initialize_request
 
@@ -77,7 +78,7 @@ connections = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(connections, st.lists(anything, max_size=8))
 def test_no_message_makes_a_connection_raise(state: ConnectionState, said: list[Any]) -> None:
     for message in said:
@@ -279,5 +280,5 @@ def cancel_of(request_id: RequestId, serial: int) -> Notification:
     return Notification("notifications/cancelled", {"requestId": request_id, "reason": str(serial)})
 
 
-TwoConnections.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
+TwoConnections.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=50)
 TestTwoConnections = TwoConnections.TestCase

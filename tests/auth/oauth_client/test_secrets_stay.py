@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from joserfc.jwk import ECKey
 from tests.auth.oauth_client.hostile_web import ISSUERS, MOST_STEPS, REDIRECT, HostileWeb
 from tests.auth.oauth_client.scripted_web import situation, usual_web
+from tests.examples import examples
 
 from trio_mcp.auth.errors import AuthorizationError
 from trio_mcp.auth.fetching.exchange import Fetched
@@ -127,7 +128,7 @@ def go(web: HostileWeb, way: Callable[[HostileWeb], Machine[Grant]]) -> str:
 
 @pytest.mark.parametrize("way", WAYS)
 @given(st.data())
-@settings(max_examples=100, derandomize=True)
+@settings(max_examples=examples(100), derandomize=True)
 def test_secrets_go_nowhere_but_to_their_issuer(
     way: Callable[[HostileWeb], Machine[Grant]], data: st.DataObject
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.examples import examples
 
 from trio_mcp import JWTVerifier
 from trio_mcp.auth.challenges import parse_challenges
@@ -80,7 +81,7 @@ async def test_no_mutated_token_is_good() -> None:
     keys = {"keys": [jwk(ec_key(), kid="1"), jwk(okp_key())]}
     verify = JWTVerifier(keys=keys, require_typ=False).at(RESOURCE, [ISSUER], lambda: NOW).verify
     assert all([await verify(token) for token in good])
-    for token in mutated(chance, good, 100_000):
+    for token in mutated(chance, good, examples(100_000)):
         assert await verify(token) is None, token
 
 
@@ -90,7 +91,7 @@ async def test_no_mutated_proof_is_good() -> None:
     gate = protected(verifier, dpop="required").gate(now=lambda: NOW)
     good = [key.proof("POST", RESOURCE, token="bound", now=NOW) for _ in range(3)]
     await asked(gate, Head({"authorization": "DPoP bound", "dpop": good[0]}))
-    for proof in mutated(chance, good, 10_000):
+    for proof in mutated(chance, good, examples(10_000)):
         refusal = gate.known(Head({"authorization": "DPoP bound", "dpop": proof}))
         check(refusal, proof)
 
@@ -118,7 +119,7 @@ def gates() -> list[Gate]:
 async def test_no_header_of_any_form_lets_anybody_in(gates: list[Gate]) -> None:
     chance = random.Random(13)
     starts = ["Bearer ", "bearer  ", "DPoP ", "Basic ", "Bearer", "", " ", "Bearer,", "Bearer =", "Bearer x=", ","]
-    for _ in range(10_000):
+    for _ in range(examples(10_000)):
         value = chance.choice(starts) + "".join(chance.choices(ANYTHING, k=chance.randrange(40)))
         headers = {"authorization": value}
         if chance.random() < 0.5:

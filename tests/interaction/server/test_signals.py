@@ -135,7 +135,7 @@ def test_second_signal_ends_even_a_server_that_looks_at_nothing(started: Started
 @pytest.mark.parametrize("tool", ["asleep", "printing"])
 @pytest.mark.parametrize("how", ["end of input", "signal", "client gone"])
 def test_lifespan_and_process_end_without_a_second_one(started: Started, tool: str, how: str) -> None:
-    with started(tool, cleanup_grace=3600) as client:
+    with started(tool, cleanup_grace=3600, drain_timeout=0.1) as client:
         if how == "signal":
             os.kill(client.pid, signal.SIGTERM)
         else:

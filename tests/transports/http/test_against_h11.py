@@ -12,6 +12,7 @@ import attrs
 import h11
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.heads import BadRequest
@@ -183,7 +184,7 @@ def alike(read: Read) -> Read:
     return attrs.evolve(read, headers=headers)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(requests())
 @example(b"\r\nPOST / HTTP/1.1\r\nHost: x\r\n\r\n")
 def test_ours_and_h11_read_the_same_request(data: bytes) -> None:
@@ -208,7 +209,7 @@ def test_ours_and_h11_read_the_same_request(data: bytes) -> None:
             pass
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(requests(), st.data())
 def test_cuts_change_nothing(data: bytes, more: st.DataObject) -> None:
     cuts = sorted(more.draw(st.sets(st.integers(0, len(data)), max_size=4)))

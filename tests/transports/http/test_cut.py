@@ -9,6 +9,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.transports.http.clients import TEXT, App, Exchange, Pieces, later, serving
 from tests.transports.http.test_requests import head
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
@@ -122,7 +123,7 @@ def slowly(_: RequestHead) -> Looked:
     return ask
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     data=st.sampled_from([POST, CHUNKED, POST + POST, POST + CHUNKED]),
     cuts=st.sets(st.integers(1, 200), max_size=6),
