@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from .log import WriteAheadLog
 from .schema import Location
 from .transactions import transaction
 
@@ -31,13 +32,16 @@ class Database:
     def __init__(self, location: Location) -> None:
         self._writing = _Access(location)
         self._reading = _Access(location)
+        self._log = WriteAheadLog(location.path)
 
     async def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of ``change``, all of which is kept; nothing where ``change`` raises."""
 
         def changed(connection: sqlite3.Connection) -> T:
             with transaction(connection):
-                return change(connection)
+                result = change(connection)
+            self._log.keep_short(connection)
+            return result
 
         return await self._writing.run(changed)
 

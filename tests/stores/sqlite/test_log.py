@@ -1,0 +1,74 @@
+"""The log of a file stays short, and whoever keeps it from that holds up nobody."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from trio_mcp.stores.sqlite import log
+from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.testing.task_stores.storage import create, record
+
+LONG = 200_000
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(log, "_LONG", LONG)
+    monkeypatch.setattr(log, "_PATIENCE_MS", 5)
+    return tmp_path / "tasks.db"
+
+
+def length(path: Path) -> int:
+    """Bytes of the log."""
+    return path.with_name(f"{path.name}-wal").stat().st_size
+
+
+def reader(path: Path) -> sqlite3.Connection:
+    """Somebody who reads for long, as a backup does."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM tasks").fetchall()
+    return connection
+
+
+async def fill(store: SqliteTaskStore, name: str, megabytes: float) -> None:
+    await create(store, record(name, params=bytes(int(megabytes * 1_000_000))))
+
+
+async def test_long_log_is_emptied(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await fill(store, "small", 0.01)
+        assert 0 < length(path) < LONG
+        await fill(store, "large", 0.3)
+        assert length(path) == 0
+
+
+async def test_log_that_a_reader_needs_grows_and_is_emptied_later(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await fill(store, "first", 0.01)
+        there = reader(path)
+        await fill(store, "second", 0.3)
+        assert length(path) > LONG
+        there.close()
+        await fill(store, "third", 0.01)
+        assert length(path) > LONG, "the next try comes when the log has grown"
+        await fill(store, "fourth", 0.3)
+        assert length(path) == 0
+        assert [each.id for each in await store.page("ann", None, 9)] == ["first", "fourth", "second", "third"]
+
+
+async def test_other_changes_wait_as_long_as_before(path: Path):
+    async with SqliteTaskStore(path, busy_timeout=7) as store:
+        await fill(store, "large", 0.3)
+        rows = await store._database.write(lambda connection: connection.execute("PRAGMA busy_timeout").fetchall())
+    assert rows == [(7000,)]
+
+
+async def test_change_is_kept_though_there_is_no_log(path: Path):
+    async with SqliteTaskStore(path) as store:
+        store._database._log = log.WriteAheadLog(path.with_name("elsewhere"))
+        await fill(store, "large", 0.3)
+        assert await store.read("ann", "large") is not None
