@@ -29,6 +29,7 @@ _CLOSE_DEADLINE: Final = 0.5
 _SLOW: Final = 0.2
 """Seconds after which requests follow ``notifications/initialized``, although its answer has not come."""
 _MOST_NOTICES: Final = 32
+_CANCEL_OF_TASK: Final = "tasks/cancel"
 _OVER: Final = "the client was closed"
 _FORGOTTEN: Final = "the server has forgotten the session"
 
@@ -49,7 +50,7 @@ class HttpChannel(MessageChannel):
         self._request_places = trio.Semaphore(max_requests)
         self._notice_places = trio.Semaphore(_MOST_NOTICES)
         self._notices = 0
-        """Number of notifications and replies that are under way."""
+        """Number of notifications, replies and cancels of tasks that are under way."""
         self._noticed = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
 
@@ -89,7 +90,11 @@ class HttpChannel(MessageChannel):
         message = Outgoing.of(line)
         if message.method is not None and message.id is not None:
             posted = self._requests[message.id] = PostedRequest(self._endpoint, message, message.id)
-            nursery.start_soon(self._request, message.id, posted)
+            if message.method == _CANCEL_OF_TASK:
+                self._notices += 1
+                nursery.start_soon(self._last_word, message.id, posted)
+            else:
+                nursery.start_soon(self._request, message.id, posted, self._request_places)
         elif message.method != "notifications/cancelled" or self._is_told_of(message):
             self._notices += 1
             nursery.start_soon(self._notice, message)
@@ -106,11 +111,19 @@ class HttpChannel(MessageChannel):
         posted.forgo()
         return True
 
-    async def _request(self, request_id: RequestId, posted: PostedRequest) -> None:
+    async def _request(self, request_id: RequestId, posted: PostedRequest, places: trio.Semaphore) -> None:
         try:
-            await posted.run(self._request_places)
+            await posted.run(places)
         finally:
             del self._requests[request_id]
+
+    async def _last_word(self, request_id: RequestId, posted: PostedRequest) -> None:
+        """Send a request that may be the last thing said about a task: it waits for no other request, and the close of
+        the channel waits for it."""
+        try:
+            await self._request(request_id, posted, self._notice_places)
+        finally:
+            self._noted()
 
     async def _notice(self, message: Outgoing) -> None:
         try:
@@ -119,9 +132,12 @@ class HttpChannel(MessageChannel):
         except MCPError as error:
             logger.warning("the server did not take %s: %s", message.method or "an answer of ours", error)
         finally:
-            self._notices -= 1
-            if not self._notices:
-                self._noticed.unpark_all()
+            self._noted()
+
+    def _noted(self) -> None:
+        self._notices -= 1
+        if not self._notices:
+            self._noticed.unpark_all()
 
     async def _post(self, message: Outgoing) -> None:
         sessions = self._endpoint.sessions
@@ -187,7 +203,8 @@ class HttpChannel(MessageChannel):
             return
         try:
             for posted in self._requests.values():
-                posted.leave(_OVER)
+                if posted.method != _CANCEL_OF_TASK:
+                    posted.leave(_OVER)
             with trio.move_on_after(_CLOSE_DEADLINE):
                 while self._notices:
                     await self._noticed.park()

@@ -61,6 +61,11 @@ class PostedRequest:
         """True once the server may have seen the request, and has not refused it for want of a token."""
 
     @property
+    def method(self) -> str | None:
+        """The method of the request."""
+        return self._message.method
+
+    @property
     def is_modern(self) -> bool:
         """True for a request of a modern revision: closing its answer cancels the request."""
         return self._message.version is not None

@@ -1,0 +1,172 @@
+"""Tasks of a server over HTTP, which outlive requests, connections and clients."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from tests.connecting.http.scripted import Answer, Got, discovered, result, serving
+from tests.connecting.http.test_both_ends import served
+from trio.testing import MockClock
+
+from trio_mcp import (
+    CancelCause,
+    Client,
+    HTTPError,
+    RequestContext,
+    Server,
+    TaskSettings,
+    open_http,
+)
+
+TASK = {
+    "taskId": "t",
+    "createdAt": "2026-01-01T00:00:00Z",
+    "lastUpdatedAt": "2026-01-01T00:00:00Z",
+    "ttlMs": None,
+    "pollIntervalMs": 100,
+}
+CREATED = {"resultType": "task", "status": "working", **TASK}
+WORKING = {"resultType": "complete", "status": "working", **TASK}
+DONE = {**WORKING, "status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}}
+
+
+class Worker:
+    """A server with a tool that works until it is told to end."""
+
+    def __init__(self) -> None:
+        self.server = Server("worker", tasks=TaskSettings(grace=0, poll_interval=0.1))
+        self.known = trio.Event()
+        """The caller knows of the task."""
+        self.may_end = trio.Event()
+        self.ended = trio.Event()
+        self.cause: CancelCause | None = None
+
+        @self.server.tool(task="required")
+        async def work(ctx: RequestContext) -> str:
+            """Work."""
+            assert ctx.task is not None
+            ctx.task.status("at work")
+            try:
+                await self.may_end.wait()
+            finally:
+                self.cause = None if ctx.cancellation is None else ctx.cancellation.cause
+                self.ended.set()
+            return "worked"
+
+        self.work = work
+
+    async def call(self, client: Client) -> None:
+        await client.call_tool("work", on_progress=lambda _: self.known.set())
+
+
+@pytest.fixture(params=["modern", "legacy"])
+def era(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+async def test_leaving_a_call_that_became_a_task_reaches_the_finally_of_its_handler(era: Any) -> None:
+    worker = Worker()
+    async with served(worker.server) as url, open_http(url, era=era) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker.call, client)
+            await worker.known.wait()
+            nursery.cancel_scope.cancel()
+        await worker.ended.wait()
+        assert worker.cause is CancelCause.TASK
+
+
+async def test_the_cancel_of_a_task_gets_out_although_the_client_closes_at_once(era: Any) -> None:
+    worker = Worker()
+    async with served(worker.server) as url:
+        with trio.CancelScope() as everything:
+            async with open_http(url, era=era) as client, trio.open_nursery() as nursery:
+                nursery.start_soon(worker.call, client)
+                await worker.known.wait()
+                everything.cancel()
+        await worker.ended.wait()
+        assert worker.cause is CancelCause.TASK
+
+
+async def test_a_host_that_was_started_again_resumes_its_task(era: Any) -> None:
+    worker = Worker()
+    async with served(worker.server) as url:
+        async with open_http(url, era=era) as client:
+            task_id = (await client.start_task("work")).id
+            assert task_id is not None
+        assert not worker.ended.is_set()
+        async with open_http(url, era=era) as client:
+            task = client.resume_task(task_id)
+            assert (await task.get()).status == "working"
+            worker.may_end.set()
+            assert (await task.result()).text == "worked"
+
+
+class Scripted:
+    """A modern server over HTTP that runs one task, and answers questions for it with ``answers``, one after another;
+    the last one for ever."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.open = 0
+
+    async def __call__(self, got: Got, answer: Answer) -> None:
+        match got.name:
+            case "server/discover":
+                await answer.json(discovered(got))
+            case "tools/call":
+                await answer.json(result(got, **CREATED))
+            case "tasks/get":
+                said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                if isinstance(said, int):
+                    await answer.whole(said)
+                elif said is None:
+                    await answer.cut()
+                else:
+                    await answer.json(result(got, **said))
+            case _:
+                await answer.json(result(got, resultType="complete"))
+
+    @asynccontextmanager
+    async def client(self) -> AsyncGenerator[tuple[Client, Any]]:
+        async with serving(self) as server, open_http(server.url, era="modern") as client:
+            yield client, server
+
+
+async def test_a_server_that_is_not_reached_for_a_moment_is_asked_again(mock_clock: MockClock) -> None:
+    mock_clock.rate = 20
+    async with Scripted(WORKING, None, 503, None, WORKING, DONE).client() as (client, server):
+        assert (await client.call_tool("work")).text == "done"
+        assert len(server.named("tasks/get")) == 6
+        assert not server.named("tasks/cancel")
+
+
+async def test_a_server_that_is_gone_fails_the_call_and_is_told_all_the_same(mock_clock: MockClock) -> None:
+    mock_clock.rate = 100
+    async with Scripted(WORKING, 503).client() as (client, server):
+        with pytest.raises(HTTPError) as caught:
+            await client.call_tool("work")
+        assert caught.value.status == 503
+        assert len(server.named("tasks/get")) == 7
+        await server.until("tasks/cancel")
+
+
+async def test_a_refusal_that_will_not_pass_fails_the_call_at_once() -> None:
+    async with Scripted(403).client() as (client, server):
+        with pytest.raises(HTTPError):
+            await client.call_tool("work")
+        assert len(server.named("tasks/get")) == 1
+
+
+@pytest.mark.parametrize("task_id", ["täsk", "a\nb", "=?base64?x?=", " t", "🧵"])
+async def test_the_header_names_the_task_whatever_its_id(task_id: str) -> None:
+    scripted = Scripted({**DONE, "taskId": task_id})
+    async with scripted.client() as (client, server):
+        assert (await client.resume_task(task_id).result()).text == "done"
+        header = server.named("tasks/get")[0].headers["mcp-name"]
+    assert header.startswith("=?base64?")
+    assert base64.b64decode(header[9:-2]).decode() == task_id
