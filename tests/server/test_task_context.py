@@ -155,6 +155,28 @@ async def test_tk_04_a_handler_that_fails_ends_the_task_that_it_has_created(auto
     assert jobs == []
 
 
+async def test_the_words_of_those_who_work_stay_when_the_handler_has_told_others(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool(task="optional")
+    async def render(ctx: RequestContext) -> TaskState:
+        assert ctx.task is not None
+        assert ctx.task_store is not None
+        ctx.task.status("asking around")
+        task = await ctx.task_store.create_task(message="queued")
+        await ctx.task_store.update_task_status(task.id, "working", "rendering")
+        return task
+
+    async with old(server) as peer:
+        task = await core_task_of(peer, "render")
+        await trio.sleep(5)
+        assert (await about(peer, "tasks/get", task))["statusMessage"] == "rendering"
+    async with knowing(server) as peer:
+        task = await task_of(peer, "render")
+        await trio.sleep(5)
+        assert (await about(peer, "tasks/get", task))["statusMessage"] == "rendering"
+
+
 async def test_a_task_that_is_done_elsewhere_outlives_the_run_of_its_server(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
     server, _ = rendering(store=store)

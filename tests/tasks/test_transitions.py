@@ -53,7 +53,7 @@ STEPS: dict[str, Step] = {
     "ended": lambda record: ended(record, LATER, OUTCOME),
     "cancelled": lambda record: cancelled(record, LATER, "why"),
     "abandoned": lambda record: abandoned(record, LATER),
-    "given_away": lambda record: given_away(record, 5000, 1000),
+    "given_away": lambda record: given_away(record, LATER, "new", 5000, 1000),
     "released": released,
     "taken_over": lambda record: taken_over(record, LATER, 3),
     "taken_over (again)": lambda record: taken_over(attrs.evolve(record, on_restart="again"), LATER, 3),
@@ -118,9 +118,7 @@ def test_steps_that_a_client_sees_have_a_time(name: str):
     before = ASKING if "answered" in name or "withdrawn" in name else WORKING
     after = STEPS[name](before)
     assert after is not None
-    assert after.updated_at == (
-        NOW if name in ("checkpointed", "given_away", "released", "taken_over (again)") else LATER
-    )
+    assert after.updated_at == (NOW if name in ("checkpointed", "released", "taken_over (again)") else LATER)
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -269,10 +267,10 @@ def test_a_task_ends_once_and_no_answer_is_lost_whatever_happens(life: list[tupl
 
 
 def test_a_task_that_was_given_away_is_run_by_nobody_and_lives_as_long_as_was_said():
-    given = given_away(WORKING, 5000, 1000)
+    given = given_away(WORKING, LATER, "new", 5000, 1000)
     assert given is not None
     assert (given.is_external, given.owner, given.leased_until) == (True, None, 0)
     assert (given.expires_at, given.kept_until) == (WORKING.created_at + 5000, WORKING.created_at + 6000)
-    for_ever = given_away(WORKING, None, 1000)
+    for_ever = given_away(WORKING, LATER, "new", None, 1000)
     assert for_ever is not None
     assert (for_ever.expires_at, for_ever.kept_until) == (None, None)

@@ -11,6 +11,7 @@ from ..concurrency.sleeper import Sleeper
 from .transitions import noted
 
 if TYPE_CHECKING:
+    from ..stores.task_record import TaskRecord
     from .records import TaskRecords
     from .request_task import RequestTask
 
@@ -52,6 +53,10 @@ class MessageWriter:
         if message is None:
             return
         try:
-            await self._records.change(task.id, task.epoch, lambda record, now: noted(record, now, message))
+            await self._records.change(task.id, task.epoch, lambda record, now: _of_ours(record, now, message))
         except Exception:
             logger.exception("a message of task %s could not be kept", task.id)
+
+
+def _of_ours(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
+    return None if record.is_external else noted(record, now, message)  # others tell how their work goes

@@ -192,13 +192,13 @@ class RequestTask:
         """Do not start: the request is answered with the questions that its handler has returned."""
         self._is_forgone = True
 
-    async def give_away(self, ttl_ms: int | None) -> None:
+    async def give_away(self, ttl_ms: int | None, message: str | None) -> None:
         """Start, if need be, and have the work done elsewhere, within ``ttl_ms`` milliseconds from the creation. The
         end of the handler is still the end of the task, unless `leave` is called. Raises as `start`."""
-        self.is_external, self.ttl_ms = True, ttl_ms
+        self.is_external, self.ttl_ms, self.message = True, ttl_ms, message or self.message
         if self.has_started:
-            keep_ms = int(self._host.settings.keep * 1000)
-            await self._change(lambda record, _: given_away(record, ttl_ms, keep_ms))
+            words, keep_ms = self.message, int(self._host.settings.keep * 1000)
+            await self._change(lambda record, now: given_away(record, now, words, ttl_ms, keep_ms))
             return
         try:
             await self.start()

@@ -134,7 +134,9 @@ def abandoned(record: TaskRecord, now: int) -> TaskRecord | None:
     return None if following is None else attrs.evolve(following, kept_until=now)
 
 
-def given_away(record: TaskRecord, ttl_ms: int | None, keep_ms: int) -> TaskRecord | None:
+def given_away(
+    record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
+) -> TaskRecord | None:
     """Return the record of a task whose work is done elsewhere from now on, within ``ttl_ms`` from its creation: no
     process runs or claims the task. The record is kept for ``keep_ms`` longer."""
     if record.phase.is_final:
@@ -143,6 +145,8 @@ def given_away(record: TaskRecord, ttl_ms: int | None, keep_ms: int) -> TaskReco
     return _next(
         record,
         is_external=True,
+        message=message,
+        updated_at=now,
         owner=None,
         leased_until=0,
         expires_at=expires,

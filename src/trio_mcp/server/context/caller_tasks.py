@@ -49,7 +49,8 @@ class CallerTasks(KeptTasks):
                 await queue.put(task.id, scene)
                 return task
 
-        A handler that raises, or returns anything else, ends the task with that. All further tasks, and a task that is
+        A handler that raises, or returns anything else, ends the task with that. `update_task_status`, and no longer
+        `TaskContext.status`, tells how the work goes. All further tasks, and a task that is
         created in an ordinary call, are tasks of their own; their ids are the handler's to tell.
 
         Raises `CodedError` (-31000) where there are too many tasks, and `ValueError` for a ``ttl`` that is not greater
@@ -58,9 +59,7 @@ class CallerTasks(KeptTasks):
         own = self._request.task
         if isinstance(own, RequestTask) and not own.is_external:
             ttl_ms = own.ttl_ms if ttl is None else self._milliseconds(ttl)
-            if message is not None:
-                own.tell(message)
-            await own.give_away(ttl_ms)
+            await own.give_away(ttl_ms, message)
             return await self.get_task(own.id)
         self._request.request.unpack()  # the parameters are kept with the new task, too
         settings = self._host.settings
