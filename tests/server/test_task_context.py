@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, MemoryPeer, connected, connected_twice
-from tests.server.extension import KNOWS, about, knowing, state_of, task_of
+from tests.server.extension import KNOWS, NAME, about, knowing, state_of, task_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import (
@@ -458,3 +458,26 @@ async def test_a_stateless_server_with_a_store_has_tasks(autojump_clock: MockClo
         assert "extensions" in declared
         task = await task_of(peer, "render", {"scene": "a"})
         assert (await about(peer, "tasks/get", task))["status"] == "working"
+
+
+async def test_a_task_of_a_stateless_server_can_ask_and_be_listened_to(autojump_clock: MockClock) -> None:
+    server = Server("s", tasks=TaskSettings(store=MemoryTaskStore()))
+
+    @server.tool(task="required")
+    async def ask(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        answer = await ctx.elicit("name?", NAME)
+        return str(answer.content)
+
+    async with knowing(server, stateless=True) as peer:
+        task = await task_of(peer, "ask")
+        state = await state_of(peer, task)
+        message = peer.message("subscriptions/listen", {"notifications": {"taskIds": [task]}}, id="listen")
+        await peer.send(message)
+        assert (await peer.notification("notifications/tasks"))["status"] == "input_required"
+        answers = {key: {"action": "accept", "content": {"name": "Ann"}} for key in state["inputRequests"]}
+        await about(peer, "tasks/update", task, inputResponses=answers)
+        while (state := await peer.notification("notifications/tasks"))["status"] != "completed":
+            pass
+    assert state["result"]["content"][0]["text"] == "{'name': 'Ann'}"

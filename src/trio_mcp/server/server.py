@@ -163,6 +163,13 @@ class Server:
         questions in the same words each time. Without ``replay``, a handler that asks is parked: the handler waits at
         its question.
 
+        ``task="optional"``: a call may be a task, which outlives its request, where the client knows tasks: in revision
+        2025-11-25 where the client asks for a task, later where the call takes longer than `TaskSettings.grace`, or the
+        handler calls `TaskContext.start`. The handler is the same for both, and for ordinary calls, in which
+        ``ctx.task`` is `None`. ``"required"``: always a task; other clients are refused. ``on_restart``: the fate of a
+        task whose process ends before the task, where `TaskSettings.store` outlives the process. With ``"fail"`` a
+        handler runs at most once; with ``"again"`` and ``"resume"`` at least once.
+
         Raises `ValueError` when the name is taken or not allowed (2025-11-25 tools, Tool Names: up to 128 letters,
         digits, ``_``, ``-`` and ``.``), or a schema or a key of ``meta`` is invalid, `TypeError` for a signature that
         cannot be used. Clients are told of a tool that is added at run time.

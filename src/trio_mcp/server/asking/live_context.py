@@ -176,6 +176,7 @@ class LiveContext(AskingContext):
         method, revision = scope.request.method, scope.request.revision
         if not revision.server_requests and not method.may_ask:
             return NoWayBack(f"{method.name} cannot ask its client in revision {revision}")
-        if scope.runner.stateless and scope.rounds is None:
+        is_task = scope.task is not None and scope.task.has_started
+        if scope.runner.stateless and scope.rounds is None and not is_task:
             return no_way_back_when_stateless(method, revision)
         return None
