@@ -32,6 +32,7 @@ TASK = {
 }
 CREATED = {"resultType": "task", "status": "working", **TASK}
 WORKING = {"resultType": "complete", "status": "working", **TASK}
+SILENCE = "silence"
 DONE = {**WORKING, "status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}}
 
 
@@ -126,6 +127,8 @@ class Scripted:
                     await answer.whole(said)
                 elif said is None:
                     await answer.cut()
+                elif said is SILENCE:
+                    await answer.gone()
                 else:
                     await answer.json(result(got, **said))
             case _:
@@ -152,6 +155,17 @@ async def test_a_server_that_is_gone_fails_the_call_and_is_told_all_the_same(moc
             await client.call_tool("work")
         assert caught.value.status == 503
         assert len(server.named("tasks/get")) == 7
+        await server.until("tasks/cancel")
+
+
+async def test_the_cancel_of_a_task_gets_out_although_no_connection_is_open_for_it() -> None:
+    scripted = Scripted(SILENCE)
+    async with serving(scripted) as server:
+        with trio.CancelScope() as everything:
+            async with open_http(server.url, era="modern") as client, trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "work")
+                await server.until("tasks/get")
+                everything.cancel()
         await server.until("tasks/cancel")
 
 

@@ -196,7 +196,7 @@ def _class_factory(
                 raise TypeError("expected an object")
             return make(value, kind)
 
-        if "ttl_ms" in renames:
+        if "cache_scope" in renames:
             return _reading_hints(structure_class)
         if kind is CreateMessageResult:
             return _keeping_extras(structure_class)
