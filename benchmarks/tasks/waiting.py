@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
+import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,14 +18,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import serve_http
-from trio_mcp.connecting.memory import open_server
-from trio_mcp.transports.lines import LineChannel
 
 from ..budget.paths import HttpClient
-from ..budget.scripted import ScriptedStream
 from ..driver.checks import check
 from ..driver.http_session import Requests
 from . import messages
+from .lines import open_lines
 from .messages import Form
 from .offering import offering
 
@@ -45,13 +43,12 @@ class Kind:
 
 
 KINDS = {
-    f"{title}, {what}": Kind(way, form, tool)
-    for title, way, form in (
-        ("stdio, 2025-11-25", "lines", "core"),
-        ("stdio, 2026-07-28", "lines", "extension"),
-        ("HTTP, 2026-07-28", "http", "extension"),
-    )
-    for what, tool in (("asleep", "sleep"), ("input required", "ask"))
+    "stdio, 2025-11-25, asleep": Kind("lines", "core", "sleep"),
+    "stdio, 2025-11-25, input required": Kind("lines", "core", "ask"),
+    "stdio, 2026-07-28, asleep": Kind("lines", "extension", "sleep"),
+    "stdio, 2026-07-28, input required": Kind("lines", "extension", "ask"),
+    "HTTP, 2026-07-28, asleep": Kind("http", "extension", "sleep"),
+    "HTTP, 2026-07-28, input required": Kind("http", "extension", "ask"),
 }
 """What is measured, by its title."""
 
@@ -60,21 +57,13 @@ _Start = Callable[[int], Awaitable[None]]
 
 @asynccontextmanager
 async def _over_lines(kind: Kind) -> AsyncIterator[_Start]:
-    stream, ids = ScriptedStream(), numbers(1)
+    async with open_lines(kind.form) as lines:
 
-    async def start(count: int) -> None:
-        for _ in range(count):
-            request_id = next(ids)
-            stream.give(messages.call(kind.form, request_id, kind.tool, {"text": f"text {request_id}"}))
-            messages.task_id((await stream.reply(request_id))[-1])
+        async def start(count: int) -> None:
+            for _ in range(count):
+                await lines.start(kind.tool)
 
-    with trio.CancelScope() as scope:
-        async with open_server(offering(), LineChannel(stream, 1 << 20)):
-            if kind.form == "core":
-                stream.give(messages.initialize())
-                await stream.reply(0)
-            yield start
-            scope.cancel()  # nobody waits for the tasks
+        yield start
 
 
 @asynccontextmanager
@@ -132,6 +121,5 @@ async def traced(kind: Kind, count: int) -> float:
         tracemalloc.stop()
 
 
-def main(title: str, count: str) -> None:
-    """Print the bytes of one kind as JSON: a process of its own measures each."""
-    print(json.dumps(trio.run(resident, KINDS[title], int(count))))
+if __name__ == "__main__":  # a process of its own measures each kind
+    print(trio.run(resident, KINDS[sys.argv[1]], int(sys.argv[2])))
