@@ -10,7 +10,7 @@ from ..protocol.conversion.converters import NotExpressible
 from ..protocol.declared import declares
 from ..protocol.errors import CapabilityMissing, MethodUnavailable
 from ..protocol.fields import JSONObject
-from ..protocol.meta import PROGRESS_TOKEN
+from ..protocol.meta import PROGRESS_TOKEN, RELATED_TASK
 from ..protocol.methods import METHODS
 from ..protocol.revisions import Revision, requests_of
 from ..protocol.types.capabilities import ClientCapabilities
@@ -53,14 +53,14 @@ async def ask_downstream(
     """Return the answer of the client that is asked; request and answer are in the terms of ``revision``.
 
     A request of a modern server belongs to the call in which the request is made. A legacy server does not name the
-    client: its request goes to the client whose task the request names, else to the only client there is, else to the
-    only client with a call in flight; and with the latest of that client's calls that can carry a request. ``key`` is
-    the name that a modern server gave the question, which a modern client sees, too. Raises `CodedError` for an error
-    reply.
+    client: its request goes to the call, or the client, whose task the request names, else to the only client there is,
+    else to the only client with a call in flight; and with the latest of that client's calls that can carry a request.
+    ``key`` is the name that a modern server gave the question, which a modern client sees, too. Raises `CodedError` for
+    an error reply.
     """
     scope = current_request.get(None)
     if revision.server_requests:
-        asked, own = _only(tasks.concerned(method, params, downstreams)), scope
+        asked, own = tasks.call_of(params) or _only(tasks.concerned(method, params, downstreams)), scope
     else:
         asked, own = _calling(downstreams, scope), None
     _check_declared(asked, method, params)
@@ -120,9 +120,12 @@ def _check_declared(asked: _Respondent, method: str, params: JSONObject) -> None
 
 
 def _as_said_there(asked: _Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
-    meta = params.get("_meta")
-    if isinstance(meta, dict) and PROGRESS_TOKEN in meta:  # progress tokens differ on each connection
-        params = {**params, "_meta": {name: value for name, value in meta.items() if name != PROGRESS_TOKEN}}  # pyright: ignore[reportUnknownVariableType] JSON
+    meta: Any = params.get("_meta")
+    if isinstance(meta, dict):
+        # Progress tokens differ on each connection; tasks are unknown to a client that has none, or another form.
+        left_out = {PROGRESS_TOKEN} if asked.revision.tasks == revision.tasks else {PROGRESS_TOKEN, RELATED_TASK}
+        kept = {name: value for name, value in cast("JSONObject", meta).items() if name not in left_out}
+        params = {**params, "_meta": kept}
     try:
         return translated(params, METHODS[method].params, revision, asked.revision)
     except ValueError as error:  # NotExpressible is a ValueError

@@ -24,8 +24,10 @@ from ..runtime.http_error import HTTPError
 from ..runtime.on_progress import OnProgress, Progress
 from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
+from ..tasks.outcomes import TASK_LOST
+from ..tasks.task_state import TaskCancelled
 from .downstream import Downstream
-from .passed_tasks import check_task, note_task, only_own_tasks
+from .passed_tasks import check_task, note_task, only_own_tasks, without_related_task
 from .per_request import per_request_fields
 from .translating import translated, translated_result
 from .upstream import Upstream
@@ -34,7 +36,7 @@ __all__ = ["UPSTREAM_ERRORS", "check_headers", "forward", "upstream_error"]
 
 logger = logging.getLogger("trio_mcp")
 
-UPSTREAM_ERRORS: Final = (PeerError, ConnectionLost, HTTPError, ProtocolViolation, AuthorizationError)
+UPSTREAM_ERRORS: Final = (PeerError, ConnectionLost, HTTPError, ProtocolViolation, AuthorizationError, TaskCancelled)
 """Failures of a request to the server behind, for `upstream_error`."""
 
 _MOST_PAGES: Final = 1000
@@ -45,7 +47,8 @@ _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 
 async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
     """Return the result of the server behind, in the terms of the client's revision. The notifications that preceded
-    the result are on their way to the client by then. Raises `CodedError` for an error reply."""
+    the result are on their way to the client by then. A task that the client cannot be told of is waited for. Raises
+    `CodedError` for an error reply."""
     request, spoken = scope.request, upstream.revision
     method = request.method.name
     if method not in spoken.methods:
@@ -54,9 +57,14 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
     params = _params(request, downstream, upstream)
     if request.log_level is not None:
         await upstream.admit_level(request.log_level)
-    with downstream.calling(scope):
+    waits = method == "tools/call" and not upstream.passes_tasks(request.revision)
+    with downstream.calling(scope) as call:
         try:
-            result = await upstream.request(method, params, _reporter(scope))
+            if waits:
+                with upstream.tasks.waiting_in(call) as on_task:
+                    result = await upstream.call_tool(params, _reporter(scope), on_task)
+            else:
+                result = await upstream.request(method, params, _reporter(scope))
         except UPSTREAM_ERRORS as error:
             raise upstream_error(error) from None
         finally:
@@ -65,7 +73,10 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
     if not isinstance(result, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense")
     result = cast("JSONObject", result)
-    note_task(scope, downstream, upstream, result)
+    if waits:
+        result = without_related_task(result)
+    else:
+        note_task(scope, downstream, upstream, result)
     if method == "tasks/list":
         result = only_own_tasks(scope, downstream, upstream, result)
     try:
@@ -114,7 +125,7 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
 
 
 def upstream_error(
-    error: PeerError | ConnectionLost | HTTPError | ProtocolViolation | AuthorizationError,
+    error: PeerError | ConnectionLost | HTTPError | ProtocolViolation | AuthorizationError | TaskCancelled,
 ) -> CodedError:
     """Return the error for the client: an error reply of the server behind word for word; other errors without internal
     details. What has to do with tokens is the business of the proxy's people, and is logged."""
@@ -129,6 +140,8 @@ def upstream_error(
     if isinstance(error, AuthorizationError):
         logger.warning("the server behind does not let this proxy in: %s", error)
         return CodedError(UPSTREAM_LOST, "The server behind this proxy does not let this proxy in")
+    if isinstance(error, TaskCancelled):
+        return CodedError(TASK_LOST, f"The server behind this proxy has ended the call: {error}")
     return CodedError(INTERNAL_ERROR, "Internal error: what the server behind answered makes no sense")
 
 

@@ -10,6 +10,7 @@ import attrs
 from ..jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
 from ..protocol.errors import CapabilityMissing
 from ..protocol.fields import JSONObject
+from ..protocol.meta import RELATED_TASK
 from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ServerCapabilities
 from ..protocol.types.extension_tasks import TASKS_CAPABILITY, TASKS_EXTENSION, is_task
@@ -19,7 +20,7 @@ from .downstream import Downstream
 from .task_owners import LONGEST_ID, Owner
 from .upstream import Upstream
 
-__all__ = ["check_task", "note_task", "offered", "only_own_tasks", "tasks_to_listen_for"]
+__all__ = ["check_task", "note_task", "offered", "only_own_tasks", "tasks_to_listen_for", "without_related_task"]
 
 _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "tasks/cancel"))
 
@@ -28,7 +29,7 @@ def offered(upstream: Upstream, revision: Revision) -> ServerCapabilities:
     """Return the capabilities of the server behind, for a client that speaks ``revision``: with tasks where both sides
     speak the same form of tasks."""
     declared = upstream.capabilities
-    if upstream.revision.tasks == revision.tasks:
+    if upstream.passes_tasks(revision):
         return declared
     extensions = {name: value for name, value in (declared.extensions or {}).items() if name != TASKS_EXTENSION}
     return attrs.evolve(declared, tasks=None, extensions=extensions or None)
@@ -39,7 +40,7 @@ def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) 
     caller. A client that nobody knows is asked the questions of the task that it waits for."""
     request = scope.request
     method = request.method.name
-    if method.startswith("tasks/") and request.revision.tasks != upstream.revision.tasks:
+    if method.startswith("tasks/") and not upstream.passes_tasks(request.revision):
         raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
     if method in _NAMES_A_TASK:
         principal = scope.exchange.peer.principal
@@ -87,7 +88,7 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
     """Return those of the ``asked`` tasks whose changes the caller may learn. Raises `CapabilityMissing`."""
     request, declared = scope.request, upstream.capabilities.extensions or {}
-    if asked is None or request.revision.tasks != upstream.revision.tasks or TASKS_EXTENSION not in declared:
+    if asked is None or not upstream.passes_tasks(request.revision) or TASKS_EXTENSION not in declared:
         return []
     if missing := request.missing((TASKS_CAPABILITY,)):
         # extension tasks, Task Status Notifications: MUST be refused.
@@ -98,6 +99,16 @@ def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str
         for task_id in dict.fromkeys(asked)
         if len(task_id) <= LONGEST_ID and owners.exists_for(principal, task_id)
     ]
+
+
+def without_related_task(result: JSONObject) -> JSONObject:
+    """Return the result of a task as the result of an ordinary call."""
+    meta = result.get("_meta")
+    if not isinstance(meta, dict) or RELATED_TASK not in meta:
+        return result
+    kept = {name: value for name, value in cast("JSONObject", meta).items() if name != RELATED_TASK}
+    rest = {name: value for name, value in result.items() if name != "_meta"}
+    return {**rest, "_meta": kept} if kept else rest
 
 
 def _owner(scope: RequestScope, downstream: Downstream) -> Owner:

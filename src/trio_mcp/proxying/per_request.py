@@ -7,6 +7,7 @@ from typing import Any
 from ..protocol.conversion.converters import unstructure
 from ..protocol.fields import JSONObject
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL
+from ..protocol.types.extension_tasks import TASKS_EXTENSION
 from ..state.requests import InboundRequest
 from .downstream import Downstream
 from .upstream import Upstream
@@ -22,14 +23,22 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
         return {}
     fields: JSONObject = client.requests.meta_in(spoken)
     if client.settings.forwards is not None:  # declare the capabilities of the client that can be asked now
-        fields[CLIENT_CAPABILITIES] = (
-            unstructure(request.capabilities, spoken)
-            if request.revision.handshake
-            else request.meta[CLIENT_CAPABILITIES]
-        )
+        fields[CLIENT_CAPABILITIES] = _declared(request, upstream)
         if request.client_info is not None:
             fields[CLIENT_INFO] = unstructure(request.client_info, spoken)
     level: Any = downstream.log_level if request.revision.handshake else request.log_level
     if level is not None and upstream.capabilities.logging is not None:
         fields[LOG_LEVEL] = level
     return fields
+
+
+def _declared(request: InboundRequest, upstream: Upstream) -> JSONObject:
+    """Return the capabilities of the client, and tasks where the proxy waits for tasks itself."""
+    declared: JSONObject = (
+        unstructure(request.capabilities, upstream.revision)
+        if request.revision.handshake
+        else request.meta[CLIENT_CAPABILITIES]
+    )
+    if upstream.passes_tasks(request.revision) or not upstream.client.settings.tasks:
+        return declared
+    return {**declared, "extensions": {**(declared.get("extensions") or {}), TASKS_EXTENSION: {}}}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
+from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
 from ..protocol.fields import JSONObject
 from ..protocol.meta import RELATED_TASK
-from .downstream import Downstream
+from .downstream import Downstream, ForwardedCall
 
 __all__ = ["LONGEST_ID", "KnownTasks", "Owner", "TaskOwners"]
 
@@ -81,6 +82,31 @@ class KnownTasks:
     nobody."""
     of_clients: TaskOwners = attrs.field(factory=TaskOwners)
     """Tasks of clients (2025-11-25), each with the client that runs it."""
+
+    waiting: dict[str, ForwardedCall] = attrs.field(factory=dict[str, ForwardedCall], init=False)
+    """Tasks of the server behind that the proxy itself waits for, with the calls that have become them."""
+
+    @contextmanager
+    def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
+        """Inside of the block, the proxy waits for the task with which the server behind goes on with ``call``; the id
+        of the task is given to the yielded function."""
+        ids: list[str] = []
+
+        def on_task(task_id: str) -> None:
+            ids.append(task_id)
+            self.waiting[task_id] = call
+
+        try:
+            yield on_task
+        finally:
+            for task_id in ids:
+                del self.waiting[task_id]
+
+    def call_of(self, params: JSONObject) -> ForwardedCall | None:
+        """Return the call whose task asks by a request with ``params``; `None` for a task that the proxy does not wait
+        for, and for a request of no task."""
+        task_id = _task_id(_related(params))
+        return self.waiting.get(task_id) if isinstance(task_id, str) else None
 
     def concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return those of ``downstreams`` that a request of the server behind may concern: where the request is about a

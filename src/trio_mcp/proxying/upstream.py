@@ -108,6 +108,19 @@ class Upstream(Relay):
         self.tool_headers.learn(result, listing)
         return result
 
+    def passes_tasks(self, revision: Revision) -> bool:
+        """Return whether tasks are passed on to clients that speak ``revision``, who then look after their tasks
+        themselves: where both sides speak the same form of tasks and the questions of tasks, too, are passed on."""
+        form = self.revision.tasks
+        return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
+
+    async def call_tool(
+        self, params: JSONObject, on_progress: OnProgress | None, on_task: Callable[[str], None]
+    ) -> Any:
+        """Return the result of a call, plain data, also where the server goes on with the call as a task. ``on_task``
+        gets the id of the task. Raises as `Client.call_tool`."""
+        return await self.client.requests.send_to_end(params, on_progress, on_task)
+
     def listen(
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:

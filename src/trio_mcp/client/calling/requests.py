@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -139,6 +139,14 @@ class Requests:
             if self.revision.result_type and method == "tools/call":
                 return await self.tools.send(params, self.revision, on_progress)
             return await self._send(method, params, self.revision, on_progress)
+
+    async def send_to_end(
+        self, params: JSONObject, on_progress: OnProgress | None, on_task: Callable[[str], None]
+    ) -> Any:
+        """Call a tool as `send`, and wait for its result where the server goes on with the call as a task: see
+        `ToolCalls.call`."""
+        with self._limits.around_call():
+            return await self.tools.call(params, self.revision, on_progress, on_task)
 
     def _send(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -58,13 +59,19 @@ class ToolCalls:
         else:
             self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")
 
-    async def call(self, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
+    async def call(
+        self,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        on_task: Callable[[str], None] | None = None,
+    ) -> Any:
         """Call a tool, and return the result, that of its task where the call became one. Leaving the call cancels the
-        task."""
+        task. ``on_task``, of code that forwards and declares the extension itself, gets the id of the task."""
         progress = None if on_progress is None else TaskProgress(on_progress)
         of_call = None if progress is None else progress.of_call
         if revision.result_type:
-            made = await self._call(params, revision, of_call)
+            made = await self._call(params, revision, of_call, takes_task=on_task is not None)
         else:
             try:
                 return await self._outbound.request(_CALL, params, revision, of_call)
@@ -76,6 +83,8 @@ class ToolCalls:
             made = await self._call_as_task(params, revision, of_call, {})
         if not isinstance(made, RemoteTask):
             return made
+        if on_task is not None:
+            on_task(made.id)
         return await self.finish(made, progress or TaskProgress(None), params, cancels=True)
 
     async def start(self, params: JSONObject, revision: Revision, task: JSONObject) -> Any:
@@ -120,10 +129,16 @@ class ToolCalls:
         return CoreRemoteTask(task_id, ask, forget)
 
     async def _call(
-        self, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, tells_deadline: bool = True
+        self,
+        params: JSONObject,
+        revision: Revision,
+        on_progress: OnProgress | None,
+        *,
+        tells_deadline: bool = True,
+        takes_task: bool = False,
     ) -> Any:
         """Call a tool in a modern revision. Return its result, or the task."""
-        if not self.may_become_tasks:
+        if not (takes_task or self.may_become_tasks):
             return await self._rounds.result(_CALL, params, revision, on_progress)
         forget = self._forget_for(params, revision)
         completed = await self._rounds.request(
