@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from .hosting.config_files import Config, ConfigError, read_config
     from .hosting.descriptions import MemberDescription
     from .hosting.group import Group, open_group
+    from .hosting.group_task import GroupTask
     from .hosting.group_errors import MemberUnavailable, NotInCatalogue
     from .hosting.member_state import MemberState, MemberStatus
     from .hosting.restarting import RestartPolicy
@@ -151,6 +152,7 @@ _LATER: Final = {
     "Entry": ".hosting.catalogue",
     "FileStorage": ".auth.storage.files",
     "Group": ".hosting.group",
+    "GroupTask": ".hosting.group_task",
     "HTTPApp": ".serving.http.asgi",
     "HTTPError": ".runtime.http_error",
     "InMemory": ".connecting.targets",
@@ -255,6 +257,7 @@ __all__ = [
     "FileStorage",
     "GetPromptResult",
     "Group",
+    "GroupTask",
     "HTTPApp",
     "HTTPError",
     "Icon",

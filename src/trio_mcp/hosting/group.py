@@ -22,6 +22,7 @@ from ..runtime.on_progress import OnProgress
 from .catalogue import Catalogue, Entry, ListName
 from .descriptions import MemberDescription
 from .group_errors import MemberUnavailable, NotInCatalogue
+from .group_task import GroupTask
 from .member import Member
 from .member_state import MemberState, MemberStatus
 from .names import may_name, parse_uri
@@ -142,6 +143,29 @@ class Group:
         entry = await self._entry("tools", name)
         client = await self.client(entry.member)
         return await client.call_tool(entry.item.name, arguments, on_progress=on_progress, meta=meta)
+
+    async def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        ttl: float | None = None,
+        meta: JSONObject | None = None,
+    ) -> GroupTask:
+        """Call a tool by its name in the catalogue, as `call_tool`, and return as soon as the member has answered with
+        a task, which goes on by itself. See `Client.start_task`."""
+        entry = await self._entry("tools", name)
+        client = await self.client(entry.member)
+        task = await client.start_task(entry.item.name, arguments, ttl=ttl, meta=meta)
+        return GroupTask(entry.member, task.id, self.client, (client, task))
+
+    def resume_task(self, task_id: str) -> GroupTask:
+        """Return the task with the id of a `GroupTask`, which may be older than this group and this process. Nothing is
+        sent. Raises `NotInCatalogue` for an id of another form."""
+        parsed = parse_uri(task_id)
+        if parsed is None:
+            raise NotInCatalogue(f"the id of a task in a group is like member://files/ID, not {task_id!r}")
+        return GroupTask(*parsed, self.client)
 
     async def get_prompt(
         self,
