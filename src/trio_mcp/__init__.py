@@ -113,8 +113,8 @@ if TYPE_CHECKING:
     from .hosting.config_files import Config, ConfigError, read_config
     from .hosting.descriptions import MemberDescription
     from .hosting.group import Group, open_group
-    from .hosting.group_task import GroupTask
     from .hosting.group_errors import MemberUnavailable, NotInCatalogue
+    from .hosting.group_task import GroupTask
     from .hosting.member_state import MemberState, MemberStatus
     from .hosting.restarting import RestartPolicy
     from .hosting.watching import Watch

@@ -75,7 +75,8 @@ class RequestTask:
     ) -> None:
         self._host = host
         self.scope = scope
-        self.id = secrets.token_urlsafe(_ID_BYTES) if record is None else record.id
+        # A letter comes first: an id that begins with a hyphen would be an option on a command line.
+        self.id = f"t{secrets.token_urlsafe(_ID_BYTES)}" if record is None else record.id
         """Unguessable name of the task (2025-11-25 tasks, Task Isolation)."""
         self.ttl_ms = ttl_ms
         self.on_restart: OnRestart = on_restart

@@ -14,6 +14,7 @@ from .logout import logout
 from .prompt import prompt
 from .read import read
 from .run import run
+from .tasks import tasks
 
 __all__ = ["trio_mcp"]
 
@@ -28,6 +29,7 @@ def trio_mcp() -> None:
     Serve your own server:   trio-mcp run server.py
     Show a server's offers:  trio-mcp inspect server.py
     Call a tool:             trio-mcp call server.py TOOL key=value
+    Wait for a task:         trio-mcp tasks result https://mcp.example.com/mcp ID
     Read a resource:         trio-mcp read server.py URI
     Fill in a prompt:        trio-mcp prompt server.py PROMPT key=value
     Forget a sign-in:        trio-mcp logout https://mcp.example.com/mcp
@@ -36,5 +38,5 @@ def trio_mcp() -> None:
     """
 
 
-for _command in (inspect, call, read, prompt, complete, logout, install, bridge, demo, run):
+for _command in (inspect, call, tasks, read, prompt, complete, logout, install, bridge, demo, run):
     trio_mcp.add_command(_command)

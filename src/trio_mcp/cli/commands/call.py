@@ -12,6 +12,7 @@ from .target_options import TargetCommand
 
 if TYPE_CHECKING:
     from ..errands.calling import Calling
+    from ..errands.task_errands import StartingTask
 
 __all__ = ["call"]
 
@@ -22,8 +23,9 @@ __all__ = ["call"]
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "given", metavar="ARGS", help="The arguments as one JSON object; KEY=VALUE overrides a member.")
 @click.option("--raw", is_flag=True, help="Print the whole result as JSON.")
+@click.option("--task", "as_task", is_flag=True, help="Start a task, print its id, and do not wait for its end.")
 @errand_options
-def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) -> Calling:
+def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as_task: bool) -> Calling | StartingTask:
     """Call a tool of a server and print its result.
 
     TARGET is as for `trio-mcp inspect`; the words of a command come last, after --.
@@ -39,6 +41,11 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) ->
     server knows; a second Ctrl-C leaves at once. When the tool crashes in a server that was started for the call, the
     server's traceback is shown.
 
+    A tool that is run as a task is waited for, and the messages of the task are shown as progress; Ctrl-C cancels the
+    task. With --task the command ends as soon as the task has begun, and `trio-mcp tasks` looks after the task, with
+    the id that was printed. A server that is started for the call ends with the call, and its tasks with the server,
+    unless `trio-mcp run --tasks` keeps them.
+
     Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument is wrong; 3 when there is no connection,
     or the connection was lost; 4 when the server answers with an error; 5 when the time is over; 6 when the server
     wants a token, and there is no good one; 130 after Ctrl-C, 128 plus the number of any other signal.
@@ -47,4 +54,9 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool) ->
     from ..errands.calling import Calling
 
     typed = None if given is None else object_typed(given)
-    return Calling(tool=tool, pairs=arguments, given=typed, raw=raw)
+    calling = Calling(tool=tool, pairs=arguments, given=typed, raw=raw)
+    if not as_task:
+        return calling
+    from ..errands.task_errands import StartingTask
+
+    return StartingTask(calling=calling)

@@ -28,17 +28,18 @@ class Calling(Errand[CallToolResult]):
     pairs: Sequence[str]
     given: JSONObject | None
     raw: bool
-    _arguments: JSONObject = attrs.field(init=False)
+    arguments: JSONObject = attrs.field(init=False)
+    """The arguments, once `prepare` has converted them."""
 
     async def prepare(self, client: Client) -> None:
         """Find the tool, and convert the arguments as its schema requires."""
         declared = client.server_capabilities.tools is not None
         tool = await found("tool", self.tool, client.list_tools(), declared)
-        self._arguments = arguments_typed(self.pairs, tool.input_schema, self.given)
+        self.arguments = arguments_typed(self.pairs, tool.input_schema, self.given)
 
     async def request(self, client: Client, on_progress: OnProgress) -> CallToolResult:
         """Call the tool."""
-        return await client.call_tool(self.tool, self._arguments, on_progress=on_progress)
+        return await client.call_tool(self.tool, self.arguments, on_progress=on_progress)
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
         """Print the result; the result of a failed tool goes to standard error."""

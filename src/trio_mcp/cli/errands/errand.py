@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator, Sequence
 from difflib import get_close_matches
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 import attrs
 import trio
@@ -83,11 +83,16 @@ class Errand(Protocol[R]):
     """A single request, in three steps. The first two raise as `Client` does; other exceptions of theirs leave
     `run_errand`."""
 
+    cancels: ClassVar[bool] = True
+    """True: Ctrl-C cancels the request. False: Ctrl-C leaves, since the work goes on in any case."""
+    era: ClassVar[Literal["auto", "legacy"]] = "auto"
+    """Era to speak where the user has no wish."""
+
     async def prepare(self, client: Client) -> None:
         """Check that the server offers the wanted name. Ctrl-C leaves at once."""
 
     async def request(self, client: Client, on_progress: OnProgress) -> R:
-        """Send the request. Ctrl-C cancels the request."""
+        """Send the request, or several."""
         ...
 
     def show(self, result: R, revision: Revision) -> int:
@@ -150,7 +155,7 @@ class _Run:
             if number != signal.SIGINT:
                 self._ended_by = SIGNALLED + number
                 leaving.cancel(reason=signal.Signals(number).name)
-            elif self._scope is None or self._scope.cancel_called:
+            elif self._scope is None or self._scope.cancel_called or not self._errand.cancels:
                 leaving.cancel(reason="Ctrl-C")
             else:
                 self._terminal.say("Ctrl-C: the call is being cancelled; once more to leave at once")
@@ -180,7 +185,8 @@ class _Run:
         return None if timeout is None else max(begun + timeout - trio.current_time(), 0)
 
     def _client_options(self) -> ClientOptions:
-        options = ClientOptions(era=self._options.era, on_log=self._terminal.log)
+        era = self._errand.era if self._options.era == "auto" else self._options.era
+        options = ClientOptions(era=era, on_log=self._terminal.log)
         if self._options.timeout is not None:
             options["connect_timeout"] = self._options.timeout
         if self._terminal.can_ask:  # servers do not ask for what is not declared

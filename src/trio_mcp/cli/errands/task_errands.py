@@ -1,0 +1,170 @@
+"""Errands about tasks: start one, look at it, wait for its result, cancel it, list all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+
+from ...client.client import Client
+from ...protocol.fields import JSONObject
+from ...protocol.revisions import Revision
+from ...protocol.types.extension_tasks import TASKS_EXTENSION
+from ...protocol.types.tools import CallToolResult
+from ...runtime.on_progress import OnProgress
+from ...tasks.task_state import TaskState
+from ..endings import say
+from ..statuses import ENDED_WELL, TOOL_FAILED
+from ..terminal.printable import name_shown, on_one_line, printable
+from ..terminal.tool_results import show_result
+from .calling import Calling
+from .errand import Errand, NotOffered
+
+__all__ = ["CancellingTask", "ListingTasks", "LookingAtTask", "StartingTask", "WaitingForTask"]
+
+R = TypeVar("R")
+
+_LONGEST_ID: Final = 2000
+
+
+@attrs.define(kw_only=True)
+class StartingTask(Errand["str | CallToolResult"]):
+    """The errand that calls a tool and does not wait for the end of the task. `prepare` raises as that of
+    ``calling``."""
+
+    calling: Calling
+
+    async def prepare(self, client: Client) -> None:
+        """Find the tool: see `Calling.prepare`."""
+        await self.calling.prepare(client)
+
+    async def request(self, client: Client, on_progress: OnProgress) -> str | CallToolResult:
+        """Call the tool. Return the id of the task, or the result where the server answers at once."""
+        task = await client.start_task(self.calling.tool, self.calling.arguments)
+        return await task.result() if task.id is None else task.id
+
+    def show(self, result: str | CallToolResult, revision: Revision) -> int:
+        """Print the id, or the result."""
+        if not isinstance(result, str):
+            say("the server answered at once, without a task")
+            return self.calling.show(result, revision)
+        print(printable(result) if sys.stdout.isatty() else result)
+        return ENDED_WELL
+
+
+@attrs.define(kw_only=True)
+class _AboutTasks(Errand[R], Generic[R]):
+    async def prepare(self, client: Client) -> None:
+        """Check that the server has tasks. Raises `NotOffered`."""
+        declared = client.server_capabilities
+        if declared.tasks is None and TASKS_EXTENSION not in (declared.extensions or {}):
+            raise NotOffered("the server has no tasks")
+
+
+@attrs.define(kw_only=True)
+class LookingAtTask(_AboutTasks[TaskState]):
+    """The errand that asks how a task is."""
+
+    task: str
+    as_json: bool
+
+    async def request(self, client: Client, on_progress: OnProgress) -> TaskState:
+        """Ask the server."""
+        return await client.resume_task(self.task).get()
+
+    def show(self, result: TaskState, revision: Revision) -> int:
+        """Print the state of the task."""
+        if self.as_json:
+            _print_json(_plain(result))
+            return ENDED_WELL
+        for label, words in _facts(result):
+            print(f"{label:<9}{on_one_line(words)}")
+        return ENDED_WELL
+
+
+@attrs.define(kw_only=True)
+class WaitingForTask(_AboutTasks[CallToolResult]):
+    """The errand that waits for the result of a task, and answers its questions."""
+
+    task: str
+    raw: bool
+    cancels = False
+
+    async def request(self, client: Client, on_progress: OnProgress) -> CallToolResult:
+        """Wait for the result."""
+        return await client.resume_task(self.task).result(on_progress=on_progress)
+
+    def show(self, result: CallToolResult, revision: Revision) -> int:
+        """Print the result: see `Calling.show`."""
+        show_result(result, revision, raw=self.raw)
+        if not result.is_error:
+            return ENDED_WELL
+        say("the tool failed")
+        return TOOL_FAILED
+
+
+@attrs.define(kw_only=True)
+class CancellingTask(_AboutTasks[str]):
+    """The errand that cancels a task."""
+
+    task: str
+
+    async def request(self, client: Client, on_progress: OnProgress) -> str:
+        """Tell the server. Return the id."""
+        await client.resume_task(self.task).cancel()
+        return self.task
+
+    def show(self, result: str, revision: Revision) -> int:
+        """Say that the server knows."""
+        say("the server was told to cancel the task")
+        return ENDED_WELL
+
+
+@attrs.define(kw_only=True)
+class ListingTasks(_AboutTasks["list[TaskState]"]):
+    """The errand that lists the tasks of the caller, which only legacy servers do."""
+
+    era = "legacy"
+    as_json: bool
+
+    async def request(self, client: Client, on_progress: OnProgress) -> list[TaskState]:
+        """Ask for all pages."""
+        return [state async for state in client.list_tasks()]
+
+    def show(self, result: list[TaskState], revision: Revision) -> int:
+        """Print the tasks, one a line: id, status, time of the last change, and message."""
+        if self.as_json:
+            _print_json([_plain(state) for state in result])
+            return ENDED_WELL
+        for state in result:
+            words = (state.status, state.updated_at, state.message or "")
+            print("  ".join((name_shown(state.id, _LONGEST_ID), *map(on_one_line, words))).rstrip())
+        return ENDED_WELL
+
+
+def _facts(state: TaskState) -> Iterable[tuple[str, str]]:
+    yield "status", state.status
+    if state.message:
+        yield "message", state.message
+    yield "created", state.created_at
+    yield "updated", state.updated_at
+    yield "kept", "for ever" if state.ttl is None else f"{state.ttl:g} s from its creation"
+
+
+def _plain(state: TaskState) -> JSONObject:
+    return {
+        "id": state.id,
+        "status": state.status,
+        "message": state.message,
+        "createdAt": state.created_at,
+        "updatedAt": state.updated_at,
+        "ttlSeconds": state.ttl,
+        "pollIntervalSeconds": state.poll_interval,
+    }
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=sys.stdout.isatty()))

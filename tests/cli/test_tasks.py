@@ -1,0 +1,150 @@
+"""``trio-mcp call --task`` and ``trio-mcp tasks``: calls that go on in a server without their caller."""
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+from tests.cli.commands import TRIO_MCP, run, written
+
+from trio_mcp import CallToolResult, RequestContext, Server, TextContent, ToolError, serve_tcp
+
+CALL, TASKS = [*TRIO_MCP, "call"], [*TRIO_MCP, "tasks"]
+
+
+class Kitchen:
+    """A server whose roast is done when a test says so."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.ended: list[str] = []
+        self.server = server = Server("kitchen")
+
+        @server.tool(task="required")
+        async def roast(kilos: int, ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            ctx.task.status("ho\x1bt")
+            await ctx.task.start()
+            try:
+                await self.done.wait()
+            finally:
+                self.ended.append("cancelled" if ctx.cancellation else "done")
+            return f"roasted {kilos}"
+
+        @server.tool(task="required")
+        async def burn() -> CallToolResult:
+            raise ToolError("smoke")
+
+        @server.tool
+        async def pour() -> CallToolResult:
+            return CallToolResult([TextContent("poured")])
+
+
+@pytest.fixture
+def kitchen() -> Kitchen:
+    return Kitchen()
+
+
+@pytest.fixture
+async def address(nursery, kitchen: Kitchen) -> str:
+    listeners = await nursery.start(serve_tcp, kitchen.server, "127.0.0.1", 0)
+    return f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+
+
+async def started(address: str, era: str) -> str:
+    ended = await run([*CALL, address, "roast", "kilos=20", "--task", "--era", era])
+    assert (ended.status, ended.stderr) == (0, "")
+    (line,) = ended.stdout.splitlines()
+    return line
+
+
+async def test_a_task_is_started_looked_at_and_waited_for_by_its_id(kitchen: Kitchen, address: str):
+    task = await started(address, "modern")
+    shown = await run([*TASKS, "get", address, task])
+    lines = shown.stdout.splitlines()
+    assert lines[:2] == ["status   working", "message  ho\ufffdt"]
+    assert lines[-1] == "kept     3600 s from its creation"
+    kitchen.done.set()
+    ended = await run([*TASKS, "result", address, task])
+    assert (ended.status, ended.stdout) == (0, "roasted 20\n")
+
+
+async def test_a_task_of_a_legacy_server_is_shown_as_json(address: str):
+    task = await started(address, "legacy")
+    told = json.loads((await run([*TASKS, "get", address, task, "--json", "--era", "legacy"])).stdout)
+    assert (told["id"], told["status"], told["ttlSeconds"]) == (task, "working", 3600)
+    assert told["createdAt"].startswith("20")
+
+
+@ERAS
+async def test_a_call_without_the_option_waits_and_shows_messages_as_progress(
+    kitchen: Kitchen, address: str, nursery, era: str
+):
+    async def finish() -> None:
+        await trio.sleep(0.5)
+        kitchen.done.set()
+
+    nursery.start_soon(finish)
+    ended = await run([*CALL, address, "roast", "kilos=20", "--era", era])
+    assert (ended.status, ended.stdout) == (0, "roasted 20\n")
+    assert "progress 1: ho\ufffdt" in ended.stderr
+
+
+async def test_a_task_is_cancelled(kitchen: Kitchen, address: str):
+    task = await started(address, "modern")
+    ended = await run([*TASKS, "cancel", address, task])
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "", "trio-mcp: the server was told to cancel the task\n")
+    assert kitchen.ended == ["cancelled"]
+    ended = await run([*TASKS, "result", address, task])
+    assert ended.status == 4
+    assert "trio-mcp: the task was cancelled" in ended.stderr
+
+
+async def test_the_tasks_of_the_caller_are_listed(tmp_path: Path):
+    file = written(
+        tmp_path / "slow.py",
+        """
+        from trio_mcp import RequestContext, Server
+        server = Server("slow")
+
+        @server.tool(task="required")
+        async def roast(ctx: RequestContext) -> str:
+            return "roasted"
+        """,
+    )
+    command = ["--", *TRIO_MCP, "run", file, "--tasks", str(tmp_path / "tasks.db")]
+    task = (await run([*CALL, "roast", "--task", *command])).stdout.strip()
+    listed = (await run([*TASKS, "list", *command])).stdout
+    assert listed.split("  ")[:2] == [task, "completed"]
+    told = json.loads((await run([*TASKS, "list", "--json", *command])).stdout)
+    assert [each["id"] for each in told] == [task]
+
+
+async def test_a_tool_that_fails_in_a_task_ends_with_1(kitchen: Kitchen, address: str):
+    task = (await run([*CALL, address, "burn", "--task"])).stdout.strip()
+    ended = await run([*TASKS, "result", address, task])
+    assert (ended.status, ended.stdout) == (1, "")
+    assert ended.stderr.endswith("smoke\ntrio-mcp: the tool failed\n")
+
+
+async def test_a_call_that_is_answered_at_once_prints_its_result(address: str):
+    ended = await run([*CALL, address, "pour", "--task"])
+    assert (ended.status, ended.stdout) == (0, "poured\n")
+    assert ended.stderr == "trio-mcp: the server answered at once, without a task\n"
+
+
+@pytest.mark.parametrize("command", ["get", "result", "cancel"])
+async def test_an_unknown_task_is_an_error_of_the_server(address: str, command: str):
+    ended = await run([*TASKS, command, address, "-nothing"])  # ids of other servers may begin like this
+    assert ended.status == 4
+    assert "unknown task" in ended.stderr
+
+
+async def test_a_server_without_tasks_is_a_sentence(tmp_path: Path):
+    bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
+    ended = await run([*TASKS, "list", bare])
+    assert ended.status == 2
+    assert "the server has no tasks" in ended.stderr
