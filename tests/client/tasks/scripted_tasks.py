@@ -12,6 +12,7 @@ from tests.interaction.client.raw import RawPeer, scripted
 
 from trio_mcp import Client
 from trio_mcp.client.opening import open_client
+from trio_mcp.transports.memory import MemoryChannel
 
 __all__ = ["CORE", "ENDED", "TaskPeer", "asks", "core", "created", "state", "with_core_tasks", "with_tasks"]
 
@@ -53,11 +54,23 @@ class TaskPeer(RawPeer):
         """Say how the task is."""
         return state()
 
-    times: list[float]
-    """Times of the looks."""
+    def __init__(self, channel: MemoryChannel) -> None:
+        super().__init__(channel)
+        self.times: list[float] = []
+        """Times of the looks."""
+        self._news = trio.lowlevel.ParkingLot()
+
+    async def read(self) -> dict[str, Any]:
+        message = await super().read()
+        self._news.unpark_all()
+        return message
+
+    async def got(self, method: str, count: int = 1) -> None:
+        """Wait until so many requests of ``method`` were read."""
+        while len(self.sent(method)) < count:
+            await self._news.park()
 
     async def play(self) -> None:
-        self.times = []
         while True:
             message = await self.read()
             match message.get("method"):
@@ -93,7 +106,7 @@ class TaskPeer(RawPeer):
 
 @asynccontextmanager
 async def with_tasks(
-    look: Callable[[], Any], made: Any = None, **options: Any
+    look: Callable[[], Any], made: Any = None, kind: type[TaskPeer] = TaskPeer, **options: Any
 ) -> AsyncIterator[tuple[Client, TaskPeer]]:
     """A client, and the modern server that it has."""
 
@@ -104,7 +117,7 @@ async def with_tasks(
         peer.made = created() if made is None else made
         await peer.play()
 
-    async with scripted(play, TaskPeer) as (channel, peer), open_client(channel, **(ANSWERS | options)) as client:
+    async with scripted(play, kind) as (channel, peer), open_client(channel, **(ANSWERS | options)) as client:
         assert isinstance(peer, TaskPeer)
         yield client, peer
         await trio.testing.wait_all_tasks_blocked()
@@ -112,7 +125,12 @@ async def with_tasks(
 
 @asynccontextmanager
 async def with_core_tasks(
-    look: Callable[[], Any], outcome: Any = None, made: Any = None, capabilities: Any = CORE, **options: Any
+    look: Callable[[], Any],
+    outcome: Any = None,
+    made: Any = None,
+    capabilities: Any = CORE,
+    kind: type[TaskPeer] = TaskPeer,
+    **options: Any,
 ) -> AsyncIterator[tuple[Client, TaskPeer]]:
     """A client, and the server of 2025-11-25 that it has."""
 
@@ -126,7 +144,7 @@ async def with_core_tasks(
         await peer.play()
 
     options = ANSWERS | {"era": "legacy"} | options
-    async with scripted(play, TaskPeer) as (channel, peer), open_client(channel, **options) as client:
+    async with scripted(play, kind) as (channel, peer), open_client(channel, **options) as client:
         assert isinstance(peer, TaskPeer)
         yield client, peer
         await trio.testing.wait_all_tasks_blocked()

@@ -1,0 +1,173 @@
+"""Tasks of 2025-11-25: the caller asks for them, looks at them, and fetches their results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from tests.client.tasks.scripted_tasks import ENDED, TaskPeer, core, with_core_tasks
+from tests.interaction.client.raw import methods_in, text_of
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import ElicitFormParams, PeerError, Progress, ProtocolViolation, TaskCancelled, fail_after_work
+
+DONE = core("completed")
+
+
+def one_after_another(*states: Any) -> Any:
+    """A look that gives these states, the last for ever."""
+    left = iter(states[:-1])
+    return lambda: next(left, states[-1])
+
+
+async def test_a_call_that_must_be_a_task_is_made_once_more_as_one(autojump_clock: object) -> None:
+    async with with_core_tasks(one_after_another(core(), DONE)) as (client, peer):
+        assert text_of(await client.call_tool("any", {"x": 1})) == "done"
+    assert peer.sent("tools/call") == [
+        {"name": "any", "arguments": {"x": 1}},
+        {"name": "any", "arguments": {"x": 1}, "task": {}},
+    ]
+    assert methods_in(peer.wire)[-4:] == ["tools/call", "tasks/get", "tasks/get", "tasks/result"]
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"tasks": {"requests": {}}}, {"tasks": {"list": {}, "cancel": {}}}])
+async def test_no_task_is_asked_of_a_server_that_declares_none(autojump_clock: object, capabilities: Any) -> None:
+    # 2025-11-25 tasks, Tool-Level Negotiation 1: MUST NOT.
+    async with with_core_tasks(core, capabilities=capabilities) as (client, peer):
+        with pytest.raises(PeerError):
+            await client.call_tool("any")
+        with pytest.raises(PeerError):
+            await client.start_task("any")
+        assert not any("task" in call for call in peer.sent("tools/call"))
+
+
+async def test_a_wish_for_the_time_to_live_is_told_in_milliseconds(autojump_clock: object) -> None:
+    async with with_core_tasks(core) as (client, peer):
+        await client.start_task("any", ttl=1.5)
+        await client.start_task("any")
+        assert [call["task"] for call in peer.sent("tools/call")] == [{"ttl": 1500}, {}]
+        for wrong in (0, -1, float("inf"), float("nan")):
+            with pytest.raises(ValueError, match="time to live"):
+                await client.start_task("any", ttl=wrong)
+
+
+async def test_a_tool_that_may_not_be_a_task_is_called_without(autojump_clock: object) -> None:
+    class Plain(TaskPeer):
+        async def say(self, message: dict[str, Any], said: Any) -> None:
+            await super().say(message, -32601 if "task" in message["params"] else said)
+
+        async def error(self, request: dict[str, Any], code: int, message: str = "no", **more: Any) -> None:
+            if request["method"] == "tools/call" and "task" not in request["params"]:
+                await self.result(request, ENDED)
+            else:
+                await super().error(request, code, message, **more)
+
+    async with with_core_tasks(core, kind=Plain) as (client, peer):
+        task = await client.start_task("any")
+        assert task.id is None
+        assert text_of(await task.result()) == "done"
+        assert ["task" in call for call in peer.sent("tools/call")] == [True, False]
+
+
+async def test_the_server_asks_while_its_result_is_fetched_and_is_looked_at_meanwhile(autojump_clock: object) -> None:
+    class Asking(TaskPeer):
+        answer: Any = None
+
+        async def say(self, message: dict[str, Any], said: Any) -> None:
+            if message["method"] == "tasks/result" and self.answer is None:
+                related = {"io.modelcontextprotocol/related-task": {"taskId": "t"}}
+                schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+                await self.request(
+                    "q", "elicitation/create", {"message": "who?", "requestedSchema": schema, "_meta": related}
+                )
+                while (reply := await self.read()).get("id") != "q":
+                    await self.result(reply, core("input_required", statusMessage="waiting"))
+                self.answer = reply["result"]
+            await super().say(message, said)
+
+    seen: list[Progress] = []
+
+    async def think(_: ElicitFormParams) -> dict[str, Any]:
+        await trio.sleep(10)
+        return {"name": "Ann"}
+
+    async with with_core_tasks(lambda: core("input_required"), kind=Asking, elicitation=think) as (client, peer):
+        with fail_after_work(5):
+            assert text_of(await client.call_tool("any", on_progress=seen.append)) == "done"
+        assert isinstance(peer, Asking)
+        assert peer.answer["content"] == {"name": "Ann"}
+        assert len(peer.sent("tasks/result")) == 1
+    assert [each.message for each in seen] == ["waiting"]
+
+
+async def test_a_task_that_was_cancelled_has_no_result(autojump_clock: object) -> None:
+    async with with_core_tasks(lambda: core("cancelled", statusMessage="by the operator")) as (client, peer):
+        with pytest.raises(TaskCancelled, match="by the operator"):
+            await client.call_tool("any")
+        assert not {"tasks/result", "tasks/cancel"} & set(methods_in(peer.wire))
+
+
+async def test_a_task_that_is_cancelled_while_its_result_is_fetched(autojump_clock: object) -> None:
+    look = one_after_another(core("input_required"), core("cancelled"))
+    async with with_core_tasks(look, outcome=-32602) as (client, peer):
+        with pytest.raises(TaskCancelled):
+            await client.call_tool("any")
+        await wait_all_tasks_blocked()
+        assert not peer.sent("tasks/cancel")
+
+
+async def test_the_error_of_the_request_is_the_error_of_the_call(autojump_clock: object) -> None:
+    async with with_core_tasks(lambda: core("failed"), outcome=-31050) as (client, peer):
+        with pytest.raises(PeerError) as caught:
+            await client.call_tool("any")
+        assert caught.value.code == -31050
+        await wait_all_tasks_blocked()
+        assert not peer.sent("tasks/cancel")
+
+
+async def test_a_failure_of_the_tool_is_a_result(autojump_clock: object) -> None:
+    failed = {"content": [], "isError": True, "_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t"}}}
+    async with with_core_tasks(lambda: core("failed"), outcome=failed) as (client, _):
+        assert (await client.call_tool("any")).is_error
+
+
+@pytest.mark.parametrize(
+    "nonsense", [{}, [], core(status="new"), core(taskId="another"), core(ttl="x"), core(pollInterval="x")]
+)
+async def test_a_state_that_makes_no_sense_ends_the_call(autojump_clock: object, nonsense: Any) -> None:
+    async with with_core_tasks(lambda: nonsense) as (client, peer):
+        with pytest.raises(ProtocolViolation):
+            await client.call_tool("any")
+        await wait_all_tasks_blocked()
+        assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
+
+
+@pytest.mark.parametrize("made", [{}, ENDED, {"task": 5}, {"task": {"taskId": "t"}}, {"task": core(taskId=5)}])
+async def test_an_answer_that_makes_no_task_is_a_violation(autojump_clock: object, made: Any) -> None:
+    async with with_core_tasks(core, made=made) as (client, peer):
+        with pytest.raises(ProtocolViolation):
+            await client.call_tool("any")
+        await wait_all_tasks_blocked()
+        assert len(peer.sent("tasks/cancel")) == (made == {"task": {"taskId": "t"}})
+
+
+async def test_to_cancel_a_task_that_has_ended_is_no_error(autojump_clock: object) -> None:
+    class Over(TaskPeer):
+        async def say(self, message: dict[str, Any], said: Any) -> None:
+            await super().say(message, -32602 if message["method"] == "tasks/cancel" else said)
+
+    async with with_core_tasks(lambda: DONE, kind=Over) as (client, peer):
+        task = await client.start_task("any")
+        await task.cancel()
+        peer.look = core
+        with pytest.raises(PeerError):  # it goes on, and the server does not cancel it
+            await task.cancel()
+
+
+async def test_the_wish_for_the_pace_is_obeyed(autojump_clock: object) -> None:
+    look = one_after_another(core(pollInterval=5000), core(), DONE)
+    async with with_core_tasks(look, made={"task": core(pollInterval=2000)}) as (client, peer):
+        before = trio.current_time()
+        await client.call_tool("any")
+        assert [time - before for time in peer.times] == pytest.approx([2, 7, 8])

@@ -1,0 +1,167 @@
+"""Leaving a call that became a task: exactly one ``tasks/cancel``, at whichever moment."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+import trio
+from tests.client.rounds import FORM
+from tests.client.tasks.scripted_tasks import TaskPeer, asks, core, created, state, with_core_tasks, with_tasks
+from tests.interaction.client.raw import RawPeer, cancels_in, scripted
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import Client, ConnectionLost, LogParams
+from trio_mcp.client.opening import open_client
+
+
+async def left_when(client: Client, event: Awaitable[object]) -> None:
+    """Call a tool, and leave the call at the ``event``."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.call_tool, "any")
+        await event
+        nursery.cancel_scope.cancel()
+    await wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
+async def test_while_a_look_is_due(autojump_clock: object, open_one: Any) -> None:
+    async with open_one(core if open_one is with_core_tasks else state) as (client, peer):
+
+        async def between_looks() -> None:
+            await peer.got("tasks/get", 3)
+            await trio.sleep(0.5)
+
+        await left_when(client, between_looks())
+        assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
+        assert not cancels_in(peer.wire)
+
+
+@pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
+async def test_while_a_look_is_under_way(autojump_clock: object, open_one: Any) -> None:
+    async with open_one(lambda: None) as (client, peer):
+        await left_when(client, peer.got("tasks/get"))
+        assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
+        [look] = [message["id"] for message in peer.wire if message.get("method") == "tasks/get"]
+        assert cancels_in(peer.wire) == [look]
+
+
+async def test_while_a_question_is_answered(autojump_clock: object) -> None:
+    asked = trio.Event()
+
+    async def wait(_: Any) -> Any:
+        asked.set()
+        await trio.sleep_forever()
+
+    async with with_tasks(lambda: asks(who=FORM), elicitation=wait) as (client, peer):
+        await left_when(client, asked.wait())
+        assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
+
+
+async def test_while_the_result_is_fetched(autojump_clock: object) -> None:
+    async with with_core_tasks(lambda: core("input_required")) as (client, peer):
+        await wait_all_tasks_blocked()
+        peer.outcome = None
+        await left_when(client, peer.got("tasks/result"))
+        assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
+        fetches = [message["id"] for message in peer.wire if message.get("method") == "tasks/result"]
+        assert set(fetches) <= set(cancels_in(peer.wire))  # which ends the wait, and not the task
+
+
+@pytest.mark.parametrize(("open_one", "made"), [(with_tasks, created()), (with_core_tasks, {"task": core()})])
+async def test_between_the_arrival_of_the_task_and_its_reading(
+    autojump_clock: object, open_one: Any, made: Any
+) -> None:
+    class Logging(TaskPeer):
+        async def say(self, message: dict[str, Any], said: Any) -> None:
+            if said == made:
+                await self.log("a call returns when the callback is done with this")
+            await super().say(message, said)
+
+    logged = trio.Event()
+
+    async def on_log(_: LogParams) -> None:
+        logged.set()
+        await trio.sleep(3)
+
+    async with open_one(lambda: None, kind=Logging, on_log=on_log) as (client, peer):
+        await left_when(client, logged.wait())
+        assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
+        assert not peer.sent("tasks/get")
+        assert not cancels_in(peer.wire)
+
+
+@pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
+async def test_before_the_task_is_known_the_request_is_cancelled(autojump_clock: object, open_one: Any) -> None:
+    async with open_one(lambda: None) as (client, peer):
+        await wait_all_tasks_blocked()
+        peer.made = None
+        await left_when(client, peer.got("tools/call", 2 if peer.is_core else 1))
+        assert not peer.sent("tasks/cancel")
+        assert len(cancels_in(peer.wire)) == 1
+
+
+async def test_by_a_scope_around_the_whole_client(autojump_clock: object) -> None:
+    async def play(peer: RawPeer) -> None:
+        assert isinstance(peer, TaskPeer)
+        peer.look = lambda: None
+        await peer.discovered()
+        await peer.play()
+
+    async with scripted(play, TaskPeer) as (channel, peer):
+        assert isinstance(peer, TaskPeer)
+        with trio.CancelScope() as everything:
+            async with open_client(channel) as client, trio.open_nursery() as nursery:
+                nursery.start_soon(client.call_tool, "any")
+                await peer.got("tasks/get")
+                everything.cancel()
+    assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
+
+
+@pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
+async def test_by_the_close_of_the_client(autojump_clock: object, open_one: Any) -> None:
+    async def call() -> None:
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("any")
+
+    async with trio.open_nursery() as nursery:
+        look = core if open_one is with_core_tasks else state
+        async with open_one(look) as (client, peer):
+            nursery.start_soon(call)
+            await peer.got("tasks/get")
+    assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
+
+
+@pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
+async def test_who_started_a_task_leaves_it_alone(autojump_clock: object, open_one: Any) -> None:
+    async with open_one(core if open_one is with_core_tasks else state) as (client, peer):
+        task = await client.start_task("any")
+        with trio.move_on_after(10):
+            await task.result()
+    assert peer.times
+    assert not peer.sent("tasks/cancel")
+
+
+async def test_who_leaves_the_start_of_a_task_that_has_arrived_cancels_the_task(autojump_clock: object) -> None:
+    class Logging(TaskPeer):
+        async def say(self, message: dict[str, Any], said: Any) -> None:
+            await self.log("a call returns when the callback is done with this")
+            await super().say(message, said)
+
+    async def on_log(_: LogParams) -> None:
+        await trio.sleep(3)
+
+    async with with_tasks(lambda: None, kind=Logging, on_log=on_log) as (client, peer):
+        with trio.move_on_after(1):
+            await client.start_task("any")
+        await wait_all_tasks_blocked()
+        assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
+
+
+async def test_the_cancel_of_a_task_carries_what_each_request_carries(autojump_clock: object) -> None:
+    async with with_tasks(state) as (client, peer):
+        await left_when(client, peer.got("tasks/get"))
+        [meta] = [each["params"]["_meta"] for each in peer.wire if each.get("method") == "tasks/cancel"]
+    assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+    assert "io.modelcontextprotocol/tasks" in meta["io.modelcontextprotocol/clientCapabilities"]["extensions"]
