@@ -8,7 +8,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+import trio
 from tests.forked import Forked
+from tests.patience import PATIENCE
 
 from trio_mcp.stores.sqlite.store import SqliteTaskStore
 from trio_mcp.testing.task_stores.storage import create, record
@@ -84,3 +86,13 @@ async def test_processes_that_open_a_new_file_at_the_same_time_share_the_file(pa
     async with SqliteTaskStore(path) as store:
         kept = await store.page("ann", None, 1_000_000)
     assert {each.id.partition("-")[0] for each in kept} == set("01234")
+
+
+async def test_watcher_is_told_of_what_another_process_does(path: Path):
+    async with SqliteTaskStore(path, poll_interval=0.01) as store, store.watch() as hints:
+        writer = Writer(path, "other")
+        try:
+            with trio.fail_after(PATIENCE):
+                assert (await anext(hints)).startswith("other-")
+        finally:
+            writer.kill()
