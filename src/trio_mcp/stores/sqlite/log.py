@@ -18,7 +18,7 @@ class WriteAheadLog:
     """The write-ahead log of the file ``path``.
 
     SQLite empties the log between two readers. Where several processes read all the time, there is no such moment for
-    long, and the log grows: some writer has to hold off the readers, for the milliseconds that it takes.
+    long, and the log grows: some writer has to hold off the readers for a few milliseconds.
     """
 
     def __init__(self, path: Path) -> None:

@@ -59,13 +59,15 @@ class SqliteTaskStore:
     does `aclose`. A new file can be read by its user alone. The folder must exist, and be on a disk of this machine:
     the write-ahead log of SQLite works over no network.
 
-    ``secrets``: with any, the records are sealed as `RecordCodec` says. ``synchronous``: with ``"normal"``, a crash of
-    the machine may lose the changes of the last moments, and a crash of the process loses nothing; with ``"full"``,
-    each change waits for the disk. ``poll_interval``: seconds between two looks for changes of other processes,
-    as long as somebody watches. ``busy_timeout``: seconds for which a change waits for other processes.
+    ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
+    in every process, then put in front; a record moves to the first secret with its next change. ``synchronous``: with
+    ``"normal"``, a crash of the machine may lose the changes of the last moments, and a crash of the process loses
+    nothing; with ``"full"``, each change waits for the disk. ``poll_interval``: seconds between two looks for changes
+    of other processes, as long as somebody watches. ``busy_timeout``: seconds for which a change waits for other
+    processes.
 
-    A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of
-    other secrets or versions, which another process may read. Each method is done in one of two threads.
+    A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other secrets
+    or versions, which another process may read. Each method is done in one of two threads.
     """
 
     def __init__(

@@ -1,0 +1,33 @@
+"""What a record says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_mcp.stores.task_record import Outcome, TaskPhase
+from trio_mcp.testing.task_stores.storage import NOW, record
+
+
+def test_size_is_that_of_all_json():
+    empty = record("one", params=b"", capabilities=b"")
+    assert empty.size == 0
+    whole = record(
+        "one",
+        params=b"1",
+        capabilities=b"22",
+        questions={"a": b"4444", "b": b""},
+        answers={"c": b"88888888"},
+        outcome=Outcome(b"x" * 16),
+        checkpoint=b"x" * 32,
+    )
+    assert whole.size == 63
+
+
+def test_time_to_live_is_from_the_creation():
+    assert record("one", created_at=NOW, expires_at=NOW + 5).ttl_ms == 5
+    assert record("one", expires_at=None).ttl_ms is None
+
+
+@pytest.mark.parametrize("phase", TaskPhase)
+def test_ended_and_cancelled_are_final(phase: TaskPhase):
+    assert phase.is_final == (phase in (TaskPhase.ENDED, TaskPhase.CANCELLED))
