@@ -15,6 +15,7 @@ import attrs
 import pytest
 import trio
 from tests.patience import PATIENCE
+from trio.testing import wait_all_tasks_blocked
 
 import trio_mcp
 from trio_mcp.stores.record_codec import UnreadableRecord
@@ -238,11 +239,32 @@ async def test_change_waits_for_another_process_that_writes(path: Path):
         other.execute("BEGIN IMMEDIATE")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(create, store, record("two"))
-            await trio.testing.wait_all_tasks_blocked(0.05)
+            await wait_all_tasks_blocked(0.05)
             assert await store.read("ann", "two") is None
             other.execute("ROLLBACK")
         other.close()
         assert await store.read("ann", "two") == record("two")
+
+
+async def test_new_file_that_another_process_holds_is_waited_for(path: Path):
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    async with SqliteTaskStore(path, busy_timeout=PATIENCE) as store, trio.open_nursery() as nursery:
+        nursery.start_soon(create, store, record("one"))
+        await wait_all_tasks_blocked(0.05)
+        other.execute("ROLLBACK")
+        other.close()
+    async with SqliteTaskStore(path) as store:
+        assert await store.read("ann", "one") == record("one")
+
+
+async def test_new_file_that_another_process_holds_too_long_is_an_error(path: Path):
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    async with SqliteTaskStore(path, busy_timeout=0.05) as store:
+        with trio.fail_after(PATIENCE), pytest.raises(OSError, match="database is locked"):
+            await create(store, record("one"))
+    other.close()
 
 
 async def test_full_disk_changes_nothing(path: Path):
