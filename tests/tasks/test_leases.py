@@ -212,3 +212,23 @@ async def test_no_task_is_taken_from_a_living_process(autojump_clock: MockClock)
         await trio.sleep(2)
         assert work.ends == [1] * 10
     assert work.causes == []
+
+
+async def test_process_does_not_run_a_task_twice_at_a_time(autojump_clock: MockClock) -> None:
+    """The store comes back to a process that has given a task up, whose handler still cleans up."""
+    store, work = TouchyStore(), Work()
+    async with calling(work.server(store, shields=True)) as caller:
+        task_id = await caller.start("work")
+        store.die()
+        await trio.sleep(35)
+        store.fails.clear()
+        await trio.sleep(60)
+        assert work.children == 0  # the cancel has ended the child, and nobody has begun anew
+        record = await store.read(None, task_id)
+        assert record is not None
+        assert record.attempt == 1
+        await trio.sleep(20)
+        assert work.ends == [1]
+        assert work.children == 1
+        await caller.final(task_id)
+        assert await caller.text(task_id) == "run 2"

@@ -26,7 +26,6 @@ _LONGEST: Final = 10.0
 """Seconds that the end of a task may take to be written."""
 _LONGEST_AT_THE_END: Final = 2.0
 """Seconds for the same, for all tasks together, when the server is ending."""
-_TRY_AGAIN: Final = 0.5
 
 _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
@@ -46,11 +45,13 @@ class EndWriter:
 
     async def keep(self, task: RequestTask, line: bytes | None) -> None:
         """Keep the reply ``line`` as the outcome of ``task``; `None`: the task was cancelled."""
-        with trio.move_on_after(_LONGEST_AT_THE_END if self._ending.is_set() else _LONGEST, shield=True):
+        with trio.move_on_after(_LONGEST_AT_THE_END if self._ending.is_set() else _LONGEST, shield=True) as scope:
             if line is None:
                 await self._cut(task)
             else:
                 await self._end(task, outcome_of(line, self._records.settings.max_record_bytes))
+        if scope.cancelled_caught:
+            logger.error("the end of task %s was not kept, since the store fails", task.id)
 
     async def cut_all(self, tasks: Iterable[RequestTask]) -> None:
         """Write the ends of ``tasks``, which were cut off by the end of the server."""
@@ -76,14 +77,4 @@ class EndWriter:
         await self._write(task, lambda record, now: ended(record, now, outcome, words_of(outcome) or task.message))
 
     async def _write(self, task: RequestTask, transition: Transition) -> None:
-        told = False
-        while True:
-            try:
-                await self._records.change(task.id, task.epoch, transition)
-            except Exception:  # a defect of the store is no reason to lose an outcome, either
-                if not told:
-                    logger.exception("the end of task %s cannot be kept; trying again for a while", task.id)
-                told = True
-                await trio.sleep(_TRY_AGAIN)
-            else:
-                return
+        await self._records.insist(task.id, task.epoch, transition)

@@ -37,8 +37,8 @@ __all__ = ["TaskHost"]
 logger = logging.getLogger("trio_mcp")
 
 _HURRIED_GRACE: Final = 0.3
-_ABANDON_TIME: Final = 5.0
-"""Seconds that the record of a task that nobody learns of may take to be cancelled."""
+_SHORT_TIME: Final = 5.0
+"""Seconds for a write that something waits for."""
 
 
 class TaskHost:
@@ -187,11 +187,8 @@ class TaskHost:
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
         """Cancel a task that was kept, and that its requestor never learns of."""
         self._live.give_back(task.caller)
-        with trio.move_on_after(_ABANDON_TIME, shield=True):
-            try:
-                await self.records.change(record.id, record.epoch, abandoned)
-            except Exception:
-                logger.exception("task %s could not be cancelled", record.id)
+        with trio.move_on_after(_SHORT_TIME, shield=True):
+            await self.records.insist(record.id, record.epoch, abandoned)
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
         """Answer the request of ``task``, whose ``record`` is kept, and let its handler go on here. Synchronous."""
@@ -229,10 +226,8 @@ class TaskHost:
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        try:
+        with trio.move_on_after(_SHORT_TIME):  # else when its handler has ended
             await self.change(task, lambda record, now: ended(record, now, outcome, EXPIRED))
-        except Exception:
-            logger.exception("the end of task %s could not be kept", task.id)
         task.end(CancelCause.DEADLINE, EXPIRED)
 
     # Changes
@@ -242,9 +237,9 @@ class TaskHost:
         self._messages.has_words(task)
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
-        """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.change`. A task that runs
+        """Carry out ``transition`` on the record of a task that runs here: see `TaskRecords.insist`. A task that runs
         elsewhere by now, or has ended, is cancelled here."""
-        record = await self.records.change(task.id, task.epoch, transition)
+        record = await self.records.insist(task.id, task.epoch, transition)
         self._compare(task, record)
         return record
 

@@ -24,6 +24,7 @@ Transition: TypeAlias = Callable[[TaskRecord, int], TaskRecord | None]
 """Function from a record and the time to the next record; `None`: nothing changes."""
 
 _RETRY: Final = 1.0
+_AGAIN: Final = 0.5
 _SWEEP: Final = 10.0
 """Seconds between two deletions of old records."""
 
@@ -98,6 +99,19 @@ class TaskRecords:
             if await self.store.change(following):
                 self.changed(task_id)
                 return following
+
+    async def insist(self, task_id: str, epoch: int, transition: Transition) -> TaskRecord | None:
+        """Do what `change` does, and try again as long as the store fails."""
+        has_failed = False
+        while True:
+            try:
+                return await self.change(task_id, epoch, transition)
+            except Exception as error:  # a defect of the store is no reason to lose anything, either
+                if not has_failed:
+                    error.__context__ = None  # a cancel, perhaps, which is long, and not the point
+                    logger.exception("a change of task %s cannot be kept; trying again every %g s", task_id, _AGAIN)
+                has_failed = True
+            await trio.sleep(_AGAIN)
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Add answers to questions of a task, and return its record; `None` where there is none for ``scope``. Answers

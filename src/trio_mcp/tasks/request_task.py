@@ -252,8 +252,8 @@ class RequestTask:
             self._host.has_words(self)
 
     async def checkpoint(self, value: Any) -> None:
-        """Keep ``value``, which `encode_value` can write, for a later run. Raises `ValueError` for a value that is too
-        long, and `OSError` where the store fails."""
+        """Keep ``value``, which `encode_value` can write, for a later run. Waits while the store fails. Raises
+        `ValueError` for a value that is too long."""
         text, most = encode_value(value), self._host.settings.max_record_bytes
         if len(text) > most:
             raise ValueError(f"a checkpoint of {len(text)} bytes is longer than the {most} bytes that are kept")

@@ -41,7 +41,7 @@ class TaskSurroundings(Protocol[T]):
         ...
 
     async def change(self, task: T, transition: Transition) -> TaskRecord | None:
-        """Carry out ``transition`` on the record. Raises what the store raises."""
+        """Carry out ``transition`` on the record, as soon as the store works."""
         ...
 
     def has_words(self, task: T) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..jsonrpc.codec import decode_value, encode_value
-from ..protocol.errors import NoWayBack
 from .transitions import asked, withdrawn
 
 if TYPE_CHECKING:
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
     from .records import Transition
 
 __all__ = ["TaskQuestions"]
-
-logger = logging.getLogger("trio_mcp")
 
 
 class TaskQuestions:
@@ -60,19 +56,8 @@ class TaskQuestions:
             each.key: encode_value({"method": each.request.method, "params": each.request.params or {}})
             for each in questions
         }
-        try:
-            await self._change(lambda record, now: asked(record, now, texts))
-        except Exception:
-            logger.exception("questions of a task could not be kept")
-            self._refuse(texts)
-        else:  # those that were given up meanwhile
-            await self._withdraw([key for key in texts if not self._waits_for(key)])
-
-    def _refuse(self, keys: Mapping[str, bytes]) -> None:
-        rounds = self._scope.rounds
-        if rounds is not None:
-            for key in keys:
-                rounds.refuse(key, NoWayBack("the question could not be kept, so nobody will answer"))
+        await self._change(lambda record, now: asked(record, now, texts))
+        await self._withdraw([key for key in texts if not self._waits_for(key)])  # those given up meanwhile
 
     def _waits_for(self, key: str) -> bool:
         return self._scope.rounds is not None and self._scope.rounds.waits_for(key)
@@ -84,7 +69,4 @@ class TaskQuestions:
 
     async def _withdraw(self, keys: Sequence[str]) -> None:
         if keys:
-            try:
-                await self._change(lambda record, now: withdrawn(record, now, keys))
-            except Exception:
-                logger.exception("questions of a task could not be withdrawn")
+            await self._change(lambda record, now: withdrawn(record, now, keys))
