@@ -34,7 +34,8 @@ class TaskLines:
         for _ in range(count):
             request_id = next(self._ids)
             self._stream.give(request(request_id))
-            reply = (await self._stream.reply(request_id))[-1]
+            received = await self._stream.reply(request_id)  # what the server tells and asks meanwhile, too
+            reply = next(each for each in received if each.get("id") == request_id and "result" in each)
         return reply
 
     async def start(self, tool: str) -> str:

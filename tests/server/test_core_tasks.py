@@ -67,12 +67,16 @@ async def opened(
         yield client
 
 
+async def result_of(client: ScriptedClient, request_id: Any) -> Any:
+    return (await client.until({"id": request_id, "result": ...}))["result"]
+
+
 async def ask(client: ScriptedClient, method: str, **params: Any) -> Any:
-    return await client.expect_result(await client.request(method, params))
+    return await result_of(client, await client.request(method, params))
 
 
 async def refused(client: ScriptedClient, method: str, **params: Any) -> Any:
-    return await client.expect_error(await client.request(method, params))
+    return (await client.until({"id": await client.request(method, params), "error": ...}))["error"]
 
 
 async def create(client: ScriptedClient, name: str = "work", ttl: Any = ..., **arguments: Any) -> dict[str, Any]:
@@ -272,7 +276,7 @@ async def test_the_relation_in_the_meta_of_a_request_is_ignored() -> None:
         one, other = await create(client), await create(client)
         params = {"taskId": one["taskId"]}
         asked = await client.request("tasks/get", params, meta={RELATED: {"taskId": other["taskId"]}})
-        assert (await client.expect_result(asked))["taskId"] == one["taskId"]
+        assert (await result_of(client, asked))["taskId"] == one["taskId"]
 
 
 async def test_the_result_is_waited_for_and_is_that_of_the_call_with_the_relation() -> None:
@@ -283,7 +287,7 @@ async def test_the_result_is_waited_for_and_is_that_of_the_call_with_the_relatio
         await scene.started.wait()
         assert (await ask(client, "tasks/get", taskId=task["taskId"]))["status"] == "working"
         scene.gate.set()
-        result = await client.expect_result(asked)
+        result = await result_of(client, asked)
         plain = await ask(client, "tools/call", name="work", arguments={"text": "hello"})
     assert result == {**plain, "_meta": {**plain.get("_meta", {}), RELATED: {"taskId": task["taskId"]}}}
 
@@ -340,7 +344,7 @@ async def test_a_cancel_of_the_call_does_not_cancel_its_task() -> None:
     scene = Scene()
     async with opened(scene) as client:
         asked = await client.request("tools/call", {"name": "work", "arguments": {}, "task": {}})
-        task = (await client.expect_result(asked))["task"]
+        task = (await result_of(client, asked))["task"]
         await client.cancel(asked)
         assert (await ask(client, "tasks/get", taskId=task["taskId"]))["status"] == "working"
         scene.gate.set()
@@ -416,7 +420,8 @@ async def test_a_cancelled_task_has_an_error_for_its_result() -> None:
         task = await create(client)
         asked = await client.request("tasks/result", {"taskId": task["taskId"]})
         await client.request("tasks/cancel", {"taskId": task["taskId"]}, id="cancel")
-        answers = {answer["id"]: answer for answer in [await client.receive(), await client.receive()]}
+        messages = [await client.receive() for _ in range(3)]
+        answers = {each["id"]: each for each in messages if "id" in each}
         assert answers["cancel"]["result"]["status"] == "cancelled"
         assert answers[asked]["error"]["code"] == -32602
         assert (await refused(client, "tasks/result", taskId=task["taskId"]))["code"] == -32602

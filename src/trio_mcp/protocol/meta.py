@@ -25,6 +25,7 @@ __all__ = [
     "ProgressToken",
     "check_meta_keys",
     "progress_token_of",
+    "with_related_task",
 ]
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
@@ -80,3 +81,10 @@ def progress_token_of(meta: object) -> ProgressToken | None:
         return None
     token = cast("dict[str, Any]", meta).get(PROGRESS_TOKEN)
     return token if type(token) is int or type(token) is str else None
+
+
+def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str, Any]:
+    """Return parameters, or a result, with the task that they belong to in ``_meta`` (2025-11-25 tasks, Related Task
+    Metadata)."""
+    members = members or {}
+    return {**members, "_meta": {**(members.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}}

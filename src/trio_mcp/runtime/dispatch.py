@@ -12,6 +12,7 @@ from ..protocol.types.notifications import ProgressParams
 from ..state import events
 from .exchange import BatchExchange, Exchange
 from .on_progress import Progress
+from .posted import Posted
 from .replies import error_line
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Dispatch:
 
     def _progressed(self, event: events.ProgressReceived, size: int) -> None:
         call = self._outbound.call_of(event.request)
-        if not call.wants_progress:
+        if isinstance(call, Posted) or not call.wants_progress:
             return
         try:
             params = structure(event.params, ProgressParams)

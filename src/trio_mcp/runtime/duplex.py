@@ -114,6 +114,7 @@ class DuplexChannel:
             self.outbound.request,
             tracer,
             peer=peer,
+            posts=self.outbound,
         )
         self._announcements = Announcements(self.outbox)
         self._dispatch = Dispatch(

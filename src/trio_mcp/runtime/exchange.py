@@ -17,7 +17,21 @@ if TYPE_CHECKING:
     from .cancellation import CancelCause
     from .peer import Peer
 
-__all__ = ["BatchExchange", "Exchange", "Held", "PartExchange"]
+__all__ = ["BatchExchange", "Exchange", "Held", "LastingWay", "PartExchange"]
+
+
+class LastingWay(Protocol):
+    """A way to a client that outlives the client's requests: an `Exchange` that is a connection, for example."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox for the lines."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """True while lines that are put go to the client without its coming back."""
+        ...
 
 
 class Held(Protocol):
@@ -64,9 +78,19 @@ class Exchange:
         return self if self.peer.principal is None else self.peer.principal
 
     @property
-    def lasting_outbox(self) -> Outbox:
-        """The outbox for lines that may come after the end of their request."""
-        return self.outbox
+    def lasting(self) -> LastingWay:
+        """The way for lines that may come after the end of their request."""
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """True while lines that are put go to the client without its coming back."""
+        return not self.outbox.over
+
+    @property
+    def related_task(self) -> str | None:
+        """Id of the task that the messages of its requests name in ``_meta``; `None` where they name none."""
+        return None
 
     # Held requests
 
@@ -163,8 +187,8 @@ class PartExchange(Exchange):
         return self._connection.caller if self.peer.principal is None else self.peer.principal
 
     @property
-    def lasting_outbox(self) -> Outbox:
-        return self._connection.lasting_outbox
+    def lasting(self) -> LastingWay:
+        return self._connection.lasting
 
     def hold(self, request: InboundRequest, held: Held) -> None:
         self._connection.hold(request, held)

@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import ref
 
 import attrs
 import trio
 
 from ..concurrency.sleeper import Sleeper
 
-__all__ = ["REQUEST_MARKS", "Outbox", "Owner", "Segment"]
+__all__ = ["LINE_END", "REQUEST_MARKS", "Outbox", "Owner", "Segment"]
+
+LINE_END: Final = b"}}\n"
+"""End of the line of a notification, behind the members of its parameters."""
 
 REQUEST_MARKS: Final = 4
 """Requests and responses wait for room at this many high-water marks."""
@@ -51,6 +55,16 @@ def _taken(segment: Segment) -> bytearray:
     if segment.owner is not None and segment.data:
         del segment.owner.segments[0]
     return segment.data
+
+
+def _dropping(outbox: ref[Outbox]) -> Callable[[], None]:
+    """Return a function that drops the lines in ``outbox``, which the function does not keep."""
+
+    def drop() -> None:
+        if (over := outbox()) is not None:
+            over.take_nowait()
+
+    return drop
 
 
 def _never(_: bytes) -> int:
@@ -243,10 +257,11 @@ class Outbox:
         return chunk
 
     def let_go(self) -> None:
-        """Drop the lines that still wait, since no line is written any more, and wake the producers that wait for
-        room."""
+        """Drop the lines that wait, and all lines from now on, since no line is written any more; wake the producers
+        that wait for room."""
         self.over = True
         self.write_nothing_now()
+        self.call_writer(_dropping(ref(self)))
         for segment in self._segments:
             if segment.owner is not None:
                 segment.owner.segments.clear()

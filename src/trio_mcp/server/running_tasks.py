@@ -20,7 +20,7 @@ from ..runtime.requests.request_scope import RequestScope
 from ..runtime.requests.runner import RequestRunner
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
-from ..tasks.core_methods import CoreMethods
+from ..tasks.core.methods import CoreMethods
 from ..tasks.extension_methods import ExtensionMethods
 from ..tasks.host import TaskHost
 from ..tasks.records import TaskRecords
@@ -45,7 +45,7 @@ class RunningTasks:
         self.are_kept = settings.store is not None or not host.stateless
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
         self._work.tasks = self.host
-        self._core = CoreMethods(self.records)
+        self._core = CoreMethods(self.records, self.host.questions)
         self._extension = ExtensionMethods(self.records)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

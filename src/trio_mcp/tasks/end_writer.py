@@ -77,4 +77,6 @@ class EndWriter:
         await self._write(task, lambda record, now: ended(record, now, outcome, words_of(outcome) or task.message))
 
     async def _write(self, task: RequestTask, transition: Transition) -> None:
-        await self._records.insist(task.id, task.epoch, transition)
+        record = await self._records.insist(task.id, task.epoch, transition)
+        if record is not None:
+            task.seen(record)

@@ -15,6 +15,7 @@ from ..runtime.outbox import Outbox
 from ..state.stateless import StatelessState
 from ..stores.task_record import TaskRecord
 from ..stores.task_store import StoreFull
+from .core.questions import CoreQuestions
 from .end_writer import EndWriter
 from .leases import LOST, Leases
 from .live_tasks import LiveTasks
@@ -61,6 +62,8 @@ class TaskHost:
         self.silence.let_go()
         self.owner = secrets.token_urlsafe(9)
         """Name of this host in leases."""
+        self.questions = CoreQuestions(records, self.in_background)
+        """The asking of questions in the form of 2025-11-25."""
         self._live = LiveTasks(records.settings)
         self._ends = EndWriter(records, self.ending)
         self._messages = MessageWriter(records, host.limits.progress_interval)
@@ -137,7 +140,7 @@ class TaskHost:
         if not self.ending.is_set():
             self.ending.set()
             self._patience.deadline = trio.current_time() + self._limits.drain_timeout
-            self._in_background(self._drain)
+            self.in_background(self._drain)
         if hurry:
             self.runner.graces.shorten(_HURRIED_GRACE)
             self._patience.cancel(reason="a second signal came")
@@ -216,13 +219,14 @@ class TaskHost:
             left = max(0, record.expires_at - self.records.now) / 1000
             task.expires(self._alarms.set(trio.current_time() + left, task.is_overdue))
 
-    def _in_background(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+    def in_background(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Start ``function`` in the background, unless the host has ended."""
         if self._nursery is not None:
             self._nursery.start_soon(function, *args)
 
     def expire(self, task: RequestTask) -> None:
         """End a task whose time to live is over. Synchronous."""
-        self._in_background(self._expire, task)
+        self.in_background(self._expire, task)
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
@@ -245,6 +249,8 @@ class TaskHost:
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
         """Cancel a task that has ended, or runs elsewhere, as its record says; give its handler the answers."""
+        if record is not None:
+            task.seen(record)
         if record is None or record.epoch != task.epoch or record.owner not in (None, self.owner):
             task.end(CancelCause.LEASE, LOST)
         elif record.outcome is not None and record.message == EXPIRED:
@@ -258,7 +264,7 @@ class TaskHost:
         task = self._live.get(task_id)
         if task is not None and not task.is_looked_at:
             task.is_looked_at = True
-            self._in_background(self._look_at, task)
+            self.in_background(self._look_at, task)
 
     async def _look_at(self, task: RequestTask) -> None:
         task.is_looked_at = False
@@ -281,4 +287,4 @@ class TaskHost:
         self._live.remove(task)
         self._messages.forget(task)
         if not task.is_ended:  # its nursery was cancelled from outside, or a defect came between
-            self._in_background(self._ends.keep, task, None)
+            self.in_background(self._ends.keep, task, None)

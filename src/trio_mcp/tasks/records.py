@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import trio
 
-from ..concurrency.contexts import asynccontextmanager, contextmanager
+from ..concurrency.contexts import contextmanager
+from ..concurrency.watch import Watch
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_record import TaskRecord
 from ..stores.task_store import StoreFull
@@ -40,8 +41,6 @@ class TaskRecords:
     def __init__(self, settings: TaskSettings) -> None:
         self.settings = settings
         self.store = MemoryTaskStore() if settings.store is None else settings.store
-        self._waiting: dict[str, trio.lowlevel.ParkingLot] = {}
-        """Tasks of ours that wait for a change, by the ids of the tasks of our peers."""
         self._observers: dict[str, set[Callable[[str], None]]] = {}
         self.on_change: Callable[[str], None] | None = None
         """Function that is told of the ids of tasks that may have changed."""
@@ -118,6 +117,10 @@ class TaskRecords:
         to anything else than a question without an answer are ignored."""
         if await self.read(scope, task_id) is None:
             return None
+        return await self.take_answers(task_id, answers)
+
+    async def take_answers(self, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
+        """Add answers of somebody who was asked for the task: see `answer`."""
         return await self.change(task_id, None, lambda record, now: answered(record, now, answers))
 
     async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
@@ -140,9 +143,6 @@ class TaskRecords:
 
     def changed(self, task_id: str) -> None:
         """Wake the readers that wait for a change of a task, which may have come. Synchronous."""
-        lot = self._waiting.get(task_id)
-        if lot is not None:
-            lot.unpark_all()
         for tell in tuple(self._observers.get(task_id, ())):
             tell(task_id)
         if self.on_change is not None:
@@ -163,27 +163,12 @@ class TaskRecords:
                 if not observers:
                     del self._observers[task_id]
 
-    @asynccontextmanager
-    async def watching(self, task_id: str) -> AsyncGenerator[trio.lowlevel.ParkingLot]:
-        """Give a lot whose tasks are woken after each change of the task, and from time to time, since hints may be
-        lost. A task that is woken reads again."""
-        lot = self._waiting.setdefault(task_id, trio.lowlevel.ParkingLot())
-        try:
-            yield lot
-        finally:
-            if not lot:
-                self._waiting.pop(task_id, None)
-
-    async def until_final(self, scope: str, task_id: str) -> TaskRecord | None:
-        """Wait until the task has ended or was cancelled, and return its record; `None` where there is none (any
-        more)."""
-        async with self.watching(task_id) as lot:
-            while True:
-                record = await self.read(scope, task_id)
-                if record is None or record.phase.is_final:
-                    return record
-                with trio.move_on_after(self.settings.look_interval):
-                    await lot.park()
+    @contextmanager
+    def watching(self, task_id: str) -> Generator[Watch]:
+        """Give the `Watch` of a reader of one task, who reads again after each `Watch.next_look`."""
+        watch = Watch(self.settings.look_interval)
+        with self.observing((task_id,), watch.notice):
+            yield watch
 
     async def watch(self) -> None:
         """Pass the hints of the store on, until cancelled. A store that fails is watched again after a while."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,20 @@ import trio
 
 from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import TOO_BUSY, CodedError
+from ..protocol.errors import NoWayBack
 from ..runtime.cancellation import CancelCause
 from ..runtime.requests.progress import reportable
 from ..stores.task_record import OnRestart, TaskRecord
+from .core.client import CoreClient
+from .core.questions import ClientWay
 from .task_exchange import TaskExchange
 from .task_questions import TaskQuestions
 from .transitions import checkpointed, given_away
 
 if TYPE_CHECKING:
     from ..concurrency.alarms import Alarm
+    from ..protocol.revisions import Revision
+    from ..runtime.on_progress import OnProgress
     from ..runtime.requests.request_scope import RequestScope
     from ..state.requests import InboundRequest
     from .records import Transition
@@ -39,6 +44,7 @@ class RequestTask:
 
     __slots__ = (
         "_alarm",
+        "_client",
         "_host",
         "_is_forgone",
         "_is_left",
@@ -108,6 +114,8 @@ class RequestTask:
         self._is_forgone = False
         self._questions = TaskQuestions(scope, self._change)
         self._alarm: Alarm | None = None
+        self._client: CoreClient | None = None
+        """The requestor, where the form of the task is that of 2025-11-25, and the requestor is known."""
 
     # Start
 
@@ -234,7 +242,20 @@ class RequestTask:
     async def _change(self, transition: Transition) -> None:
         await self._host.change(self, transition)
 
+    def ask(
+        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
+    ) -> Awaitable[Any]:
+        """Send a request of the handler that is no question: see `RequestScope.ask`."""
+        if self._client is None:
+            raise NoWayBack("the client of this task is not known")
+        return self._client.ask(method, params, on_progress)
+
     # Telling
+
+    def seen(self, record: TaskRecord) -> None:
+        """Take the next record of the task, of which a client that has asked for the task is told."""
+        if self._client is not None:
+            self._client.seen(record)
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> bool:
         """Make progress the message of the task, since there are no notifications of progress (extension tasks, Task
@@ -310,7 +331,9 @@ class RequestTask:
         """Return the exchange in which the request goes on as a task."""
         here, host = self.scope.exchange, self._host
         if self.scope.request.revision.tasks == "core":
-            exchange = TaskExchange(here.state, here.lasting_outbox, here.peer, host.ending)
+            way = ClientWay(self.scope.request, self.scope.runner, here.lasting)
+            self._client = CoreClient(host.questions, self.id, way)
+            exchange = TaskExchange(here.state, way.outbox, here.peer, host.ending, self.id)
         else:
             exchange = TaskExchange(host.state, host.silence, here.peer, host.ending)
         exchange.belong_to(self)

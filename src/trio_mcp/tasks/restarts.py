@@ -11,6 +11,7 @@ from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.peer import Peer
 from ..runtime.remaining_time import REMAINING_MS
 from ..state.requests import InboundRequest
+from .core.refusals import answer_of
 from .request_task import RequestTask
 from .task_exchange import TaskExchange
 
@@ -30,7 +31,7 @@ def restarted(host: TaskSurroundings[RequestTask], runner: RequestRunner, record
     when it asks the same questions.
     """
     request = _request_of(record, now)
-    answers = {key: decode_value(answer) for key, answer in record.answers.items()}
+    answers = {key: answer_of(answer) for key, answer in record.answers.items()}
     exchange = TaskExchange(host.state, host.silence, Peer(principal=record.scope or None), host.ending)
     scope = runner.take_up(request, exchange)
     task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)

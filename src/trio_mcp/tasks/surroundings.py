@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..runtime.outbox import Outbox
     from ..state.connection_state import ConnectionState
     from ..stores.task_record import TaskRecord
+    from .core.questions import CoreQuestions
     from .records import Transition
     from .settings import TaskSettings
 
@@ -27,6 +28,8 @@ class TaskSurroundings(Protocol[T]):
     """State of requests that are tasks and belong to no connection."""
     silence: Outbox
     """Outbox of tasks whose client gets no notifications."""
+    questions: CoreQuestions
+    """The asking of questions in the form of 2025-11-25."""
 
     async def create(self, task: T) -> TaskRecord:
         """Keep the record of a new task."""

@@ -31,13 +31,20 @@ class Kept(Protocol):
 
 class TaskExchange(Exchange):
     """The exchange of one task, which is on no connection: nothing but a cancel or the end of the server ends the task,
-    and its reply is kept. Notifications go to ``outbox``."""
+    and its reply is kept. Notifications go to ``outbox``, and name ``related_task``."""
 
-    __slots__ = ("_held_task", "_task")
+    __slots__ = ("_held_task", "_related_task", "_task")
 
     keeps_outcomes: ClassVar[bool] = True
 
-    def __init__(self, state: ConnectionState, outbox: Outbox, peer: Peer, ending: trio.Event) -> None:
+    def __init__(
+        self,
+        state: ConnectionState,
+        outbox: Outbox,
+        peer: Peer,
+        ending: trio.Event,
+        related_task: str | None = None,
+    ) -> None:
         # Nothing of an exchange that holds many requests is needed here: there may be ten thousand tasks.
         self.state = state
         self.outbox = outbox
@@ -45,6 +52,11 @@ class TaskExchange(Exchange):
         self.ending = ending
         self._task: Kept | None = None
         self._held_task: Held | None = None
+        self._related_task = related_task
+
+    @property
+    def related_task(self) -> str | None:
+        return self._related_task
 
     def belong_to(self, task: Kept) -> None:
         """Have ``task`` keep the reply, and learn of the end."""

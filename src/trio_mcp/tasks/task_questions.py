@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..jsonrpc.codec import decode_value, encode_value
+from ..jsonrpc.codec import encode_value
+from .core.refusals import answer_of
 from .transitions import asked, withdrawn
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class TaskQuestions:
         """Give the handler the answers that it waits for."""
         rounds = self._scope.rounds
         if rounds is not None:
-            rounds.deliver({key: decode_value(text) for key, text in answers.items() if rounds.waits_for(key)})
+            rounds.deliver({key: answer_of(text) for key, text in answers.items() if rounds.waits_for(key)})
 
     def _send(self, questions: Sequence[Question]) -> None:
         nursery = self._scope.abort.nursery

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp.jsonrpc.errors import NotSerializable
 from trio_mcp.protocol.log_levels import LogLevel, log_level_rank
-from trio_mcp.runtime.outbox import Outbox, Owner
+from trio_mcp.runtime.outbox import LINE_END, Outbox, Owner
 from trio_mcp.runtime.requests import logs
 from trio_mcp.runtime.requests.logs import RequestLog
 from trio_mcp.state.request_life import RequestLife, Step
@@ -28,6 +28,7 @@ class FakeScope:
     outbox: Outbox = attrs.field(factory=lambda: Outbox(1000))
     lines: Owner = attrs.field(factory=Owner)
     life: RequestLife = attrs.field(factory=RequestLife)
+    line_end: bytes = LINE_END
     minimum_log_rank: int = 0
     admitted: list[str] = attrs.field(factory=list[str])
 

@@ -17,6 +17,7 @@ from ..cancellation import CancelCause, reason_of
 from ..channel import ConnectionLost
 from ..on_progress import OnProgress, Progress
 from ..outbox import REQUEST_MARKS
+from ..posted import Posted
 from ..remaining_time import with_remaining
 from ..requests.request_scope import current_request
 from .call import Call, OnNotification, RoundTrips, Settled
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..callback_queue import NotificationQueue
     from ..limits import Limits
     from ..outbox import Outbox
+    from ..posted import Poster
     from ..requests.tracing import Tracer
 
 __all__ = ["Outbound"]
@@ -61,7 +63,7 @@ class Outbound:
         self._send_cancels = send_cancels
         self.over: ConnectionLost | None = None
         """Reason why no reply will ever come any more; `None` while one may."""
-        self._calls: dict[RequestId, Call] = {}
+        self._calls: dict[RequestId, Call | Posted] = {}
         """Calls whose requests are in flight, by their ids."""
         self._waiting: set[trio.CancelScope] = set()
 
@@ -125,6 +127,34 @@ class Outbound:
             raise _again(end.error)
         return end.result
 
+    def post(
+        self, method: str, params: dict[str, Any] | None, revision: Revision, poster: Poster, name: str, outbox: Outbox
+    ) -> Posted:
+        """Send a request to ``outbox`` without waiting, neither for room nor for the end, of which ``poster`` is told.
+        Synchronous. Raises as `request`, but for the errors of the peer."""
+        if self.over is not None:
+            raise _again(self.over)
+        request = self._state.open_request(method, revision)
+        span = None if self._tracer is None else self._tracer.calling(request, params)
+        if span is not None:
+            params = span.params
+        elif (trace := present_trace()) is not None:
+            params = _carrying(trace, params)
+        posted = Posted(request, self._calls, outbox, poster, name, None if span is None else span.end)
+        self._calls[request.id] = posted
+        outbox.put_now(frame_request(request.id, method, params) + b"\n", posted)
+        return posted
+
+    def take_back(self, posted: Posted, reason: str | BaseException) -> None:
+        """Abandon a request: withdraw the request, or send its cancel. Does nothing after the end of the request, of
+        which its poster is not told."""
+        error = None if isinstance(reason, str) else reason
+        if posted.leave(None, error) and self._state.abandon(posted.request) and not posted.outbox.withdraw(posted):
+            if error is not None:
+                self._send_cancel(posted.request.id, error, posted.outbox)
+            elif self._send_cancels:
+                posted.outbox.put_first(_cancel_line(posted.request.id, str(reason)))
+
     def _backlog(self) -> Backlog[Progress]:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
@@ -187,7 +217,7 @@ class Outbound:
         if self.over is not None:
             raise _again(self.over)
 
-    def call_of(self, request: OutboundRequest) -> Call:
+    def call_of(self, request: OutboundRequest) -> Call | Posted:
         """Return the call that ``request``, which is in flight or was ended by the peer just now, belongs to."""
         return self._calls[request.id]
 

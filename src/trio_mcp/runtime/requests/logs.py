@@ -47,6 +47,11 @@ class Logged(Protocol):
         ...
 
     @property
+    def line_end(self) -> bytes:
+        """The end of each line, behind the members of its parameters."""
+        ...
+
+    @property
     def life(self) -> RequestLife:
         """The life of the request, whose phase says whether lines are sent."""
         ...
@@ -90,7 +95,7 @@ class RequestLog:
         if rank < scope.minimum_log_rank or not scope.life.sends:
             await self._let_others_run()
             return
-        line = _line(_HEADS.get(level) or _head(level), data, logger)
+        line = _line(_HEADS.get(level) or _head(level), data, logger, scope.line_end)
         outbox = scope.outbox
         if outbox.size >= self._much or not outbox.has_writer:
             await self._let_others_run()
@@ -117,7 +122,7 @@ class RequestLog:
         scope, outbox = self._scope, self._scope.outbox
         if not scope.admits(level) or outbox.size >= outbox.high_water:
             return False
-        outbox.put(_line(_HEADS.get(level) or _head(level), data, logger), scope.lines)
+        outbox.put(_line(_HEADS.get(level) or _head(level), data, logger, scope.line_end), scope.lines)
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
@@ -159,7 +164,7 @@ class RequestLog:
         return self._log("emergency", 7, data, logger)
 
 
-def _line(head: bytes, data: Any, logger: str | None) -> bytes:
+def _line(head: bytes, data: Any, logger: str | None, end: bytes) -> bytes:
     if logger is not None:
         head += b',"logger":' + encode_value(logger)
-    return head + b',"data":' + encode_value(data, 2) + b"}}\n"
+    return head + b',"data":' + encode_value(data, 2) + end

@@ -12,6 +12,7 @@ from trio import current_time
 from ...jsonrpc.codec import encode_value
 from ...jsonrpc.scalars import plain_scalar
 from ...protocol.meta import ProgressToken
+from ..outbox import LINE_END
 
 if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm
@@ -75,6 +76,7 @@ class ProgressReporter:
     __slots__ = (
         "_alarm",
         "_due",
+        "_end",
         "_head",
         "_interval",
         "_last",
@@ -105,6 +107,7 @@ class ProgressReporter:
         self._head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":' + encode_value(
             token
         )
+        self._end = LINE_END
         self._last: float = -inf
         self._total: float | None = None
         """Total that was checked last and is fit to be sent: most handlers give the same total each time."""
@@ -113,9 +116,9 @@ class ProgressReporter:
         self._segment: Segment | None = None
         self._alarm: Alarm | None = None
 
-    def redirect(self, outbox: Outbox, owner: Owner) -> None:
-        """Send to ``outbox`` from now on."""
-        self._outbox, self._owner, self._segment = outbox, owner, None
+    def redirect(self, outbox: Outbox, owner: Owner, end: bytes) -> None:
+        """Send to ``outbox`` from now on, and end each line with ``end``: see `RequestScope.line_end`."""
+        self._outbox, self._owner, self._segment, self._end = outbox, owner, None, end
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Note ``progress``. Return true when a notification was put on its way now; a slow peer may read a later value
@@ -183,4 +186,4 @@ class ProgressReporter:
             line += b',"total":' + encode_value(total)
         if message is not None and self._with_message:
             line += b',"message":' + encode_value(message)
-        return line + b"}}\n"
+        return line + self._end

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from ...concurrency.workers import frames_of
+from ...jsonrpc.codec import encode_value, frame_notification
 from ...protocol.log_levels import log_level_rank
+from ...protocol.meta import with_related_task
 from ...protocol.trace_context import TraceContext
+from ...protocol.types.input_required import ASKABLE
 from ...state.request_life import Phase, RequestLife, Step
 from ..cancellation import DEADLINE_PASSED, CancelCause, Cancellation
-from ..outbox import Outbox, Owner
+from ..outbox import LINE_END, Outbox, Owner
 from ..remaining_time import due_of
 from .abort_signal import AbortSignal
 from .logs import RequestLog
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from ..limits import Limits
     from ..load import Load
     from ..on_progress import OnProgress
+    from ..posted import Posts
     from ..replies import Replies
     from .admission import Admission, Ticket
     from .retry import Seal
@@ -76,6 +80,8 @@ class Surroundings(Protocol):
     trio_token: trio.lowlevel.TrioToken
     """Token for threads that have something to say to the connection."""
     ask: Ask
+    posts: Posts | None
+    """Sender of requests for whose results no task waits; `None`: there is nobody at the other end."""
     admission: Admission[RequestScope]
     replies: Replies
     seal: Seal | None
@@ -118,6 +124,12 @@ class TaskOfRequest(Protocol):
         """Have the questions of the request from now on kept with the task, by `RequestScope.collect_questions`."""
         ...
 
+    def ask(
+        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
+    ) -> Awaitable[Any]:
+        """Send a request of the handler to the client, once the task has started: see `RequestScope.ask`."""
+        ...
+
 
 class RequestScope:
     """An inbound request from its acceptance to its end, all its rounds included.
@@ -141,6 +153,7 @@ class RequestScope:
         "exchange",
         "has_begun",
         "life",
+        "line_end",
         "lines",
         "outbox",
         "request",
@@ -161,6 +174,8 @@ class RequestScope:
         """The part of the bounds that the request takes."""
         self.lines = Owner()
         """Owner of its lines in the outbox."""
+        self.line_end = LINE_END
+        """End of the lines of its notifications, with the task that they belong to."""
         self.abort = AbortSignal()
         self.rounds: Rounds | None = None
         """Questions of the request; `None` until it asks a client that can be sent no requests."""
@@ -314,6 +329,11 @@ class RequestScope:
 
     # Telling the client
 
+    def notification(self, method: str, params: JSONObject | None) -> bytes:
+        """Return the line of a notification that belongs to the request. Raises `NotSerializable`."""
+        task = self.exchange.related_task
+        return frame_notification(method, params if task is None else with_related_task(params, task)) + b"\n"
+
     def put(self, line: bytes) -> bool:
         """Send a line of the request, which can be withdrawn. Return false when nothing is sent for it any more."""
         if not self.life.sends:
@@ -325,7 +345,9 @@ class RequestScope:
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None = None
     ) -> Awaitable[Any]:
         """Send a request of the handler and wait for its result, as `DuplexChannel.request`. The request and its cancel
-        go where the lines of this request go."""
+        go where the lines of this request go. Raises `NoWayBack` for a task that has lost its client."""
+        if self.task is not None and self.task.has_started:
+            return self.task.ask(method, params, revision, on_progress)
         return self.runner.ask(method, params, revision, on_progress, outbox=self.outbox)
 
     @property
@@ -376,7 +398,7 @@ class RequestScope:
 
     def ask_client(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
         """Ask the client, in the way that is open now, and return the answer, plain data."""
-        if self.sends_questions:
+        if self.sends_questions or method not in ASKABLE:
             return self.ask(method, params, self.request.revision)
         return self.require_input(method, params)
 
@@ -438,12 +460,15 @@ class RequestScope:
             self._reporter.flush()
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
         self.lines = Owner()
+        if exchange.related_task is not None:
+            # 2025-11-25 tasks, Related Task Metadata: MUST be in all messages of the task.
+            self.line_end = b"," + encode_value(with_related_task(None, exchange.related_task))[1:] + LINE_END[1:]
         if self._reporter is not None:
             if self.outbox.over:  # no notification tells of this request any more
                 self._reporter.forget()
                 self._reporter = None
             else:
-                self._reporter.redirect(self.outbox, self.lines)
+                self._reporter.redirect(self.outbox, self.lines, self.line_end)
 
     def resume(self) -> None:
         """Begin the next round."""

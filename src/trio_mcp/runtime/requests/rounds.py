@@ -115,7 +115,7 @@ class Rounds:
         self,
         scope: Asking,
         send: Send,
-        known: Mapping[str, JSONObject] | None = None,
+        known: Mapping[str, JSONObject | Exception] | None = None,
     ) -> None:
         self._scope = scope
         self._send = send
@@ -145,6 +145,8 @@ class Rounds:
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
         question = Question(self._key(request) if key is None or key in self._open else key, request)
         answer = self.known.get(question.key)
+        if isinstance(answer, Exception):
+            raise answer
         if answer is not None:
             return answer
         self._open[question.key] = question
@@ -206,12 +208,15 @@ class Rounds:
         self._send = send
         self._given_up = given_up
 
-    def deliver(self, answers: Mapping[str, JSONObject]) -> None:
-        """Give answers to the tasks that asked. Other questions wait on."""
+    def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
+        """Give answers, or errors instead of answers, to the tasks that asked. Other questions wait on."""
         for key, answer in answers.items():
             question = self._open.get(key)
             if question is not None and question.is_open:
-                question.tell(answer)
+                if isinstance(answer, Exception):
+                    question.fail(answer)
+                else:
+                    question.tell(answer)
 
     def waits_for(self, key: str) -> bool:
         """Return whether a task of the request waits for the answer to the question ``key``."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...state.requests import InboundRequest
     from ..exchange import Exchange
     from ..peer import Peer
+    from ..posted import Posts
     from ..replies import Replies
     from .handler import RequestHandler
     from .host import RequestHost
@@ -53,7 +54,8 @@ _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again 
 
 class RequestRunner:
     """Runs the requests of one connection in the nursery of ``host``, and answers them, each at most once, and never
-    after its cancel. ``peer``: the party at the other end, which the bounds hold for."""
+    after its cancel. ``peer``: the party at the other end, which the bounds hold for. ``ask`` and ``posts`` send
+    requests to the peer."""
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class RequestRunner:
         tracer: Tracer | None,
         *,
         peer: Peer,
+        posts: Posts | None = None,
     ) -> None:
         self.limits = host.limits
         limits = host.limits.of_everybody() if peer.everybody else host.limits
@@ -77,6 +80,7 @@ class RequestRunner:
         self.trio_token = trio.lowlevel.current_trio_token()
         self.seal = handler.seal
         self.ask = ask
+        self.posts = posts
         self.replies = replies
         self.admission = Admission[RequestScope](limits, host.load, alone=peer.alone)
         self.refuse_reason: str | None = None

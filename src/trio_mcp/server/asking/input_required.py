@@ -84,7 +84,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
         await trio.lowlevel.checkpoint()  # without questions, a handler that never ends could not be cancelled
-        if scope.runner.stateless and scope.sends_questions:
+        if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_way_back_when_stateless(scope.request.method, scope.request.revision)
         responses = await _ask_all(_possible(result, scope), scope)
         scope.request.continuation = Continuation(responses, result.state)

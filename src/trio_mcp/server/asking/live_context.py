@@ -8,7 +8,6 @@ from typing import Any
 
 import trio
 
-from ...jsonrpc.codec import frame_notification
 from ...jsonrpc.messages import RequestId
 from ...protocol.declared import declares
 from ...protocol.errors import NoWayBack
@@ -125,20 +124,20 @@ class LiveContext(AskingContext):
         return self._scope.log
 
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
-        line = frame_notification(method, params) + b"\n"
-        await trio.lowlevel.checkpoint()
         scope = self._scope
+        line = scope.notification(method, params)
+        await trio.lowlevel.checkpoint()
         await scope.outbox.room()
         scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
         request, scope = self._scope.request, self._scope
         told = tells_completion(elicitation_id, request.revision, request.capabilities)
-        line = frame_notification(COMPLETE, {"elicitationId": elicitation_id}) + b"\n"
+        line = scope.notification(COMPLETE, {"elicitationId": elicitation_id})
         await trio.lowlevel.checkpoint()
         if not told:
             return False
-        outbox = scope.outbox if scope.sends else scope.exchange.lasting_outbox
+        outbox = scope.outbox if scope.sends else scope.exchange.lasting.outbox
         await outbox.room()
         if outbox.over:
             return False
@@ -176,7 +175,7 @@ class LiveContext(AskingContext):
         method, revision = scope.request.method, scope.request.revision
         if not revision.server_requests and not method.may_ask:
             return NoWayBack(f"{method.name} cannot ask its client in revision {revision}")
-        is_task = scope.task is not None and scope.task.has_started
-        if scope.runner.stateless and scope.rounds is None and not is_task:
+        is_told = scope.rounds is not None or (scope.task is not None and scope.task.has_started)
+        if scope.runner.stateless and (revision.server_requests or not is_told):
             return no_way_back_when_stateless(method, revision)
         return None

@@ -53,6 +53,20 @@ class _SessionChannel(MessageChannel):
         await trio.lowlevel.checkpoint()
 
 
+class _Listening:
+    """The way to the client of ``session`` for lines that belong to no request, into ``outbox``: a `LastingWay`, which
+    does not keep the session."""
+
+    def __init__(self, session: Session, outbox: Outbox) -> None:
+        self._session = ref(session)
+        self.outbox = outbox
+
+    @property
+    def is_open(self) -> bool:
+        session = self._session()
+        return session is not None and session.is_listened_to
+
+
 class Session:
     """One legacy client: its connection, whose messages come in POSTs, its streams, and their log. ``peer`` opened the
     session."""
@@ -72,6 +86,8 @@ class Session:
         self._outbox = outbox
         self._listening: SessionStream | None = None
         """The stream that the client asks for with GET; `None` until the client does, or there is something to send."""
+        self.lasting = _Listening(self, self._connection.exchange.outbox)
+        """The way for lines that belong to no request."""
         self._is_draining = False
         self.is_confirmed = False
         """True once the client has used its session."""
@@ -109,14 +125,18 @@ class Session:
         connection = self._connection
         return connection.is_over and not (self._is_draining and connection.duplex.lost is None)
 
+    @property
+    def is_listened_to(self) -> bool:
+        """True while a response takes the lines that belong to no request."""
+        return self._listening is not None and self._listening.is_open
+
     def look_at_clock(self, now: float) -> None:
         """Forget streams whose time is over, end responses whose token has ended, and end the session when the client
         has let the session idle for too long."""
         self._log.forget_finished(now)
         for stream in tuple(self._streams.values()):
             stream.look_at_clock(now)
-        is_open = self._listening is not None and self._listening.is_open
-        if self._connection.state.inbound or is_open or self._posts:
+        if self._connection.state.inbound or self.is_listened_to or self._posts:
             self._used = now
         elif now - self._used >= self._limits.session_timeout:
             self.end(f"the session was idle for {self._limits.session_timeout:g} seconds")

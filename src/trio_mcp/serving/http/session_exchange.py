@@ -6,7 +6,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ...runtime.exchange import Exchange
+from ...runtime.exchange import Exchange, LastingWay
 from ...runtime.outbox import Outbox
 from .answers import status_of_legacy_refusal
 from .http_request import HttpRequest
@@ -27,6 +27,11 @@ class SessionOfPosts(Protocol):
     """A session, as its POSTs see it: a `Session`."""
 
     id: str
+
+    @property
+    def lasting(self) -> LastingWay:
+        """The way for lines that belong to no request."""
+        ...
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
         """Return the alarm for a request that is to be a stream before long."""
@@ -64,6 +69,14 @@ class SessionExchange(PostExchange):
         self._session = session
         self._stream: SessionStream | None = None
         self._alarm: Alarm | None = None
+
+    @property
+    def lasting(self) -> LastingWay:
+        return self._session.lasting
+
+    @property
+    def is_open(self) -> bool:
+        return not self.response.is_gone if self._stream is None else self._stream.is_open
 
     def take_up(self, request: InboundRequest) -> None:
         super().take_up(request)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
-from ..protocol.conversion.converters import structure_params
-from ..protocol.meta import RELATED_TASK
-from ..protocol.revisions import Revision
-from ..protocol.types.resources import PageParams
-from ..protocol.types.tasks import ListTasksResult, Task, TaskParams
-from ..runtime.requests.request_scope import RequestScope
-from ..stores.task_record import Outcome, TaskRecord
-from .extension_methods import scope_of, unknown_task
-from .outcomes import raised
-from .projections import core_task, result_in
-from .records import TaskRecords
+from ...jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ...protocol.conversion.converters import structure_params
+from ...protocol.meta import with_related_task
+from ...protocol.revisions import Revision
+from ...protocol.types.resources import PageParams
+from ...protocol.types.tasks import ListTasksResult, Task, TaskParams
+from ...runtime.requests.request_scope import RequestScope
+from ...stores.task_record import Outcome, TaskRecord
+from ..extension_methods import scope_of, unknown_task
+from ..outcomes import raised
+from ..projections import core_task, result_in
+from ..records import TaskRecords
+from .questions import ClientWay, CoreQuestions
 
 __all__ = ["CoreMethods"]
 
@@ -23,10 +24,12 @@ _PAGE: Final = 100
 
 
 class CoreMethods:
-    """Answers ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` from the ``records``."""
+    """Answers ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` from the ``records``. While a client
+    waits for a result, ``questions`` asks there."""
 
-    def __init__(self, records: TaskRecords) -> None:
+    def __init__(self, records: TaskRecords, questions: CoreQuestions) -> None:
         self._records = records
+        self._questions = questions
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request. Raises `CodedError`."""
@@ -49,7 +52,8 @@ class CoreMethods:
         return record
 
     async def _result(self, scope: RequestScope) -> dict[str, Any]:
-        record = self._known(await self._records.until_final(scope_of(scope), _task_id(scope)))
+        way = ClientWay(scope.request, scope.runner, scope.exchange)
+        record = self._known(await self._questions.until_final(scope_of(scope), _task_id(scope), way))
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the task was cancelled, and has no result")
         return _result_of(record, record.outcome, scope.request.revision)
@@ -81,7 +85,7 @@ def _result_of(record: TaskRecord, outcome: Outcome, revision: Revision) -> dict
         raise raised(outcome)
     result = result_in(record, outcome, revision)
     # 2025-11-25 tasks, Related Task Metadata: MUST be in the response.
-    return {**result, "_meta": {**(result.get("_meta") or {}), RELATED_TASK: {"taskId": record.id}}}
+    return with_related_task(result, record.id)
 
 
 def _task_id(scope: RequestScope) -> str:

@@ -1,0 +1,221 @@
+"""CoreQuestions asks the questions of tasks in the form of 2025-11-25: by requests to the client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...jsonrpc.codec import decode_value, encode_value
+from ...jsonrpc.errors import MCPError
+from ...protocol.meta import with_related_task
+from ...protocol.types.input_required import InputRequest, capability_for
+from ...runtime.channel import ConnectionLost
+from ...runtime.outbox import Owner
+from .refusals import refusal
+
+if TYPE_CHECKING:
+    from ...protocol.revisions import Revision
+    from ...runtime.exchange import LastingWay
+    from ...runtime.on_progress import OnProgress
+    from ...runtime.outbox import Outbox
+    from ...runtime.posted import Posted, Poster
+    from ...runtime.requests.request_scope import Surroundings
+    from ...state.requests import InboundRequest
+    from ...stores.task_record import TaskRecord
+    from ..records import TaskRecords
+
+__all__ = ["Asker", "ClientWay", "CoreQuestions"]
+
+logger = logging.getLogger("trio_mcp")
+
+
+class ClientWay:
+    """A way to a client: ``line``, on which ``runner``, which runs the requests of the client, can send requests. The
+    client is the one that has sent ``request``."""
+
+    __slots__ = ("_line", "_request", "_runner", "is_lost")
+
+    def __init__(self, request: InboundRequest, runner: Surroundings, line: LastingWay) -> None:
+        self._request = request
+        self._runner = runner
+        self._line = line
+        self.is_lost = runner.posts is None or runner.stateless
+        """True once no answer can come any more."""
+
+    @property
+    def is_open(self) -> bool:
+        """True while lines that are sent now come to the client."""
+        return not self.is_lost and self._line.is_open
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the lines to the client."""
+        return self._line.outbox
+
+    @property
+    def revision(self) -> Revision:
+        """The revision that the client speaks."""
+        return self._request.revision
+
+    def lose(self) -> None:
+        """Note that no answer can come any more."""
+        self.is_lost = True
+
+    def admits(self, question: InputRequest) -> bool:
+        """Return whether the client has declared what an answer takes."""
+        return not self._request.missing(capability_for(question))
+
+    def post(self, question: InputRequest, task_id: str, poster: Poster, key: str) -> Posted:
+        """Ask for a task. Raises `ConnectionLost`."""
+        assert self._runner.posts is not None, "the way is open"
+        params = with_related_task(question.params, task_id)  # 2025-11-25 tasks, Input Required Status 2: MUST
+        return self._runner.posts.post(question.method, params, self.revision, poster, key, self.outbox)
+
+    def take_back(self, posted: Posted, reason: str | BaseException) -> None:
+        """Cancel a question: nobody needs the answer."""
+        assert self._runner.posts is not None, "the question was posted"
+        self._runner.posts.take_back(posted, reason)
+
+    def ask(
+        self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
+    ) -> Awaitable[Any]:
+        """Send a request of a task that is no question, and wait for its result."""
+        if not method.startswith("tasks/"):
+            # 2025-11-25 tasks, Related Task Metadata: MUST be in all requests but those about a task.
+            params = with_related_task(params, task_id)
+        return self._runner.ask(method, params, self.revision, on_progress, outbox=self.outbox)
+
+
+class CoreQuestions:
+    """Asks what the ``records`` of tasks have to ask. ``start`` starts a function in the background.
+
+    A question goes by one way, and by another one when the former is not open any more: then both may bring the answer,
+    and the first counts. The record has the answers, so a question is never lost, and has one answer.
+    """
+
+    def __init__(self, records: TaskRecords, start: Callable[..., None]) -> None:
+        self._records = records
+        self._start = start
+        self._askers: dict[str, tuple[Asker, ...]] = {}
+        """Those who have asked, by the ids of their tasks."""
+
+    async def until_final(self, scope: str, task_id: str, way: ClientWay) -> TaskRecord | None:
+        """Wait until the task has ended or was cancelled, and return its record; `None` where there is none (any
+        more). Its questions are asked meanwhile, by ``way``."""
+        record = await self._records.read(scope, task_id)
+        if record is None or record.phase.is_final:
+            return record
+        asker = Asker(self, task_id, way)
+        with self._records.watching(task_id) as watch:
+            try:
+                while True:
+                    record = await self._records.read(scope, task_id)
+                    if record is None or record.phase.is_final:
+                        return record
+                    asker.look(record)
+                    await watch.next_look()
+            except BaseException as error:
+                asker.leave(error)
+                raise
+            finally:
+                asker.leave("the task has ended")
+
+    def is_asked(self, task_id: str, key: str) -> bool:
+        """Return whether a question is out, by a way that is open."""
+        return any(asker.has_asked(key) and asker.way.is_open for asker in self._askers.get(task_id, ()))
+
+    def add(self, task_id: str, asker: Asker) -> None:
+        """Note who has asked."""
+        self._askers[task_id] = (*self._askers.get(task_id, ()), asker)
+
+    def remove(self, task_id: str, asker: Asker) -> None:
+        """Note who has no question out any more. Others may ask now."""
+        left = tuple(each for each in self._askers.pop(task_id, ()) if each is not asker)
+        if left:
+            self._askers[task_id] = left
+        self.changed(task_id)
+
+    def changed(self, task_id: str) -> None:
+        """Have those who can ask look again."""
+        self._records.changed(task_id)
+
+    def keep(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
+        """Have the answer to a question written into the record before long."""
+        self._start(self._keep, asker, posted, task_id, answer)
+
+    async def _keep(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
+        try:
+            await self._records.take_answers(task_id, {posted.name: answer})
+        except Exception:
+            logger.exception("an answer to task %s could not be kept; it is asked again", task_id)
+            asker.forget(posted)
+
+
+class Asker(Owner):
+    """Asks the questions of one task by ``way``."""
+
+    __slots__ = ("_out", "_questions", "_task_id", "way")
+
+    def __init__(self, questions: CoreQuestions, task_id: str, way: ClientWay) -> None:
+        super().__init__()
+        self._questions = questions
+        self._task_id = task_id
+        self.way = way
+        self._out: tuple[Posted, ...] = ()
+        """Questions that were asked and are in the record, named by their keys."""
+
+    def has_asked(self, key: str) -> bool:
+        """Return whether a question is out, or its answer is about to be kept."""
+        return any(posted.name == key for posted in self._out)
+
+    def look(self, record: TaskRecord) -> None:
+        """Take back what is asked no more in ``record``, and ask what is not out. Synchronous."""
+        over = tuple(posted for posted in self._out if posted.name not in record.questions)
+        for posted in over:
+            self.way.take_back(posted, record.cancel_reason or "the question was answered, or given up")
+        asked = tuple(self._asked(record)) if self.way.is_open else ()
+        self._set((*(posted for posted in self._out if posted not in over), *asked))
+
+    def _asked(self, record: TaskRecord) -> Iterator[Posted]:
+        """Ask what is not out, and return what is out then."""
+        for key, text in record.questions.items():
+            if not (self.has_asked(key) or self._questions.is_asked(record.id, key)):
+                question = InputRequest(**decode_value(text))
+                if self.way.admits(question):
+                    try:
+                        yield self.way.post(question, record.id, self, key)
+                    except ConnectionLost:
+                        self.way.lose()
+                        return
+
+    def _set(self, out: tuple[Posted, ...]) -> None:
+        had, self._out = self._out, out
+        if out and not had:
+            self._questions.add(self._task_id, self)
+        elif had and not out:
+            self._questions.remove(self._task_id, self)
+
+    def leave(self, reason: str | BaseException) -> None:
+        """Take back all questions. Idempotent."""
+        for posted in self._out:
+            self.way.take_back(posted, reason)
+        self._set(())
+
+    def forget(self, posted: Posted) -> None:
+        """Have a question asked again, whose answer was lost."""
+        self._set(tuple(each for each in self._out if each is not posted))
+        self._questions.changed(self._task_id)
+
+    def ended(self, posted: Posted, result: Any, error: MCPError | None) -> None:
+        """Take the answer of the client. See `Poster`."""
+        if isinstance(error, ConnectionLost):
+            self.way.lose()
+            self.forget(posted)
+        else:
+            self._questions.keep(self, posted, self._task_id, _kept(result, error))
+
+
+def _kept(answer: Any, error: MCPError | None) -> bytes:
+    """Return an answer as a record keeps answers."""
+    return encode_value(answer) if error is None and isinstance(answer, dict) else refusal(error)
