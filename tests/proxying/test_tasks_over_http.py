@@ -1,0 +1,91 @@
+"""Tasks through a proxy whose clients come over HTTP, with tokens and without."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from tests.patience import PATIENCE
+from tests.serving.http.protection import Tokens, protected
+from tests.serving.http.raw import served
+
+from trio_mcp import Address, Bearer, Client, ElicitFormParams, RequestContext, Server, TaskSettings, open_http, proxy
+from trio_mcp.jsonrpc.errors import PeerError
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def roaster() -> tuple[Server, trio.Event]:
+    server, done = Server("roaster", tasks=TaskSettings(poll_interval=0.02)), trio.Event()
+
+    @server.tool(task="required")
+    async def roast(ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        await done.wait()
+        return f"roasted for {(await ctx.elicit('whom?', FORM)).content}"
+
+    return server, done
+
+
+@asynccontextmanager
+async def way_to(server: Server, **options: Any) -> AsyncGenerator[str]:
+    """Serve ``server``, and a proxy before it; give the URL of the proxy."""
+    async with served(server) as inner:
+        way = proxy(Address(f"http://127.0.0.1:{inner.port}/mcp").open)
+        async with served(way, **options) as outer:
+            yield f"http://127.0.0.1:{outer.port}/mcp"
+
+
+def called(name: str) -> Any:
+    async def answer(_: ElicitFormParams) -> dict[str, Any]:
+        return {"name": name}
+
+    return answer
+
+
+@pytest.mark.parametrize("era", ["modern"])
+async def test_each_principal_has_its_own_tasks(era: Any) -> None:
+    server, done = roaster()
+    tokens = Tokens()
+    for name in ("ann", "bob"):
+        tokens.issue(name, name)
+    tokens.may_answer.set()
+
+    def client_of(url: str, name: str) -> Any:
+        return open_http(url, auth=Bearer(name), era=era, elicitation=called(name))
+
+    with trio.fail_after(PATIENCE):
+        async with way_to(server, auth=protected(tokens)) as url:
+            async with client_of(url, "ann") as ann, client_of(url, "bob") as bob:
+                task = await ann.start_task("roast")
+                assert task.id is not None
+                theirs: Client = bob
+                for step in (theirs.resume_task(task.id).get, theirs.resume_task(task.id).cancel):
+                    with pytest.raises(PeerError, match="unknown task") as caught:
+                        await step()
+                    assert caught.value.code == -32602
+                done.set()
+                assert (await bob.call_tool("roast")).text == "roasted for {'name': 'bob'}"
+            async with client_of(url, "ann") as later:
+                assert (await later.resume_task(task.id).result()).text == "roasted for {'name': 'ann'}"
+
+
+@pytest.mark.parametrize("era", ["modern"])
+async def test_several_clients_without_names_have_their_tasks_at_the_same_time(era: Any) -> None:
+    server, done = roaster()
+    got: dict[str, str] = {}
+
+    async def call(url: str, name: str) -> None:
+        async with open_http(url, era=era, elicitation=called(name)) as client:
+            got[name] = (await client.call_tool("roast")).text
+
+    done.set()
+    with trio.fail_after(PATIENCE):
+        async with way_to(server) as url, trio.open_nursery() as nursery:
+            for name in ("ann", "bob", "cid"):
+                nursery.start_soon(call, url, name)
+    assert got == {name: f"roasted for {{'name': '{name}'}}" for name in ("ann", "bob", "cid")}
