@@ -24,6 +24,7 @@ async def test_demo_tells_its_story_in_plain_lines_when_it_is_piped():
         "Name of the archive: holidays (answered automatically: this is not a terminal)",
         "what the handler was told: the caller's deadline passed",
         "same connection, one more call: packed 2 files",
+        "task: developed 5 photos, while its caller did something else",
     ):
         assert words in ended.stdout
     for claim in ("the handler's finally ran", "the handler's child task ended"):

@@ -1,15 +1,27 @@
 """``trio-mcp call --task`` and ``trio-mcp tasks``: calls that go on in a server without their caller."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import pytest
 import trio
 from tests.cli.commands import TRIO_MCP, run, written
+from tests.cli.terminals import answer, in_terminal, plain
 
 from trio_mcp import CallToolResult, RequestContext, Server, TextContent, ToolError, serve_tcp
 
 CALL, TASKS = [*TRIO_MCP, "call"], [*TRIO_MCP, "tasks"]
+
+
+@dataclass
+class Taste:
+    spice: Annotated[str, msgspec.Meta(description="with")]
+
+    def __str__(self) -> str:
+        return self.spice
 
 
 class Kitchen:
@@ -30,6 +42,13 @@ class Kitchen:
             finally:
                 self.ended.append("cancelled" if ctx.cancellation else "done")
             return f"roasted {kilos}"
+
+        @server.tool(task="required")
+        async def season(ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            await ctx.task.start()
+            answer = await ctx.elicit("What do you like?", Taste)
+            return f"seasoned with {answer.content_as(Taste)}"
 
         @server.tool(task="required")
         async def burn() -> CallToolResult:
@@ -148,3 +167,33 @@ async def test_a_server_without_tasks_is_a_sentence(tmp_path: Path):
     ended = await run([*TASKS, "list", bare])
     assert ended.status == 2
     assert "the server has no tasks" in ended.stderr
+
+
+@ERAS
+async def test_you_answer_the_questions_of_a_task_that_you_wait_for(kitchen: Kitchen, address: str, era: str):
+    kitchen.done.set()
+    async with in_terminal([*CALL, address, "season", "--task", "--era", era]) as terminal:
+        assert await terminal.read_to_end() == 0
+        task = plain(terminal.shown).strip()
+    async with in_terminal([*TASKS, "result", address, task, "--era", era]) as terminal:
+        await answer(terminal, ("with: ", "salt\n"), ("edit [yes]: ", "\n"))
+        assert await terminal.read_to_end() == 0
+    assert plain(terminal.shown).endswith("seasoned with salt\n")
+
+
+async def test_ctrl_c_leaves_a_task_as_it_is(kitchen: Kitchen, address: str):
+    task = await started(address, "modern")
+    async with in_terminal([*TASKS, "result", address, task]) as terminal:
+        await terminal.read_until("ho\ufffdt")
+        terminal.type("\x03")
+        assert await terminal.read_to_end() == 130
+    assert kitchen.ended == []
+    assert "being cancelled" not in plain(terminal.shown)
+
+
+async def test_ctrl_c_cancels_the_task_of_a_call_that_waits(kitchen: Kitchen, address: str):
+    async with in_terminal([*CALL, address, "roast", "kilos=20"]) as terminal:
+        await terminal.read_until("ho\ufffdt")
+        terminal.type("\x03")
+        assert await terminal.read_to_end() == 130
+    assert kitchen.ended == ["cancelled"]

@@ -23,8 +23,8 @@ def demo(transport: str | None, browser: bool) -> int:
     """Call a bundled server and see what happens in it.
 
     Starts the server in a child process, lists its tools, runs a long call with progress and log lines, lets the server
-    ask you a question, and gives up on a call to show how soon the handler's cleanup runs in the other process. Takes
-    about five seconds. Without a terminal, the demo answers the question itself and prints plain lines.
+    ask you a question, gives up on a call to show how soon the handler's cleanup runs in the other process, and starts
+    a task. Takes about five seconds. Without a terminal, the demo answers the question itself and prints plain lines.
     """
     from ..demo.over_stdio import run_demo
 

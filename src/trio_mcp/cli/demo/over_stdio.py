@@ -55,6 +55,7 @@ async def _story_over_stdio(screen: Screen) -> None:
             await label(client, screen),
             *await _give_up(client, screen),
             await pack_again(client, screen),
+            await _start_task(client, screen),
         ]
     screen.headline("Summary")
     for line in summary:
@@ -124,6 +125,17 @@ async def pack_again(client: Client, screen: Screen, number: int = 5) -> str:
     result = tool_text(await client.call_tool("pack", {"files": 2}))
     screen.say(f"  {result}")
     return f"same connection, one more call: {result}"
+
+
+async def _start_task(client: Client, screen: Screen) -> str:
+    screen.headline("6. A call that goes on without its caller, as a task")
+    task = await client.start_task("develop", {"photos": 5})
+    screen.say(f"  the server has answered with the id of the task, {task.id}")
+    screen.say(f"  meanwhile: {tool_text(await client.call_tool('pack', {'files': 2}))}")
+    screen.say(f"  the task is {(await task.get()).status}")
+    result = tool_text(await task.result())
+    screen.say(f"  the result, asked for by the id: {result}")
+    return f"task: {result}, while its caller did something else"
 
 
 def tool_text(result: CallToolResult) -> str:

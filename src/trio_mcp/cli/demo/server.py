@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 import trio
 
-from trio_mcp import RequestContext, Server, ToolAnnotations, serve_stdio
+from trio_mcp import RequestContext, Server, TaskSettings, ToolAnnotations, serve_stdio
 
 
 class Ending:
@@ -50,7 +50,13 @@ async def memory(server: Server) -> AsyncGenerator[LastWatch]:
     yield LastWatch()
 
 
-server = Server("demo", "1.0.0", instructions="Packs archives and watches folders.", lifespan=memory)
+server = Server(
+    "demo",
+    "1.0.0",
+    instructions="Packs archives and watches folders.",
+    lifespan=memory,
+    tasks=TaskSettings(poll_interval=0.2),
+)
 FileCount = Annotated[int, msgspec.Meta(ge=1, le=1000, description="How many files there are")]
 
 
@@ -78,6 +84,17 @@ async def label(ctx: RequestContext) -> str:
     """Ask the user for the name of the archive."""
     answer = (await ctx.elicit("The archive needs a name.", Label)).content_as(Label)
     return f'the archive is called "{answer.name}"' if answer is not None else "the archive has no name"
+
+
+@server.tool(task="optional")
+async def develop(photos: int, ctx: RequestContext) -> str:
+    """Develop photos, as a task: the call need not wait for the end."""
+    if ctx.task is not None:
+        await ctx.task.start()
+    for done in range(1, photos + 1):
+        await trio.sleep(0.1)
+        ctx.progress(done, total=photos, message=f"{done} of {photos} photos")
+    return f"developed {photos} photos"
 
 
 @server.tool
