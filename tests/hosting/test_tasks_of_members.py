@@ -78,8 +78,10 @@ async def test_a_call_of_a_tool_that_is_a_task_waits_for_its_end(autojump_clock:
     assert told == ["hot"]
 
 
-async def test_the_questions_of_a_task_are_answered_by_the_handlers_of_the_group(autojump_clock: MockClock) -> None:
-    async with open_group({"a": member("modern")}, elicitation=answer) as group:
+async def test_the_questions_of_a_task_are_answered_by_the_handlers_of_the_group(
+    autojump_clock: MockClock, era: str
+) -> None:
+    async with open_group({"a": member(era)}, elicitation=answer) as group:
         assert (await group.call_tool("a__ask")).text == "{'name': 'ann'}"
 
 

@@ -47,7 +47,7 @@ def called(name: str) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("era", ["modern"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_each_principal_has_its_own_tasks(era: Any) -> None:
     server, done = roaster()
     tokens = Tokens()
@@ -74,7 +74,7 @@ async def test_each_principal_has_its_own_tasks(era: Any) -> None:
                 assert (await later.resume_task(task.id).result()).text == "roasted for {'name': 'ann'}"
 
 
-@pytest.mark.parametrize("era", ["modern"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_several_clients_without_names_have_their_tasks_at_the_same_time(era: Any) -> None:
     server, done = roaster()
     got: dict[str, str] = {}

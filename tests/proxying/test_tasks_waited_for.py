@@ -88,7 +88,6 @@ async def test_leaving_the_call_cancels_the_task(autojump_clock: MockClock, prox
         assert (await client.call_tool("roast", {"minutes": 1})).text == "roasted for 1"
 
 
-@pytest.mark.parametrize("back", ["modern"])
 async def test_two_clients_that_share_a_server_answer_for_their_own_tasks(
     autojump_clock: MockClock, front: Any, back: Any
 ) -> None:
