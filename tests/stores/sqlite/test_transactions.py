@@ -1,0 +1,54 @@
+"""A transaction keeps all or nothing, and the failure that ended it is the one that is told."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from trio_mcp.stores.sqlite.transactions import transaction
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("CREATE TABLE numbers (number UNIQUE)")
+    yield connection
+    connection.close()
+
+
+def numbers(connection: sqlite3.Connection) -> list[int]:
+    return [number for (number,) in connection.execute("SELECT number FROM numbers")]
+
+
+def test_all_is_kept_at_the_end(connection: sqlite3.Connection):
+    with transaction(connection):
+        connection.execute("INSERT INTO numbers VALUES (1)")
+        assert connection.in_transaction
+    assert not connection.in_transaction
+    assert numbers(connection) == [1]
+
+
+def test_nothing_is_kept_where_the_block_fails(connection: sqlite3.Connection):
+    with pytest.raises(KeyError), transaction(connection):
+        connection.execute("INSERT INTO numbers VALUES (1)")
+        raise KeyError
+    assert not connection.in_transaction
+    assert numbers(connection) == []
+
+
+def test_nothing_is_kept_where_the_commit_fails(connection: sqlite3.Connection):
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("CREATE TABLE others (number REFERENCES numbers (number) DEFERRABLE INITIALLY DEFERRED)")
+    with pytest.raises(sqlite3.IntegrityError), transaction(connection):
+        connection.execute("INSERT INTO others VALUES (7)")
+    assert not connection.in_transaction
+    assert connection.execute("SELECT * FROM others").fetchall() == []
+
+
+def test_failure_that_has_ended_the_transaction_is_told(connection: sqlite3.Connection):
+    connection.execute("INSERT INTO numbers VALUES (1)")
+    with pytest.raises(sqlite3.IntegrityError), transaction(connection):
+        connection.execute("INSERT OR ROLLBACK INTO numbers VALUES (1)")
+    assert numbers(connection) == [1]
