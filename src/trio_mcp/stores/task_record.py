@@ -48,7 +48,7 @@ class Outcome:
 
 @attrs.frozen(kw_only=True)
 class TaskRecord:
-    """The state of one task. Values are JSON text that was checked when it came; times are milliseconds since the
+    """The state of one task. Values are JSON text that was checked on arrival; times are milliseconds since the
     epoch.
 
     A record is never changed: `attrs.evolve` makes the next one, with the next ``version``.

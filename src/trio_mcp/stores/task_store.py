@@ -14,7 +14,7 @@ __all__ = ["Claim", "StoreFull", "TaskStore"]
 
 
 class StoreFull(Exception):
-    """The store, or the scope, has as many records as it may have."""
+    """The store, or the scope, is full: see `TaskStore.create`."""
 
 
 @attrs.frozen
@@ -64,7 +64,7 @@ class TaskStore(Protocol):
         ...
 
     async def claim(self, claim: Claim) -> Sequence[TaskRecord]:
-        """Give tasks that have not ended, and have no owner or an owner whose lease is over, to ``claim.owner``.
+        """Give tasks that have not ended, and have no owner or one with a lease that is over, to ``claim.owner``.
         External tasks have no owner, and are left alone.
 
         Return the records as kept now: with that owner, its lease, and the next epoch and version. No task is given to

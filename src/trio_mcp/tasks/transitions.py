@@ -59,7 +59,7 @@ def asked(record: TaskRecord, now: int, questions: Mapping[str, bytes]) -> TaskR
 
 
 def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> TaskRecord | None:
-    """Return the record with those answers that are to a question without an answer. All others are ignored: unknown
+    """Return the record with the answers that are to a question without an answer. All others are ignored: unknown
     keys, and keys that were answered before (extension tasks, Task Update Requests)."""
     if record.phase.is_final:
         return None

@@ -36,7 +36,7 @@ def last_change(connection: sqlite3.Connection) -> int:
 
 
 class Changes(AsyncIterator[str]):
-    """The tasks that this process changes, at once, and those of other processes, when the next look finds a row."""
+    """The tasks that this process changes, at once, and the tasks of others, when the next look finds their rows."""
 
     def __init__(
         self, own: trio.MemoryReceiveChannel[str], database: Database, writer: bytes, last: int, interval: float

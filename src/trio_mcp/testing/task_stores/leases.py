@@ -131,7 +131,7 @@ class LeaseTests(TestedStorage):
             assert found.leased_until == NOW + 9000
 
     async def test_lease_that_is_over_and_not_claimed_is_renewed(self) -> None:
-        """The task is still the owner's until another claims it."""
+        """The task is still the owner's until another claims the task."""
         async with self.open_store() as store:
             await create(store, record("one", owner="me", leased_until=NOW - 1))
             assert await store.renew("me", ["one"], NOW + 1) == set()
@@ -153,7 +153,7 @@ class LeaseTests(TestedStorage):
                 step += 1
 
     async def test_cancelled_renewal_is_whole_or_nothing(self) -> None:
-        """A renewal that was cancelled leaves each lease as it was."""
+        """A renewal that was cancelled leaves each lease alone."""
         async with self.open_store() as store:
             step, waits = 1, True
             await create(store, record("one"), record("two"))

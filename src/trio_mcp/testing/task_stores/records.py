@@ -118,7 +118,7 @@ class RecordTests(TestedStorage):
             assert {each.id for each in await store.page("ann", None, 99)} == set(created)
 
     async def test_next_version_replaces_the_record(self) -> None:
-        """Each field but those of the lease is as in the new version, from every store of the storage."""
+        """Each field is as in the new version, the lease apart, from every store of the storage."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("one", message="old", answers={"a": b"1"}))
             new = next_of(record("one", message="new", poll_ms=5, questions={"b": b"2"}, kept_until=None))
