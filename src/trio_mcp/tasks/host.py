@@ -103,6 +103,7 @@ class TaskHost:
         self.records.on_change = None
         self._cut_off = ()
         self.runner.let_go()
+        self.questions.let_go()
 
     async def _look_after(self) -> None:
         is_shared = self.settings.store is not None

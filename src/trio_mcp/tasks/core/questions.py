@@ -96,7 +96,7 @@ class CoreQuestions:
 
     def __init__(self, records: TaskRecords, start: Callable[..., None]) -> None:
         self._records = records
-        self._start = start
+        self._start: Callable[..., None] | None = start
         self._askers: dict[str, tuple[Asker, ...]] = {}
         """Those who have asked, by the ids of their tasks."""
 
@@ -142,7 +142,12 @@ class CoreQuestions:
 
     def keep(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
         """Have the answer to a question written into the record before long."""
-        self._start(self._keep, asker, posted, task_id, answer)
+        if self._start is not None:
+            self._start(self._keep, asker, posted, task_id, answer)
+
+    def let_go(self) -> None:
+        """Drop the function that starts others: tasks end here."""
+        self._start = None
 
     async def _keep(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
         try:
