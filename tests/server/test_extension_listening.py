@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
+import pytest
 import trio
 from tests.interaction.memory_peer import MODERN, MemoryPeer, connected_twice
 from tests.server.extension import EXTENSION, KNOWS, about, knowing, slow_server, state_of, task_of
 from tests.server.listening import ACKNOWLEDGED, SUBSCRIPTION_ID, noted, subscription_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Limits, RequestContext, Server
+from trio_mcp import Limits, RequestContext, Server, TaskRecord, TaskSettings
 from trio_mcp.runtime.peer import Peer
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.stores.memory import MemoryTaskStore
@@ -176,3 +180,97 @@ async def test_a_stream_tells_of_a_task_that_another_server_with_the_same_store_
         await listen(there, task)
         assert (await told(there))["status"] == "working"
         assert (await told(there))["status"] == "completed"
+
+
+class MoodyStore(MemoryTaskStore):
+    """A store that cannot read now and then."""
+
+    broken = False
+
+    async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
+        if self.broken:
+            raise OSError("no disk")
+        return await super().read(scope, task_id)
+
+
+async def test_a_store_that_fails_for_a_while_delays_what_is_told(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MoodyStore()
+    async with knowing(slow_server(store=store)) as peer:
+        task = await task_of(peer, "ask", {"names": 1})
+        await wait_all_tasks_blocked()
+        await listen(peer, task)
+        assert (await told(peer))["status"] == "input_required"
+        (record,) = await store.page("", None, 10)
+        await store.change(attrs.evolve(record, message="new", version=record.version + 1))
+        store.broken = True
+        await trio.sleep(3)
+        store.broken = False
+        assert (await told(peer))["statusMessage"] == "new"
+    assert "trying again" in caplog.text
+
+
+class DeafStore(MemoryTaskStore):
+    """A store that gives no hints."""
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncGenerator[AsyncIterator[str]]:
+        send, receive = trio.open_memory_channel[str](0)
+        async with send, receive:
+            yield receive
+
+
+async def test_a_change_without_a_hint_is_told_a_little_later(autojump_clock: MockClock) -> None:
+    store = DeafStore()
+    async with knowing(slow_server(store=store)) as here, knowing(slow_server(store=store)) as there:
+        task = await task_of(here, "work", {"seconds": 5})
+        await listen(there, task)
+        assert (await told(there))["status"] == "working"
+        assert (await told(there))["status"] == "completed"
+
+
+async def test_the_end_of_a_time_to_live_is_told_where_nobody_works(autojump_clock: MockClock) -> None:
+    server = Server("s", tasks=TaskSettings(now=trio.current_time))
+
+    @server.tool
+    async def hand_on(ctx: RequestContext) -> str:
+        assert ctx.task_store is not None
+        return (await ctx.task_store.create_task(ttl=60)).id
+
+    @server.tool(task="optional")
+    async def work() -> None: ...
+
+    async with knowing(server) as peer:
+        task = await peer.text("hand_on")
+        await listen(peer, task)
+        assert (await told(peer))["status"] == "working"
+        assert (await told(peer))["status"] == "failed"
+
+
+async def test_nobody_looks_at_a_task_that_nobody_listens_to_any_more(autojump_clock: MockClock) -> None:
+    store = CountingStore()
+    async with knowing(slow_server(store=store)) as peer:
+        ended, running = await task_of(peer, "work"), await task_of(peer, "work", {"seconds": 200})
+        await wait_all_tasks_blocked()
+        await listen(peer, ended, running)
+        await trio.sleep(10)
+        store.read_ids.clear()
+        await trio.sleep(20)
+        assert set(store.read_ids) == {running}
+        await peer.cancel(1)
+        store.read_ids.clear()
+        await trio.sleep(20)
+        assert store.read_ids == []
+
+
+class CountingStore(MemoryTaskStore):
+    """A store that notes the tasks that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_ids: list[str] = []
+
+    async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
+        self.read_ids.append(task_id)
+        return await super().read(scope, task_id)

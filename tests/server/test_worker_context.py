@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 import trio
 
-from trio_mcp import RequestContext, WorkerContext
+from trio_mcp import (
+    CallerTasks,
+    KeptTasks,
+    RequestContext,
+    TaskContext,
+    WorkerContext,
+    WorkerTask,
+    WorkerTasks,
+)
 
 MEMBERS = sorted(name for name in vars(RequestContext) if not name.startswith("_"))
 
@@ -32,6 +40,20 @@ def test_a_member_of_the_context_is_there_for_threads_with_the_same_parameters(n
     if name == "task_store":
         expected = (property, "(self) -> 'WorkerTasks | None'")
     assert written(vars(WorkerContext)[name]) == expected
+
+
+TASK_MEMBERS = [
+    (here, there, name)
+    for here, there in ((TaskContext, WorkerTask), (CallerTasks, WorkerTasks), (KeptTasks, WorkerTasks))
+    for name in vars(here)
+    if not name.startswith("_") and (here, name) != (KeptTasks, "running")  # of the server itself
+]
+
+
+@pytest.mark.parametrize(("here", "there", "name"), TASK_MEMBERS)
+def test_a_member_of_tasks_is_there_for_threads_with_the_same_parameters(here: type, there: type, name: str) -> None:
+    assert written(vars(there)[name]) == written(vars(here)[name])
+    assert not inspect.iscoroutinefunction(vars(there)[name])
 
 
 @pytest.mark.parametrize("name", MEMBERS)

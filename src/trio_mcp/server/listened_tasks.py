@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable
+from typing import Final
 
 import trio
 
@@ -17,6 +18,8 @@ from .listen_stream import ListenStream
 __all__ = ["ListenedTasks"]
 
 logger = logging.getLogger("trio_mcp")
+
+_RETRY: Final = 1.0
 
 
 class ListenedTasks:
@@ -40,17 +43,18 @@ class ListenedTasks:
 
     async def run(self) -> None:
         """Tell the changes until no task can change any more."""
-        with self._records.observing(self._stream.task_ids, self._note):
-            while True:
+        for task_id in self._told:
+            self._records.observe(task_id, self._note)
+        try:
+            while self._told:
                 while self._changed:
                     await self._stream.room()
                     await self._look_at(self._next())
-                if not self._told:
-                    return
-                with trio.move_on_after(self._records.settings.look_interval) as waiting:
+                if self._told:
                     await self._sleeper.sleep()
-                if waiting.cancelled_caught:
-                    self._changed.update(dict.fromkeys(self._told))
+        finally:
+            for task_id in self._told:
+                self._records.leave_alone(task_id, self._note)
 
     def _note(self, task_id: str) -> None:
         self._changed[task_id] = None
@@ -66,14 +70,17 @@ class ListenedTasks:
             return
         try:
             record = await self._records.read(self._scope, task_id)
-        except OSError:  # the next look may succeed
-            logger.exception("task %s could not be read", task_id)
+        except Exception:
+            logger.exception("task %s could not be read; trying again in %g s", task_id, _RETRY)
+            self._changed[task_id] = None
+            await trio.sleep(_RETRY)
             return
         if record is not None and (state := _shown(record)) != self._told[task_id]:
             self._told[task_id] = state
             self._stream.task_changed(extension_task(record, self._revision))
         if record is None or record.phase.is_final:
             del self._told[task_id]
+            self._records.leave_alone(task_id, self._note)
 
 
 def _shown(record: TaskRecord) -> Hashable:

@@ -112,6 +112,7 @@ class TaskHost:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._messages.run)
             nursery.start_soon(self.records.delete_expired)
+            nursery.start_soon(self.records.look_again)
             if is_shared:
                 leases = Leases(self.records, self._live, self.owner, self.ending, self._compare, self._run_again)
                 nursery.start_soon(leases.run)
@@ -179,6 +180,7 @@ class TaskHost:
     async def create_elsewhere(self, task: RequestTask) -> TaskRecord:
         """Keep the record of a new task that does not run here, and return the record. Raises as `create`."""
         record = new_record(task, self.owner, self.settings, self.records.now)
+        self._has_tasks.set()
         try:
             await self.records.create(record)
         except StoreFull:

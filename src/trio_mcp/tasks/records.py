@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import trio
@@ -148,27 +148,43 @@ class TaskRecords:
         if self.on_change is not None:
             self.on_change(task_id)
 
-    @contextmanager
-    def observing(self, task_ids: Collection[str], tell: Callable[[str], None]) -> Generator[None]:
-        """Have ``tell`` called with the id of each of these tasks that may have changed, until the block is left. Hints
-        may be lost."""
-        for task_id in task_ids:
-            self._observers.setdefault(task_id, set()).add(tell)
-        try:
-            yield
-        finally:
-            for task_id in task_ids:
-                observers = self._observers[task_id]
-                observers.discard(tell)
-                if not observers:
-                    del self._observers[task_id]
+    def observe(self, task_id: str, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called with the id after each change of the task, and perhaps without a change."""
+        self._observers.setdefault(task_id, set()).add(tell)
+
+    def leave_alone(self, task_id: str, tell: Callable[[str], None]) -> None:
+        """End `observe`."""
+        observers = self._observers[task_id]
+        observers.discard(tell)
+        if not observers:
+            del self._observers[task_id]
+
+    async def look_again(self) -> None:
+        """Look from time to time whether a task has changed that somebody observes, since hints may be lost, and nobody
+        tells the end of a time to live; until cancelled."""
+        seen: dict[str, int | None] = {}
+        while True:
+            await trio.sleep(self.settings.look_interval)
+            seen, before = {}, seen
+            for task_id in tuple(self._observers):
+                try:
+                    record = await self.read(None, task_id)
+                except Exception:
+                    logger.exception("task %s could not be read", task_id)
+                    break
+                seen[task_id] = None if record is None else record.version
+                if task_id not in before or before[task_id] != seen[task_id]:
+                    self.changed(task_id)
 
     @contextmanager
     def watching(self, task_id: str) -> Generator[Watch]:
         """Give the `Watch` of a reader of one task, who reads again after each `Watch.next_look`."""
         watch = Watch(self.settings.look_interval)
-        with self.observing((task_id,), watch.notice):
+        self.observe(task_id, watch.notice)
+        try:
             yield watch
+        finally:
+            self.leave_alone(task_id, watch.notice)
 
     async def watch(self) -> None:
         """Pass the hints of the store on, until cancelled. A store that fails is watched again after a while."""
