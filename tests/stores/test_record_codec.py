@@ -59,6 +59,19 @@ FIRST_VERSION = StoredRecord(
 )
 """As the first version has written it, to the byte."""
 
+SEALED = attrs.evolve(
+    FIRST_VERSION,
+    scope=bytes.fromhex("2d5fc8ccc5e4c00f37ace0b964d6c5a2135cad175fc0bfde83536342c05e9c9c"),
+    form=bytes.fromhex("01e531c3617f5ee92e"),
+    body=bytes.fromhex(
+        "9feaa8832e7e029c18bec246823ac23f14a61602fe2e7a4a0d649e4f2c50dff0dbd774a8de69fb1c89b10d2cca9acd60430c"
+        "b2f73eec6c16ec3d0483078cf1c6c210085e5e5b84ee67eaead0dfff3a46840cf326e0ac702b62e3e55deef4ae8e955a2a93"
+        "764e2543ac550fc5b65d7fed55f4a73a3c5ea823394e84f9ba2c67bfbc0bcfe38c56779baaed5bdf76fa222c3826c48b8e15"
+        "5c3c2359628d73cc3bd07958b54cc87e"
+    ),
+)
+"""As the first version has sealed it."""
+
 
 def test_a_row_of_the_first_version_is_read_for_ever():
     assert RecordCodec().decode(FIRST_VERSION) == WHOLE
@@ -67,6 +80,13 @@ def test_a_row_of_the_first_version_is_read_for_ever():
 def test_a_row_is_written_as_the_first_version_did():
     """Where this fails, a new version is due, and the rows of this one stay readable."""
     assert RecordCodec().encode(WHOLE) == FIRST_VERSION
+
+
+def test_a_sealed_row_of_the_first_version_is_read_for_ever():
+    codec = RecordCodec([OTHER, SECRET])
+    assert codec.decode(SEALED) == WHOLE
+    assert SEALED.form in codec.forms
+    assert SEALED.scope in codec.scope_keys("ann")
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET,), (SECRET, OTHER)], ids=["plain", "sealed", "two secrets"])
