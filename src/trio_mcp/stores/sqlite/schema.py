@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,10 @@ _APPLICATION: Final = 0x74_6D_63_70
 _VERSION: Final = 1
 _OLDEST_SQLITE: Final = (3, 35, 0)
 """The first that has ``RETURNING``."""
+
+_making: Final = threading.Lock()
+"""Lock held until a new file is closed again: to close any descriptor of a file ends all locks that the process has on
+the file, also for a connection in another thread."""
 
 _SCHEMA: Final = """
 CREATE TABLE tasks (
@@ -79,7 +84,7 @@ class Location:
         Raises `OSError` for a file that is not ours to use."""
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise OSError(errno.ENOSYS, f"SQLite is {sqlite3.sqlite_version}: 3.35 or newer is needed")
-        with suppress(FileExistsError):
+        with _making, suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         connection = sqlite3.connect(
             self.path, timeout=self.busy_timeout, isolation_level=None, check_same_thread=False
