@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
 import trio
 from tests.proxying.test_messages import LEGACY, between
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -72,6 +73,28 @@ async def test_a_call_becomes_a_task_and_the_task_is_looked_after(autojump_clock
         assert cancelled == {**TASK, "status": "cancelled"}
         listed = await client.expect_result(await client.request("tasks/list", {"cursor": "c"}))
         assert listed == {"tasks": [TASK], "nextCursor": "d"}
+
+
+@pytest.mark.parametrize("token", [0, "mine"])
+async def test_progress_of_a_task_comes_under_the_token_of_the_call(autojump_clock: MockClock, token: Any) -> None:
+    async def behind(server: ScriptedServer) -> None:
+        await server.accept(LEGACY, THEIRS)
+        call = await server.expect_request("tools/call")
+        await server.answer(call, {"task": TASK})
+        await wait_all_tasks_blocked()
+        await server.progress(call, 1, message="one", _meta=RELATED)
+        await server.progress(call, 2, message="of no task")
+        await server.progress(call, 3, _meta={**RELATED, "x": 1})
+
+    async with between(behind, LEGACY, OURS) as client:
+        params = {"name": "t", "task": {}, "_meta": {"progressToken": token}}
+        await client.expect_result(await client.request("tools/call", params))
+        for told in (
+            {"progress": 1, "message": "one", "_meta": RELATED},
+            {"progress": 3, "_meta": {**RELATED, "x": 1}},
+        ):
+            await client.expect({"method": "notifications/progress", "params": {"progressToken": token, **told}})
+        await client.expect_silence(1)
 
 
 async def test_the_clients_own_tasks_are_reached_from_the_server_behind(autojump_clock: MockClock) -> None:

@@ -42,6 +42,7 @@ __all__ = ["ProxyConnection"]
 _DONE: Final = EmptyResult()
 _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
 """Versions that a client may speak to the proxy, for any version of the server behind."""
+_NOT_HANDED_ON: Final = frozenset(("notifications/initialized", "notifications/cancelled", "notifications/progress"))
 _UNNAMED: Final = Implementation("unknown", "0")
 """Stands for a modern server without a name, since a legacy server must have one."""
 
@@ -227,7 +228,7 @@ class ProxyConnection:
     def wants(self, event: NotificationReceived) -> bool:
         """Return whether to handle the notification: see `RequestHandler.wants`. Notifications of the handshake were
         handled before; progress goes with its request."""
-        return event.method.name not in ("notifications/initialized", "notifications/cancelled")
+        return event.method.name not in _NOT_HANDED_ON
 
     async def notified(self, event: NotificationReceived) -> None:
         """Hand a notification on to a server behind that knows the method: see `RequestHandler.notified`."""

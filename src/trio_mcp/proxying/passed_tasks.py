@@ -67,6 +67,8 @@ def note_task(scope: RequestScope, downstream: Downstream, upstream: Upstream, r
         return
     if isinstance(created, str):
         upstream.tasks.of_server.note(created, _owner(scope, downstream))
+        if method == "tools/call" and request.progress_token is not None:
+            upstream.tasks.note_token(created, downstream, request.progress_token)
 
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:

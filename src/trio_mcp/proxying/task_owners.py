@@ -10,12 +10,14 @@ import attrs
 from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
 from ..protocol.fields import JSONObject
-from ..protocol.meta import RELATED_TASK
+from ..protocol.meta import RELATED_TASK, ProgressToken
+from ..state.events import NotificationReceived
 from .downstream import Downstream, ForwardedCall
 
 __all__ = ["LONGEST_ID", "KnownTasks", "Owner", "TaskOwners"]
 
 _MOST_TASKS: Final = 100_000
+_MOST_TOKENS: Final = 10_000
 _STATUS: Final = "notifications/tasks/status"
 LONGEST_ID: Final = 1000
 """Characters of the longest id that is kept."""
@@ -86,6 +88,28 @@ class KnownTasks:
     waiting: dict[str, ForwardedCall] = attrs.field(factory=dict[str, ForwardedCall], init=False)
     """Tasks of the server behind that the proxy itself waits for, with the calls that have become them."""
 
+    tokens: dict[str, tuple[Downstream, ProgressToken]] = attrs.field(
+        factory=dict[str, tuple[Downstream, ProgressToken]], init=False
+    )
+    """Tasks of the server behind whose clients want progress, with the tokens of the calls that became tasks."""
+
+    def note_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
+        """Note that ``downstream`` wants progress of a task, under ``token``. The oldest such wish makes room."""
+        if len(task_id) > LONGEST_ID:
+            return
+        self.tokens[task_id] = (downstream, token)
+        if len(self.tokens) > _MOST_TOKENS:
+            del self.tokens[next(iter(self.tokens))]
+
+    def progressed(self, event: NotificationReceived) -> None:
+        """Tell the client of progress of a task, under the client's own token."""
+        task_id = _task_id(_related(event.params))
+        wanted = self.tokens.get(task_id) if isinstance(task_id, str) else None
+        if wanted is not None:
+            downstream, token = wanted
+            params = {**event.params, "progressToken": token}
+            downstream.told(NotificationReceived(event.method, params, event.revision), named=False)
+
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
         """Inside of the block, the proxy waits for the task with which the server behind goes on with ``call``; the id
@@ -138,6 +162,8 @@ class KnownTasks:
         """Forget the tasks of a client that is gone: see `TaskOwners.forget`."""
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
+        for task_id in [each for each, (wishing, _) in self.tokens.items() if wishing is downstream]:
+            del self.tokens[task_id]
 
 
 def _related(params: JSONObject) -> Any:

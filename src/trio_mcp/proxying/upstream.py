@@ -31,6 +31,7 @@ __all__ = ["OnChange", "Upstream"]
 
 _UPDATED: Final = "notifications/resources/updated"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+_PROGRESS: Final = "notifications/progress"
 _LEAVE_DEADLINE: Final = 1.0
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
@@ -89,6 +90,9 @@ class Upstream(Relay):
         """Hand a notification to all clients: see `Relay.told`."""
         if event.method.name == _TOOLS_CHANGED:
             self.tool_headers.forget()
+        elif event.method.name == _PROGRESS:
+            self.tasks.progressed(event)
+            return
         named = event.method.name == _UPDATED and event.params.get("uri") in self._subscribed
         for downstream in self.tasks.told(event.method.name, event.params, self.downstreams):
             downstream.told(event, named=named)

@@ -38,6 +38,7 @@ from ..protocol.log_levels import DEFAULT_LOG_LEVEL, log_level_rank
 from ..protocol.meta import (
     CLIENT_CAPABILITIES,
     PROTOCOL_VERSION,
+    RELATED_TASK,
     SUBSCRIPTION_ID,
     progress_token_of,
 )
@@ -321,7 +322,13 @@ class ConnectionState(RequestTables):
     def _receive_progress(self, params: dict[str, Any]) -> Event:
         token = params.get("progressToken")
         call = self._outbound.get(token) if is_request_id(token) else None
-        return Ignored("progress for no request in flight") if call is None else ProgressReceived(call, params)
+        if call is not None:
+            return ProgressReceived(call, params)
+        meta, revision = params.get("_meta"), self.revision or LATEST_LEGACY
+        if revision.tasks == "core" and type(meta) is dict and RELATED_TASK in meta:
+            # 2025-11-25 tasks, Task Progress Notifications: the token stays valid until the end of the task.
+            return NotificationReceived(METHODS["notifications/progress"], params, revision)
+        return Ignored("progress for no request in flight")
 
 
 class _NotOurs(Exception):
