@@ -265,6 +265,40 @@ async def test_arguments_that_are_too_long_to_be_kept_are_refused(autojump_clock
             await caller.call("sleep", {"filler": "x" * 1000}, seconds=0)
 
 
+async def test_answers_that_are_too_long_to_be_kept_are_refused(autojump_clock: MockClock) -> None:
+    async with calling(server_of(max_record_bytes=1000)) as caller:
+        task_id = await caller.start("ask", patience=100)
+        await trio.sleep(1)
+        with pytest.raises(PeerError, match="more than the 1000 bytes") as refused:
+            await caller.answer(task_id, {"name": "x" * 1000})
+        assert refused.value.code == -32602
+        assert (await caller.get(task_id))["status"] == "input_required"
+
+
+async def test_outcome_that_is_too_long_to_be_kept_is_a_failure(autojump_clock: MockClock) -> None:
+    server = server_of(max_record_bytes=1000)
+
+    @server.tool(task="required")
+    async def much() -> str:
+        return "x" * 1000
+
+    async with calling(server) as caller:
+        task = await caller.get(await caller.start("much"))
+    assert (task["status"], task["error"]["code"]) == ("failed", -32603)
+
+
+async def test_ended_task_keeps_nothing_but_its_outcome(autojump_clock: MockClock) -> None:
+    store = TouchyStore()
+    async with calling(server_of(store)) as caller:
+        done, cancelled = await caller.start("sleep", seconds=1), await caller.start("wait")
+        await caller.cancel(cancelled)
+        await trio.sleep(2)
+        for task_id in (done, cancelled):
+            record = await store.read(None, task_id)
+            assert record is not None
+            assert (record.params, record.capabilities, record.answers) == (b"{}", b"{}", {})
+
+
 async def test_records_are_deleted_when_their_time_is_over(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     async with calling(server_of(store, ttl=20.0, keep=5.0)) as caller:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from tests.tasks.callers import LEASE, Caller, calling, settings
@@ -12,9 +13,15 @@ from tests.tasks.touchy_store import TouchyStore
 from trio.testing import MockClock
 
 from trio_mcp import RequestContext, Server
+from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
+from trio_mcp.runtime.peer import Peer
+from trio_mcp.runtime.requests.request_scope import current_request
+from trio_mcp.server.served import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
+from trio_mcp.stores.task_record import TaskPhase
 from trio_mcp.stores.task_store import TaskStore
+from trio_mcp.transports.memory import memory_channel_pair
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -201,3 +208,84 @@ async def test_server_takes_over_no_more_tasks_than_it_may_run(autojump_clock: M
         async with calling(server_of(store, runs, max_running=3)):
             await trio.sleep(LEASE)
             assert len(runs) == 5
+
+
+async def test_task_whose_arguments_no_longer_fit_fails_with_words(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        task_id = await caller.start("again", seconds=60)
+    server = server_of(store, runs)
+    server.remove_tool("again")
+
+    @server.tool(task="required", on_restart="again")
+    async def again(minutes: int) -> str:
+        return "never"
+
+    async with calling(server) as caller:
+        task = await caller.final(task_id)
+    assert task["result"]["isError"]
+    assert "Invalid arguments for again" in task["result"]["content"][0]["text"]
+
+
+async def test_task_that_cannot_be_read_is_left_alone_and_logged(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        first = await caller.start("again", seconds=60)
+        second = await caller.start("again", seconds=60)
+    record = await store.read(None, first)
+    assert record is not None
+    assert await store.change(attrs.evolve(record, revision="2099-01-01", version=record.version + 1))
+    caplog.clear()
+    async with calling(server_of(store, runs)) as caller:
+        await caller.final(second)
+        assert await caller.text(second) == "done in run 2, with None"
+        left = await store.read(None, first)
+    assert left is not None
+    assert left.phase is TaskPhase.WORKING
+    assert f"task {first} has lost its owner, and cannot be run again" in caplog.text
+    assert f"task {second}" not in caplog.text
+
+
+async def test_run_knows_what_the_first_run_knew(autojump_clock: MockClock) -> None:
+    store, seen = MemoryTaskStore(), list[Any]()
+
+    def server_that_sees(way: TaskStore) -> Server:
+        server = Server("seeing", tasks=settings(way))
+
+        @server.tool(task="required", on_restart="again")
+        async def look(word: str, ctx: RequestContext) -> str:
+            assert ctx.task is not None
+            await ctx.task.start()
+            principal = current_request.get().exchange.peer.principal
+            seen.append((word, ctx.client_supports("elicitation"), principal, ctx.task.id, ctx.task.ttl))
+            await trio.sleep(60)
+            return "seen"
+
+        return server
+
+    way = TouchyStore(store)
+    async with trio.open_nursery() as nursery, server_that_sees(way).running() as running:
+        ours, theirs = memory_channel_pair()
+        nursery.start_soon(connection_to(running, theirs, Peer(principal="ada")).run)
+        async with open_client(ours, era="modern") as client:
+            await Caller(client).start("look", word="hello")
+            way.die()
+            nursery.cancel_scope.cancel()
+    async with calling(server_that_sees(store)):
+        await trio.sleep(2 * LEASE)
+    first, again = seen
+    assert first == again
+
+
+async def test_deadline_that_the_caller_told_counts_from_the_first_run(autojump_clock: MockClock) -> None:
+    store, runs = MemoryTaskStore(), list[Any]()
+    async with dying(store, runs) as caller:
+        begun = trio.current_time()
+        task_id = (await caller.call("again", {"trio-mcp/remainingMs": 60_000}, seconds=1000))["taskId"]
+        await trio.sleep(10)
+    async with calling(server_of(store, runs)) as caller:
+        task = await caller.final(task_id)
+        assert trio.current_time() - begun == pytest.approx(61, abs=1)
+    assert "deadline" in task["error"]["message"]

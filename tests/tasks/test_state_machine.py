@@ -255,7 +255,9 @@ class World:
             else:
                 assert not record.outcome.is_error, value
             if not record.outcome.is_error:
-                given = [decode_value(answer)["content"]["name"] for answer in record.answers.values()]
+                given = [
+                    decode_value(answer)["content"]["name"] for answer in self.store.answers.get(record.id, {}).values()
+                ]
                 said = " ".join(given) if kind == "ask" else kind
                 assert value["content"][0]["text"] == f"{said}, as owner {record.epoch}"
 

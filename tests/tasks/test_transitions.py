@@ -181,14 +181,18 @@ def test_checkpointed_changes_the_checkpoint_alone():
     assert changes(ASKING, checkpointed(ASKING, b"2")) == {"checkpoint": b"2"}
 
 
-def test_ended_has_an_outcome_and_neither_questions_nor_a_checkpoint():
-    expected = {"outcome": OUTCOME, "questions": {}, "checkpoint": None}
+NOT_NEEDED = {"questions": {}, "params": b"{}", "checkpoint": None}
+"""What nobody needs but another run."""
+
+
+def test_ended_has_an_outcome_and_nothing_that_only_a_run_needs():
+    expected = {**NOT_NEEDED, "outcome": OUTCOME}
     assert changes(ASKING, ended(ASKING, LATER, OUTCOME)) == expected
     assert changes(ASKING, ended(ASKING, LATER, OUTCOME, "done")) == {**expected, "message": "done"}
 
 
-def test_cancelled_has_a_reason_and_neither_questions_nor_a_checkpoint():
-    expected = {"questions": {}, "checkpoint": None}
+def test_cancelled_has_a_reason_and_nothing_that_only_a_run_needs():
+    expected = NOT_NEEDED
     assert changes(ASKING, cancelled(ASKING, LATER, None)) == expected
     assert changes(ASKING, cancelled(ASKING, LATER, "why")) == {**expected, "cancel_reason": "why", "message": "why"}
 
@@ -257,7 +261,8 @@ def test_a_task_ends_once_and_no_answer_is_lost_whatever_happens(life: list[tupl
             continue
         assert after.version == now.version + 1
         assert set(after.questions).isdisjoint(after.answers), "no key is asked again"
-        assert answers.items() <= after.answers.items(), "an answer stays as it was given"
+        if not after.phase.is_final:
+            assert answers.items() <= after.answers.items(), "an answer stays as it was given"
         assert set(after.answers) - set(answers) <= set(now.questions), "only questions are answered"
         if name != "withdrawn" and not after.phase.is_final:
             assert set(now.questions) <= {*after.questions, *after.answers}, "no question is lost"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.task_record import TaskRecord
@@ -19,6 +19,8 @@ class WatchedStore(MemoryTaskStore):
         self.faults: list[str] = []
         self.owners: dict[tuple[str, int], str | None] = {}
         """Who had each task, by its id and the number of the ownership."""
+        self.answers: dict[str, Mapping[str, bytes]] = {}
+        """The last answers that each record had."""
 
     async def change(self, record: TaskRecord) -> bool:
         before = await self.read(None, record.id)
@@ -39,11 +41,15 @@ class WatchedStore(MemoryTaskStore):
 
     def _compare(self, before: TaskRecord, after: TaskRecord) -> None:
         task_id = before.id
+        if after.answers:
+            self.answers[task_id] = after.answers
+        if after.phase.is_final and (len(after.params), len(after.answers)) != (2, 0):
+            self.faults.append(f"{task_id} keeps what nobody needs")
         if after.epoch < before.epoch or after.version < before.version:
             self.faults.append(f"{task_id} goes back")
         if before.phase.is_final and (before.phase, before.outcome) != (after.phase, after.outcome):
             self.faults.append(f"{task_id} ends twice: {before.outcome}, {after.outcome}")
-        if any(after.answers.get(key) != answer for key, answer in before.answers.items()):
+        if not after.phase.is_final and any(after.answers.get(key) != answer for key, answer in before.answers.items()):
             self.faults.append(f"{task_id} loses an answer")
         lost = before.questions.keys() - after.questions.keys() - after.answers.keys()
         if lost and not after.phase.is_final:

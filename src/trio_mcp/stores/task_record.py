@@ -63,7 +63,7 @@ class TaskRecord:
     name: str
     """Name of the tool."""
     params: bytes
-    """Parameters of the request, ``_meta`` included."""
+    """Parameters of the request, ``_meta`` included. Empty at the end, as are ``capabilities`` and ``answers``."""
     revision: str
     """Protocol revision of the request; its result is in the terms of that revision."""
     capabilities: bytes

@@ -10,6 +10,7 @@ import trio
 
 from ..concurrency.contexts import contextmanager
 from ..concurrency.watch import Watch
+from ..jsonrpc.errors import INVALID_PARAMS, CodedError
 from ..stores.memory import MemoryTaskStore
 from ..stores.task_record import TaskRecord
 from ..stores.task_store import StoreFull
@@ -114,9 +115,14 @@ class TaskRecords:
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Add answers to questions of a task, and return its record; `None` where there is none for ``scope``. Answers
-        to anything else than a question without an answer are ignored."""
+        to anything else than a question without an answer are ignored. Raises `CodedError` (-32602) for answers that
+        are too long to be kept."""
         if await self.read(scope, task_id) is None:
             return None
+        if sum(map(len, answers.values())) > (most := self.settings.max_record_bytes):
+            raise CodedError(
+                INVALID_PARAMS, f"Invalid params: the answers have more than the {most} bytes that are kept"
+            )
         return await self.take_answers(task_id, answers)
 
     async def take_answers(self, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:

@@ -54,7 +54,8 @@ class TaskSettings:
     max_kept_of_caller: int = attrs.field(default=20_000, validator=_positive)
     """Records of one principal; all clients without a principal count as one."""
     max_record_bytes: int = attrs.field(default=4 * 1024 * 1024, validator=_positive)
-    """Bytes of the parameters of a task, and of its outcome, each. A task with a larger outcome fails."""
+    """Bytes of the parameters of a task, of its outcome, of a checkpoint and of the answers that come at a time, each.
+    A task with a larger outcome fails."""
     max_attempts: int = attrs.field(default=3, validator=_positive)
     """Times that a task may be run, if its tool is declared safe to run again, before it fails."""
     lease: float = attrs.field(default=30.0, validator=_positive)

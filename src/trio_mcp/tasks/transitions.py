@@ -98,33 +98,30 @@ def ended(record: TaskRecord, now: int, outcome: Outcome, message: str | None = 
     """Return the record with its ``outcome``, and a last ``message``; by default, the message stays."""
     if record.phase.is_final:
         return None
-    return _next(
-        record,
-        phase=TaskPhase.ENDED,
-        outcome=outcome,
-        message=message or record.message,
-        questions={},
-        checkpoint=None,
-        updated_at=now,
-        owner=None,
-        leased_until=0,
-    )
+    return _final(record, now, phase=TaskPhase.ENDED, outcome=outcome, message=message or record.message)
 
 
 def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | None:
     """Return the record of a task that was cancelled, with the ``reason`` of the cancelling party."""
     if record.phase.is_final:
         return None
+    return _final(record, now, phase=TaskPhase.CANCELLED, cancel_reason=reason, message=reason or record.message)
+
+
+def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
+    """Return the record at its end, without all that only another run would need: clients could fill the store with
+    their arguments and answers."""
     return _next(
         record,
-        phase=TaskPhase.CANCELLED,
-        cancel_reason=reason,
-        message=reason or record.message,
+        params=b"{}",
+        capabilities=b"{}",
         questions={},
+        answers={},
         checkpoint=None,
         updated_at=now,
         owner=None,
         leased_until=0,
+        **changes,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...jsonrpc.codec import decode_value, encode_value
-from ...jsonrpc.errors import MCPError
+from ...jsonrpc.errors import MCPError, ProtocolViolation
 from ...protocol.meta import with_related_task
 from ...protocol.types.input_required import InputRequest, capability_for
 from ...runtime.channel import ConnectionLost
@@ -150,6 +150,8 @@ class CoreQuestions:
         self._start = None
 
     async def _keep(self, asker: Asker, posted: Posted, task_id: str, answer: bytes) -> None:
+        if len(answer) > self._records.settings.max_record_bytes:
+            answer = refusal(ProtocolViolation("the answer is too long to be kept"))
         try:
             await self._records.take_answers(task_id, {posted.name: answer})
         except Exception:
