@@ -25,6 +25,15 @@ class ServiceNursery:
         """Start ``service`` in the background, shielded until the body is left."""
         self._nursery.start_soon(self._run_shielded, service, args)
 
+    def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Start as `start_soon`. An interrupt is not raised in ``service``, but in the main task, as soon as possible:
+        raised in a service, an interrupt would be seen only when the body has been left and all has ended."""
+        self._nursery.start_soon(self._run_protected, service, args)
+
+    @trio.lowlevel.enable_ki_protection
+    async def _run_protected(self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+        await self._run_shielded(service, args)
+
     async def start(self, service: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Start as `start_soon`, wait until ``service`` called ``task_status.started``, and return the value given."""
         return await self._nursery.start(self._start_shielded, service, args)

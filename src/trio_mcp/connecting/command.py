@@ -108,13 +108,17 @@ class Command:
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
     async def _open(self, settings: ClientSettings, begun: float, legacy_first: bool) -> AsyncGenerator[Client]:
-        async with (
-            open_process(self, settings.limits) as channel,
-            open_over(channel, settings, begun, partial(notice_exit, channel), legacy_first=legacy_first) as client,
-        ):
-            if settings.era == "auto":
-                _LEGACY.note(self.identity, is_legacy=client.revision.handshake)
-            yield client
+        async with open_process(self, settings.limits) as channel:
+            channel.keep_input_open()
+            exited = partial(notice_exit, channel)
+            async with open_over(channel, settings, begun, exited, legacy_first=legacy_first) as client:
+                if settings.era == "auto":
+                    _LEGACY.note(self.identity, is_legacy=client.revision.handshake)
+                channel.let_input_close()  # a connection that ends before the body asks the child to exit
+                try:
+                    yield client
+                finally:
+                    channel.keep_input_open()
 
 
 @asynccontextmanager
@@ -134,11 +138,11 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
             max_message_bytes=limits.max_message_bytes,
         )
         try:
-            nursery.start_soon(channel.drain_stderr)
+            nursery.start_protected(channel.drain_stderr)
             yield channel
         finally:
             try:
-                nursery.start_soon(channel.discard_output)
+                nursery.start_protected(channel.discard_output)
                 # Two waits of the ladder and a moment more; SIGKILL cannot be refused.
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
                     await channel.end(command.close_grace)

@@ -64,6 +64,7 @@ class ProcessChannel(MessageChannel):
         self._sink = stderr
         self._tail = LastLines()
         self._drained = trio.Event()
+        self._keeps_input = False
         self._last_resort = weakref.finalize(self, _kill_group, process.pid, os.getpid())
         """Sends SIGKILL to the group, at the latest when this object is collected or our process ends: an interrupt
         between two lines may have kept everybody from calling `end`."""
@@ -111,12 +112,22 @@ class ProcessChannel(MessageChannel):
             await self._drained.wait()
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
-    async def aclose(self) -> None:
-        """Close the child's input, which asks the child to exit."""
-        await self._stdin.aclose()
+    def keep_input_open(self) -> None:
+        """Leave it to `end` to close the child's input. An interrupt that comes between an earlier close and the wait
+        for the child would go to whatever ends meanwhile, and not hasten the wait."""
+        self._keeps_input = True
 
-    # Raised in this task, an interrupt would reach the task that ends the child only after the child has ended.
-    @trio.lowlevel.enable_ki_protection
+    def let_input_close(self) -> None:
+        """Have `aclose` close the child's input."""
+        self._keeps_input = False
+
+    async def aclose(self) -> None:
+        """Close the child's input, which asks the child to exit, unless `end` is to do that."""
+        if self._keeps_input:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._stdin.aclose()
+
     async def drain_stderr(self) -> None:
         """Read the child's standard error to its end, so that the child never blocks; keep the last lines."""
         stream = self._process.stderr
@@ -185,7 +196,6 @@ class ProcessChannel(MessageChannel):
         while self._signal_group(0) and not _all_exited(self._process.pid):  # noqa: ASYNC110 - there is no event
             await trio.sleep(0.01)
 
-    @trio.lowlevel.enable_ki_protection  # as `drain_stderr`
     async def discard_output(self) -> None:
         """Read the child's output to its end: while the pipe is full, a child that still writes could not exit."""
         stdout = self._process.stdout

@@ -31,13 +31,20 @@ while True:
 """Ignores the end of its input and SIGTERM, as its child does, which inherits that."""
 
 HOST = """
-import sys
+import os, signal, sys
 import trio
 from trio_mcp import open_stdio
 
+def close_and_interrupt(fd, close=os.close):
+    os.close = close
+    close(fd)
+    signal.raise_signal(signal.SIGINT)
+
 async def use():
     async with open_stdio(sys.argv[3:], era="legacy", close_grace=float(sys.argv[2]), connect_timeout=1000):
-        if sys.argv[1] != "leaves at once":
+        if sys.argv[1] == "interrupts itself":
+            os.close = close_and_interrupt
+        elif sys.argv[1] != "leaves at once":
             await trio.sleep_forever()
 
 async def main():
@@ -96,6 +103,10 @@ async def test_an_interrupt_while_a_client_closes_leaves_no_process(
     host = Host(RawServer(tmp_path, STUBBORN), does)
     await host.interrupted_at(*events)
     await host.gone()
+
+
+async def test_an_interrupt_in_the_moment_in_which_the_input_is_closed_is_not_lost(tmp_path: Path) -> None:
+    await Host(RawServer(tmp_path, STUBBORN), "interrupts itself").gone()
 
 
 async def test_nor_does_one_while_it_connects(tmp_path: Path) -> None:
