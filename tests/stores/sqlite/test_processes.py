@@ -16,6 +16,7 @@ from trio_mcp.stores.sqlite.store import SqliteTaskStore
 from trio_mcp.testing.task_stores.storage import create, record
 
 WRITER = str(Path(__file__).with_name("writer.py"))
+CLAIMER = str(Path(__file__).with_name("claimer.py"))
 
 ROUNDS = 3
 
@@ -86,6 +87,20 @@ async def test_processes_that_open_a_new_file_at_the_same_time_share_the_file(pa
     async with SqliteTaskStore(path) as store:
         kept = await store.page("ann", None, 1_000_000)
     assert {each.id.partition("-")[0] for each in kept} == set("01234")
+
+
+async def test_no_task_is_claimed_by_two_processes(path: Path):
+    async with SqliteTaskStore(path) as store:
+        await create(store, *(record(str(number)) for number in range(60)))
+    ours, theirs = os.pipe()
+    processes = [
+        Forked([CLAIMER, str(path), f"owner {number}"], stdin=theirs, stdout=theirs, stderr=2) for number in range(4)
+    ]
+    os.close(theirs)
+    with os.fdopen(ours) as said:
+        claimed = [line.split() for line in said]
+    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    assert sorted(claimed) == sorted([str(number), "1"] for number in range(60))
 
 
 async def test_watcher_is_told_of_what_another_process_does(path: Path):

@@ -1,0 +1,21 @@
+"""A process that claims tasks, a few at a time, until there are none, and says which.
+
+Arguments: the file, and the name of the process. Each line on standard output is the id and the epoch of a task.
+"""
+
+import sys
+
+import trio
+
+from trio_mcp.stores.sqlite.store import SqliteTaskStore
+from trio_mcp.testing.task_stores.storage import claim_of
+
+
+async def main(path: str, name: str) -> None:
+    async with SqliteTaskStore(path) as store:
+        while claimed := await store.claim(claim_of(name, most=3)):
+            for task in claimed:
+                print(task.id, task.epoch, flush=True)
+
+
+trio.run(main, *sys.argv[1:])
