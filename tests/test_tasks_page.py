@@ -11,11 +11,13 @@ from types import ModuleType
 from typing import Literal, get_args
 
 import attrs
+import click
 import pytest
 import trio
 from trio.testing import MockClock
 
 from trio_mcp import KeptTasks, Limits, TaskContext, TaskSettings, open_memory
+from trio_mcp.cli.commands.all import trio_mcp
 from trio_mcp.server.context.caller_tasks import CallerTasks
 from trio_mcp.stores.task_record import OnRestart
 from trio_mcp.testing import RecordedTask
@@ -81,6 +83,20 @@ async def test_a_task_is_resumed_by_the_next_run_of_the_server(modules: Modules)
     assert result.text == "copied 40 rows in 2 runs"
     assert sorted(set(copying.rows)) == list(range(40))
     assert len(copying.rows) <= 41
+
+
+def test_the_commands_of_the_page_are_there() -> None:
+    (typed,) = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
+    spans = [*re.findall(r"`(trio-mcp [^`]+)`", PAGE), *re.findall(r"(trio-mcp [^)\n]+)", typed)]
+    named: set[str] = set()
+    for words in map(str.split, spans):
+        command = trio_mcp.commands[words[1]]
+        if isinstance(command, click.Group):
+            command = command.commands[words[2]]
+            named.add(words[2])
+        taken = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= taken, words
+    assert named == {"get", "result", "cancel", "list"}
 
 
 def rows(heading: str) -> list[list[str]]:

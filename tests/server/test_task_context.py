@@ -386,7 +386,7 @@ async def test_tk_02_and_tk_09_a_handler_sees_the_tasks_of_its_caller(autojump_c
 async def test_tk_09_a_cursor_that_leads_nowhere_is_an_error(autojump_clock: MockClock) -> None:
     server = Server("s")
 
-    @server.tool
+    @server.tool(task="optional")
     async def mine(ctx: RequestContext) -> None:
         assert ctx.task_store is not None
         await ctx.task_store.list_tasks("nowhere")
@@ -481,3 +481,23 @@ async def test_a_task_of_a_stateless_server_can_ask_and_be_listened_to(autojump_
         while (state := await peer.notification("notifications/tasks"))["status"] != "completed":
             pass
     assert state["result"]["content"][0]["text"] == "{'name': 'Ann'}"
+
+
+async def test_a_server_without_tools_that_are_tasks_has_no_store_for_its_handlers(autojump_clock: MockClock) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def look(ctx: RequestContext) -> str:
+        return f"{ctx.task} {ctx.task_store}"
+
+    async with knowing(server) as peer:
+        assert await peer.text("look") == "None None"
+
+
+async def test_a_task_outlives_its_tool(autojump_clock: MockClock) -> None:
+    server, _ = rendering()
+    async with knowing(server) as peer:
+        task = await task_of(peer, "render", {"scene": "a"})
+        server.remove_tool("render")
+        await server.tasks.store_task_result(task, "completed", "rendered")
+        assert (await state_of(peer, task))["status"] == "completed"

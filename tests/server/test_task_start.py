@@ -249,6 +249,18 @@ def watched(store: MemoryTaskStore, ended: trio.Event) -> Server:
     return server
 
 
+async def test_the_call_is_answered_once_the_task_is_kept_and_no_earlier(autojump_clock: MockClock) -> None:
+    store, ended = SlowStore(), trio.Event()
+    async with knowing(watched(store, ended)) as peer:
+        message = peer.call_message("work")
+        await peer.send(message)
+        await store.creating.wait()
+        assert await peer.everything(5) == []
+        store.go_on.set()
+        task = (await peer.reply(message["id"]))["result"]["taskId"]
+        assert (await about(peer, "tasks/get", task))["status"] == "working"
+
+
 async def test_a_cancel_before_the_answer_leaves_no_task_at_work(autojump_clock: MockClock) -> None:
     store, ended = SlowStore(), trio.Event()
     async with knowing(watched(store, ended)) as peer:

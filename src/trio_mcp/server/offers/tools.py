@@ -62,6 +62,8 @@ class Tools:
 
     def __init__(self, page_size: int | None) -> None:
         self.registry: Registry[RegisteredTool] = Registry("tool", page_size)
+        self.has_tasks = False
+        """True once there was a tool whose calls may be tasks: such tasks outlive even their tool."""
 
     def add(
         self,
@@ -139,11 +141,7 @@ class Tools:
                 on_restart,
             ),
         )
-
-    @property
-    def has_tasks(self) -> bool:
-        """True when calls of at least one tool may be tasks."""
-        return any(entry.task is not None for entry in self.registry)
+        self.has_tasks = self.has_tasks or bool(task)
 
     def call(
         self, scope: RequestScope, params: CallToolParams, lifespan: Any, tasks: TaskHost | None
@@ -170,7 +168,7 @@ class Tools:
             return refusal() if task is None else run_task(task, scope, refusal)
         if entry.replay:
             replay(scope)
-        run = partial(entry.handler.call, scope, lifespan, bound, tasks)
+        run = partial(entry.handler.call, scope, lifespan, bound, tasks if self.has_tasks else None)
         if entry.timeout is not None or entry.slots is not None:
             run = partial(self._call_limited, entry, run, scope)
         if task is not None:
