@@ -110,7 +110,7 @@ def test_faults_of_large_data_are_not_all_collected() -> None:
         (EmbeddedResource, {"resource": 3}, "expected an object @ $.resource"),
         (ElicitResult, {"action": "maybe"}, "expected one of accept, decline, cancel @ $.action"),
         (ElicitResult, {"action": "accept", "content": {"a": {}}}, "strings, numbers, booleans"),
-        (Task, {"taskId": "t"}, "missing 'ttl'"),
+        (Task, {"taskId": "t"}, "missing 'createdAt'"),
         (InputRequest, {"method": "tools/call"}, "expected one of sampling/createMessage"),
         (InputRequiredResult, {"inputRequests": []}, "expected an object @ $.inputRequests"),
     ],
@@ -245,6 +245,14 @@ def test_a_sampled_message_keeps_members_nobody_knows() -> None:
     heard = structure(data, CreateMessageResult)
     assert heard.extra == {"extra": 1, "usage": {"n": 2}}
     assert unstructure(heard, FIFTH) == data
+
+
+def test_a_task_without_a_time_to_live_is_for_ever() -> None:
+    """mcp 1.x leaves out the null that says so."""
+    data = {"taskId": "t", "status": "working", "createdAt": "now", "lastUpdatedAt": "now"}
+    assert structure(data, Task) == Task("t", "working", "now", "now", None)
+    with pytest.raises(Exception, match="expected an object"):
+        structure(["t"], Task)
 
 
 def test_an_absent_freshness_means_stale_and_private() -> None:

@@ -20,6 +20,7 @@ from ..revisions import Revision
 from ..types.content import BlobResourceContents, ResourceContents, TextResourceContents
 from ..types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, content_fits
 from ..types.sampling import CreateMessageResult
+from ..types.tasks import Task
 from .plain_classes import convert, is_plain_class
 
 __all__ = ["structurer"]
@@ -202,6 +203,8 @@ def _class_factory(
             return _keeping_extras(structure_class)
         if kind is ElicitResult:
             return _checking_content(structure_class)
+        if kind is Task:
+            return _supplying_ttl(structure_class)
         return structure_class
 
     return factory
@@ -234,6 +237,15 @@ def _checking_content(structure_class: Callable[[Any, Any], Any]) -> Callable[[A
         return result
 
     return structure_result
+
+
+def _supplying_ttl(structure_class: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A task for ever has a ``ttl`` of null (2025-11-25 tasks, Task), which mcp 1.x leaves out."""
+
+    def structure_task(value: Any, kind: Any) -> Any:
+        return structure_class({"ttl": None, **_structure_object(value, None)}, kind)
+
+    return structure_task
 
 
 def _elicit_params(converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
