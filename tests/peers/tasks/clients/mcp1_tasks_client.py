@@ -116,11 +116,13 @@ async def drive(session: ClientSession) -> None:
     async def poll(tool: str) -> list[list[Any]]:
         """The statuses and their messages until the end, each once."""
         seen: list[list[Any]] = []
+        waits = False
         async with anyio.create_task_group() as group:
             async for task in tasks.poll_task(ids[tool]):
                 if [task.status, task.statusMessage] not in seen:
                     seen.append([task.status, task.statusMessage])
-                if task.status == "input_required":  # whoever sees this fetches the result, which brings the question
+                if task.status == "input_required" and not waits:
+                    waits = True  # whoever sees this fetches the result, which brings the question
                     group.start_soon(tasks.get_task_result, ids[tool], CallToolResult)
         return seen
 
@@ -150,13 +152,15 @@ async def drive(session: ClientSession) -> None:
         await result("work")
         return {"task": ids["work"], "heard": [one for one in notified if one["method"] == "notifications/progress"]}
 
-    async def statuses() -> dict[str, Any]:
-        """What was told of the last task of ``work`` without being asked."""
-        return [
-            one["params"]
-            for one in notified
-            if one["method"] == "notifications/tasks/status" and one["params"]["taskId"] == ids["work"]
-        ]
+    async def statuses() -> list[dict[str, Any]]:
+        """What was told of the last task of ``work`` without being asked: the end comes when it comes."""
+        for _ in range(50):
+            told = [one["params"] for one in notified if one["method"] == "notifications/tasks/status"]
+            told = [one for one in told if one["taskId"] == ids["work"]]
+            if told and told[-1]["status"] == "completed":
+                break
+            await anyio.sleep(0.1)
+        return told
 
     async def listed() -> list[str]:
         found, cursor = [], None

@@ -54,8 +54,9 @@ async def crash() -> str:
 
 
 @server.tool(task=REQUIRED)
-async def hang() -> str:
+async def hang(progress: Progress = Progress()) -> str:  # noqa: B008 - how it is asked for
     note("hang began")
+    await progress.set_message("hanging")
     try:
         await anyio.sleep_forever()
     finally:

@@ -5,9 +5,9 @@ import sys
 import trio
 from journal import note
 
-from trio_mcp import CodedError, RequestContext, Server, ToolError, serve_http, serve_stdio
+from trio_mcp import CodedError, RequestContext, Server, TaskSettings, ToolError, serve_http, serve_stdio
 
-server = Server("ours", "1.2.3")
+server = Server("ours", "1.2.3", tasks=TaskSettings(poll_interval=0.1))
 
 FORM = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
 

@@ -26,7 +26,7 @@ const { tasks } = client.experimental;
 function answerWith(schema, answer) {
   client.setRequestHandler(schema, async ({ params }, { taskStore }) => {
     asked.push(params);
-    if (params.task === undefined) return answer;
+    if (params.task === undefined) return sleep(300).then(() => answer); // so that who polls sees that it is waited for
     const task = await taskStore.createTask({ ttl: params.task.ttl, pollInterval: 50 });
     sleep(100).then(() => taskStore.storeTaskResult(task.taskId, 'completed', answer));
     return { task };
@@ -97,10 +97,15 @@ await step('progress', async () => {
   await result('work');
   return { task: ids.work, seen, heard: heard('notifications/progress') };
 });
-await step('statuses', async () =>
-  heard('notifications/tasks/status')
-    .map(({ params }) => params)
-    .filter(({ taskId }) => taskId === ids.work));
+await step('statuses', async () => {
+  let told;
+  for (let tries = 0; tries < 50 && told?.at(-1)?.status !== 'completed'; tries++) {
+    if (tries > 0) await sleep(100); // what is told without being asked comes when it comes
+    told = heard('notifications/tasks/status').map(({ params }) => params);
+    told = told.filter(({ taskId }) => taskId === ids.work);
+  }
+  return told;
+});
 for (const name of ['ask_user', 'ask_model']) {
   await step(name, () => whole(name));
   tell(`${name} asked`, { saw: [asked.splice(0), ids[name]] });

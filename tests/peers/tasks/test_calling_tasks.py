@@ -1,0 +1,181 @@
+"""trio-mcp's client runs tasks at servers of other makes, over stdio and over HTTP.
+
+``mcp1`` and ``typescript`` have the tasks of 2025-11-25, where the caller decides; ``fastmcp`` has the extension, where
+the server does. One child per server serves all tests of this file; each test talks to the live connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from tests.peers.conversations import Conversation, conversation
+from tests.peers.http_servers import HttpServers
+from tests.peers.journals import Journal
+from tests.peers.tasks.makes import Makes
+from tests.peers.websocket.children import environment
+
+from trio_mcp import PeerError, Progress, TaskCancelled, open_http, open_stdio
+
+PEERS = [(make, over) for make in ("mcp1", "typescript", "fastmcp") for over in ("stdio", "http")]
+core_only = pytest.mark.parametrize("peer", PEERS[:4], indirect=True, ids="-".join)
+extension_only = pytest.mark.parametrize("peer", PEERS[4:], indirect=True, ids="-".join)
+
+
+@pytest.fixture(scope="module", params=PEERS, ids="-".join)
+def peer(
+    request: pytest.FixtureRequest, makes: Makes, over_http: HttpServers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Conversation]:
+    make, over = request.param
+    command = makes.server(make)
+    era = "modern" if make == "fastmcp" else "legacy"
+    if over == "http":
+        running = over_http.get(make, command)
+        with conversation(make, era, running.journal, partial(open_http, running.url), over) as talk:
+            yield talk
+        return
+    journal = Journal(tmp_path_factory.mktemp("tasks") / "journal")
+    with conversation(make, era, journal, partial(open_stdio, command, env=environment(journal))) as talk:
+        yield talk
+
+
+async def start(peer: Conversation, tool: str, **arguments: Any) -> Any:
+    return await peer.client.start_task(tool, arguments)
+
+
+async def whole(peer: Conversation, tool: str, **arguments: Any) -> tuple[list[str], Any]:
+    """The statuses of a task, as they are polled, and its result."""
+    task = await start(peer, tool, **arguments)
+    seen: list[str] = []
+    while True:
+        state = await task.get()
+        if state.status not in seen:
+            seen.append(state.status)
+        if state.is_final or state.status == "input_required":
+            break
+        await trio.sleep(0.05)
+    return seen, await task.result()
+
+
+# Calls that are tasks
+
+
+def test_call_of_a_tool_that_is_a_task_returns_its_result(peer: Conversation) -> None:
+    assert peer.text("work", steps=2) == "2 steps"
+
+
+def test_messages_of_a_task_are_the_progress_of_its_call(peer: Conversation) -> None:
+    seen: list[Progress] = []
+
+    async def work() -> None:
+        task = await start(peer, "work", steps=5)
+        await task.result(on_progress=seen.append)
+
+    peer.run(work)
+    messages = [progress.message for progress in seen if progress.message is not None]
+    assert messages
+    assert set(messages) <= {f"step {step}" for step in range(1, 6)}
+
+
+def test_tool_that_is_no_task_is_called_as_ever(peer: Conversation) -> None:
+    assert peer.text("plain") == "plain"
+
+
+# Tasks in the hands of the caller
+
+
+def test_task_goes_from_its_start_to_its_result(peer: Conversation) -> None:
+    seen, result = peer.run(partial(whole, peer, "work", steps=3))
+    assert (seen, result.text) == (["working", "completed"], "3 steps")
+
+
+def test_task_tells_its_time_to_live(peer: Conversation) -> None:
+    """That of a server which decides on tasks is its own."""
+
+    async def state(ttl: float | None) -> Any:
+        task = await peer.client.start_task("work", {"steps": 1}, ttl=ttl)
+        return await task.get()
+
+    core = peer.name != "fastmcp"
+    assert peer.run(state, 60).ttl == (60 if core else 900)
+    assert peer.run(state, None).ttl == (None if core else 900)
+
+
+def test_question_of_a_task_is_answered(peer: Conversation) -> None:
+    before = len(peer.elicitations)
+    seen, result = peer.run(partial(whole, peer, "ask_user"))
+    assert (seen[-1], result.text) == ("input_required", "accept green")
+    assert [question.message for question in peer.elicitations[before:]] == ["Which colour?"]
+
+
+@core_only
+def test_sampling_of_a_task_is_answered(peer: Conversation) -> None:
+    _, result = peer.run(partial(whole, peer, "ask_model"))
+    assert result.text == "deep-thought: forty-two"
+
+
+def test_failure_of_a_tool_is_the_result_of_its_task(peer: Conversation) -> None:
+    _, result = peer.run(partial(whole, peer, "fail"))
+    assert (result.is_error, result.text) == (True, "no luck today")
+
+
+# Cancelling
+
+
+def test_cancelled_task_is_cancelled_and_has_no_result(peer: Conversation) -> None:
+    async def cancel() -> str:
+        task = await start(peer, "hang")
+        await task.cancel()
+        state = await task.get()
+        with pytest.raises((TaskCancelled, PeerError)):
+            await task.result()
+        return state.status
+
+    assert peer.run(cancel) == "cancelled"
+
+
+def test_task_that_was_cancelled_is_cancelled_again(peer: Conversation) -> None:
+    async def cancel() -> None:
+        task = await start(peer, "hang")
+        await task.cancel()
+        await task.cancel()
+
+    peer.run(cancel)
+
+
+@extension_only
+def test_call_that_is_left_cancels_its_task(peer: Conversation) -> None:
+    async def leave() -> None:
+        with trio.CancelScope() as scope:
+            await peer.client.call_tool("hang", on_progress=lambda _: scope.cancel())
+
+    before = len(peer.journal.lines)
+    peer.run(leave)
+    peer.journal.wait_for("hang ended", after=before)
+
+
+# Which tasks there are
+
+
+def test_unknown_task_is_told(peer: Conversation) -> None:
+    async def get() -> None:
+        await peer.client.resume_task("no such task").get()
+
+    with pytest.raises(PeerError) as caught:
+        peer.run(get)
+    assert caught.value.code == -32602
+
+
+def test_task_is_resumed_by_its_id(peer: Conversation) -> None:
+    async def resume() -> str:
+        task = await start(peer, "work", steps=2)
+        return (await peer.client.resume_task(task.id).result()).text
+
+    assert peer.run(resume) == "2 steps"
+
+
+def test_connection_is_usable_after_all_of_it(peer: Conversation) -> None:
+    assert peer.text("plain") == "plain"
