@@ -83,10 +83,13 @@ class Client:
         self.callbacks = Callbacks(settings)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client")
+        messages = ServerMessages(self._answers, self.callbacks, self.host, settings.question_tasks)
+        self.question_tasks = messages.tasks
+        """The questions that are answered as tasks; `None`: there are none."""
         self.duplex = DuplexChannel(
             channel,
             self._state,
-            ServerMessages(self._answers, self.callbacks),
+            messages,
             self.host,
             graces=graces,
             calls=CallSettings(settings.tell_deadlines, settings.send_cancels),

@@ -102,6 +102,8 @@ async def open_over(
     async with open_service_nursery("the client was closed") as nursery:
         client.change_streams.services = nursery
         await nursery.start(client.host.run_while, client.duplex.run)
+        if client.question_tasks is not None:
+            await nursery.start(client.question_tasks.run)
         if watch is not None:
             nursery.start_soon(watch, client)
         try:
@@ -114,6 +116,8 @@ async def open_over(
             yield client
         finally:
             client.requests.tools.leave()
+            if client.question_tasks is not None:
+                client.question_tasks.shut_down()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_DEADLINE):
                 await client.duplex.close("the client was closed")
 

@@ -21,6 +21,7 @@ from ..protocol.types.roots import Root
 from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult
 from ..runtime.limits import DEFAULT_LIMITS, Limits
 from ..runtime.requests.tracing import Tracing
+from ..tasks.settings import TaskSettings
 from .cache import CachePartition, ResponseCache
 from .keep_alive import KeepAlive
 from .unreadable import UnreadableMessage
@@ -68,6 +69,7 @@ class ClientOptions(TypedDict, total=False):
     on_unreadable: Callable[[UnreadableMessage], None] | None
     on_elicitation_complete: Callable[[str], Any]
     tasks: bool
+    question_tasks: TaskSettings | None
     max_rounds: int
     max_input_requests: int
     max_questions: int
@@ -160,6 +162,10 @@ class ClientSettings:
     tasks: bool = True
     """True: calls of tools may become tasks of the server (`Client.call_tool`). False: modern servers are not told of
     the extension, and no tool is called as a task."""
+    question_tasks: TaskSettings | None = None
+    """Store and bounds of the questions that are answered as tasks, because a server of 2025-11-25 wants to ask for the
+    answer later: sampling and elicitation, as far as there are handlers. `None`: no such tasks are declared. The tasks
+    end with the client."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """Times that a modern server may ask for input during one call, and as many times during its task;
     `ProtocolViolation` beyond."""

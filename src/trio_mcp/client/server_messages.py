@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+import attrs
+
+from ..protocol.meta import RELATED_TASK
 from ..protocol.types.lifecycle import EmptyResult
 from ..runtime.exchange import Exchange
 from ..runtime.requests.handler import LATER, Decision, Now
@@ -12,7 +15,13 @@ from ..runtime.requests.request_scope import RequestScope
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
 from .answering.answers import Answers
+from .answering.question_tasks import QuestionTasks
 from .callbacks import Callbacks
+
+if TYPE_CHECKING:
+    from ..protocol.fields import JSONObject
+    from ..runtime.requests.host import RequestHost
+    from ..tasks.settings import TaskSettings
 
 __all__ = ["ServerMessages"]
 
@@ -23,8 +32,10 @@ class ServerMessages:
     seal = None
     """Clients answer no request with questions. See `RequestHandler.seal`."""
 
-    def __init__(self, answers: Answers, callbacks: Callbacks) -> None:
+    def __init__(self, answers: Answers, callbacks: Callbacks, host: RequestHost, tasks: TaskSettings | None) -> None:
         self._answers = answers
+        self.tasks = None if tasks is None else QuestionTasks(host, self, tasks)
+        """The questions that are tasks; `None`: there are none."""
         self._callbacks = callbacks
         self.wants = callbacks.wants
         """Says whether `notified` is to be called for an event. See `RequestHandler.wants`."""
@@ -38,10 +49,27 @@ class ServerMessages:
         return LATER
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Answer a request with its handler. See `RequestHandler.answer`."""
-        request = scope.request
-        return await self._answers.prepare(request.method.name, request.params, request.revision)()
+        """Answer a request with its handler, or as a task. See `RequestHandler.answer`."""
+        request, tasks = scope.request, self.tasks
+        if tasks is not None and request.method.name.startswith("tasks/"):
+            return await tasks.tell(scope)
+        answer = self._answers.prepare(request.method.name, request.params, request.revision)
+        if tasks is not None and (task := tasks.wanted(scope)) is not None:
+            return _related(await tasks.run_task(task, scope, answer), request)
+        return _related(await answer(), request)
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
         """Call the callback for ``event``. See `RequestHandler.notified`."""
         return self._callbacks.notified(event)
+
+
+def _related(result: Any, request: InboundRequest) -> Any:
+    """Return ``result`` with the task of the server that the request belongs to (2025-11-25 tasks, Related Task
+    Metadata: MUST be in responses)."""
+    related: Any = request.meta.get(RELATED_TASK)
+    if not isinstance(related, dict):
+        return result
+    plain = cast("JSONObject", result) if isinstance(result, dict) else None
+    before: JSONObject = (result.meta if plain is None else plain.get("_meta")) or {}
+    meta: JSONObject = {RELATED_TASK: related, **before}
+    return attrs.evolve(result, meta=meta) if plain is None else {**plain, "_meta": meta}

@@ -16,7 +16,7 @@ from ...protocol.conversion.converters import structure_params
 from ...protocol.fields import JSONObject
 from ...protocol.json_schema.schema_validator import SchemaValidator
 from ...protocol.revisions import Revision
-from ...protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling
+from ...protocol.types.capabilities import ClientCapabilities, ClientTasks, Elicitation, Roots, Sampling
 from ...protocol.types.elicitation import ElicitFormParams, ElicitParams, ElicitResult, check_form_schema, with_defaults
 from ...protocol.types.extension_tasks import TASKS_EXTENSION
 from ...protocol.types.roots import ListRootsResult
@@ -76,7 +76,15 @@ class Answers:
             )
         roots = Roots(list_changed=True) if settings.roots is not None else None
         extensions: JSONObject | None = {TASKS_EXTENSION: {}} if settings.tasks else None
-        return ClientCapabilities(roots=roots, sampling=sampling, elicitation=elicitation, extensions=extensions)
+        requests: JSONObject = {}
+        if sampling is not None:
+            requests["sampling"] = {"createMessage": {}}
+        if elicitation is not None:
+            requests["elicitation"] = {"create": {}}
+        tasks = ClientTasks({}, {}, requests) if settings.question_tasks is not None and requests else None
+        return ClientCapabilities(
+            roots=roots, sampling=sampling, elicitation=elicitation, tasks=tasks, extensions=extensions
+        )
 
     def prepare(self, method: str, params: Any, revision: Revision, key: str | None = None) -> Answer:
         """Return the function that answers this question, before any handler runs. ``key``: the name of the question

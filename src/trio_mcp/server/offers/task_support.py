@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
-from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
+from ...jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, CodedError
 from ...protocol.errors import CapabilityMissing
 from ...protocol.types.extension_tasks import TASKS_CAPABILITY
 from ...protocol.types.input_required import InputRequiredResult
 from ...protocol.types.tools import CallToolParams, CallToolResult
 from ...runtime.requests.request_scope import RequestScope
 from ...stores.task_record import OnRestart
+from ...tasks.core.time_to_live import asked_ttl, milliseconds
 from ...tasks.host import TaskHost
 from ...tasks.request_task import RequestTask
-from ...tasks.settings import TaskSettings
 from ...tasks.task_state import TaskState
 
 __all__ = ["TaskSupport", "left_to_others", "run_task", "task_of_call"]
 
 TaskSupport: TypeAlias = Literal["optional", "required"]
-
-_MILLISECONDS: Final = 1000
 
 
 def task_of_call(
@@ -58,12 +55,12 @@ def task_of_call(
             if must_be:
                 raise _task_needed(params.name, scope)
             return None
-        return RequestTask(host, scope, ttl_ms=_ttl(host.settings.ttl), on_restart=on_restart, must_be=must_be)
+        return RequestTask(host, scope, ttl_ms=milliseconds(host.settings.ttl), on_restart=on_restart, must_be=must_be)
     if not asks:
         if must_be:
             raise _task_needed(params.name, scope)
         return None
-    return RequestTask(host, scope, ttl_ms=_asked_ttl(scope, host.settings), on_restart=on_restart, must_be=True)
+    return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart=on_restart, must_be=True)
 
 
 def _task_needed(name: str, scope: RequestScope) -> CodedError:
@@ -86,19 +83,6 @@ def left_to_others(state: TaskState, scope: RequestScope, name: str) -> CallTool
         raise RuntimeError(f"{name} returned a task that is not the task of its call: see ctx.task_store.create_task")
     task.leave()
     return CallToolResult([])
-
-
-def _asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
-    asked = scope.request.params["task"].get("ttl", settings.ttl * _MILLISECONDS)
-    if asked is None:
-        return _ttl(settings.max_ttl)
-    if not asked > 0:
-        raise CodedError(INVALID_PARAMS, "Invalid params: task.ttl is greater than 0")
-    return _ttl(min(asked / _MILLISECONDS, settings.max_ttl))
-
-
-def _ttl(seconds: float) -> int | None:
-    return None if seconds == math.inf else max(1, int(seconds * _MILLISECONDS))
 
 
 async def run_task(

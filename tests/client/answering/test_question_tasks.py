@@ -1,0 +1,280 @@
+"""A server of 2025-11-25 has a client answer its questions as tasks, and asks for the answers later."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_mcp import (
+    Client,
+    CodedError,
+    CreateMessageResult,
+    ElicitResult,
+    Root,
+    TaskSettings,
+    TextContent,
+    fail_after_work,
+)
+from trio_mcp.client.opening import open_client
+from trio_mcp.testing import ScriptedServer
+from trio_mcp.transports.memory import memory_channel_pair
+
+LEGACY = "2025-11-25"
+RELATED = "io.modelcontextprotocol/related-task"
+SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 1}
+FORM = {"message": "who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+
+
+class User:
+    """Handlers that wait until told what to answer."""
+
+    def __init__(self) -> None:
+        self.asked = trio.Event()
+        self.may_answer = trio.Event()
+        self.failure: Exception | None = None
+        self.cancelled = 0
+
+    async def _wait(self) -> None:
+        self.asked.set()
+        try:
+            await self.may_answer.wait()
+        except trio.Cancelled:
+            self.cancelled += 1
+            raise
+        if self.failure is not None:
+            raise self.failure
+
+    async def sampling(self, _: Any) -> CreateMessageResult:
+        await self._wait()
+        return CreateMessageResult("assistant", TextContent("yes"), "model")
+
+    async def elicitation(self, _: Any) -> ElicitResult:
+        await self._wait()
+        return ElicitResult("accept", {"name": "Bob"})
+
+
+class Server(ScriptedServer):
+    """The server's end, which asks."""
+
+    _last = 0
+
+    async def ask(self, method: str, **params: Any) -> Any:
+        """Send a request, and return what it is answered with, as a result or an error."""
+        self._last += 1
+        await self.request(self._last, method, params or None)
+        return await self.until({"id": self._last, ...: ...})
+
+    async def create(self, method: str = "sampling/createMessage", **task: Any) -> str:
+        params = SAMPLE if method == "sampling/createMessage" else FORM
+        reply = await self.ask(method, **params, task=task)
+        return reply["result"]["task"]["taskId"]
+
+
+@asynccontextmanager
+async def opened(user: User, **options: Any) -> AsyncGenerator[tuple[Server, Client, dict[str, Any]]]:
+    ours, theirs = memory_channel_pair()
+    server, revision = Server(theirs, patience=30), options.pop("revision", LEGACY)
+    given = {"sampling": user.sampling, "elicitation": user.elicitation, "question_tasks": TaskSettings()}
+    opening: dict[str, Any] = {}
+    accepted = trio.Event()
+
+    async def accept() -> None:
+        opening.update(await server.accept(revision))
+        accepted.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept)
+        async with open_client(ours, era="legacy", revision=revision, **{**given, **options}) as client:
+            await accepted.wait()
+            yield server, client, opening["params"]["capabilities"]
+
+
+async def test_the_questions_with_handlers_are_declared(autojump_clock: MockClock) -> None:
+    user = User()
+    both = {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}
+    async with opened(user) as (_, _, declared):
+        assert declared["tasks"] == {"list": {}, "cancel": {}, "requests": both}
+    async with opened(user, sampling=None) as (_, _, declared):
+        assert declared["tasks"]["requests"] == {"elicitation": {"create": {}}}
+    async with opened(user, elicitation=None) as (_, _, declared):
+        assert declared["tasks"]["requests"] == {"sampling": {"createMessage": {}}}
+    async with opened(user, sampling=None, elicitation=None) as (_, _, declared):
+        assert "tasks" not in declared
+    async with opened(user, revision="2025-06-18") as (_, _, declared):
+        assert "tasks" not in declared
+
+
+async def test_nothing_is_declared_by_default_and_a_wish_for_a_task_is_ignored(autojump_clock: MockClock) -> None:
+    user = User()
+    user.may_answer.set()
+    async with opened(user, question_tasks=None) as (server, _, declared):
+        assert "tasks" not in declared
+        assert (await server.ask("sampling/createMessage", **SAMPLE, task={}))["result"]["model"] == "model"
+        assert (await server.ask("tasks/get", taskId="x"))["error"]["code"] == -32601
+
+
+async def test_a_question_is_answered_with_a_task_and_the_task_with_the_answer(autojump_clock: MockClock) -> None:
+    user = User()
+    async with opened(user) as (server, _, _):
+        reply = await server.ask("sampling/createMessage", **SAMPLE, task={"ttl": 60_000})
+        task = reply["result"]["task"]
+        assert (task["status"], task["ttl"]) == ("working", 60_000)
+        await user.asked.wait()
+        assert (await server.ask("tasks/get", taskId=task["taskId"]))["result"]["status"] == "working"
+        user.may_answer.set()
+        result = (await server.ask("tasks/result", taskId=task["taskId"]))["result"]
+        assert result == {
+            "role": "assistant",
+            "content": {"type": "text", "text": "yes"},
+            "model": "model",
+            "_meta": {RELATED: {"taskId": task["taskId"]}},
+        }
+        assert (await server.ask("tasks/get", taskId=task["taskId"]))["result"]["status"] == "completed"
+
+
+async def test_a_form_is_filled_in_as_a_task(autojump_clock: MockClock) -> None:
+    user = User()
+    async with opened(user) as (server, _, _):
+        task = await server.create("elicitation/create")
+        assert [each["taskId"] for each in (await server.ask("tasks/list"))["result"]["tasks"]] == [task]
+        user.may_answer.set()
+        result = (await server.ask("tasks/result", taskId=task))["result"]
+        assert (result["action"], result["content"]) == ("accept", {"name": "Bob"})
+
+
+async def test_a_question_without_a_task_is_answered_at_once(autojump_clock: MockClock) -> None:
+    user = User()
+    user.may_answer.set()
+    async with opened(user) as (server, _, _):
+        assert (await server.ask("elicitation/create", **FORM))["result"]["action"] == "accept"
+        assert (await server.ask("tasks/list"))["result"]["tasks"] == []
+
+
+async def test_roots_are_no_task(autojump_clock: MockClock) -> None:
+    async with opened(User(), roots=[Root("file:///a")]) as (server, _, _):
+        assert (await server.ask("roots/list", task={}))["result"] == {"roots": [{"uri": "file:///a"}]}
+
+
+async def test_a_cancelled_task_cancels_its_handler(autojump_clock: MockClock) -> None:
+    user = User()
+    async with opened(user) as (server, _, _):
+        task = await server.create()
+        await user.asked.wait()
+        assert (await server.ask("tasks/cancel", taskId=task))["result"]["status"] == "cancelled"
+        await trio.testing.wait_all_tasks_blocked()
+        assert user.cancelled == 1
+        assert (await server.ask("tasks/cancel", taskId=task))["error"]["code"] == -32602
+
+
+async def test_who_leaves_the_result_does_not_cancel_the_handler(autojump_clock: MockClock) -> None:
+    user = User()
+    async with opened(user) as (server, _, _):
+        task = await server.create()
+        await server.request("wait", "tasks/result", {"taskId": task})
+        await server.notify("notifications/cancelled", {"requestId": "wait"})
+        await trio.testing.wait_all_tasks_blocked()
+        assert user.cancelled == 0
+        user.may_answer.set()
+        assert (await server.ask("tasks/result", taskId=task))["result"]["model"] == "model"
+
+
+async def test_a_user_who_says_no_makes_the_task_fail_with_that_error(autojump_clock: MockClock) -> None:
+    user = User()
+    user.failure = CodedError(-1, "the user says no")
+    user.may_answer.set()
+    async with opened(user) as (server, _, _):
+        task = await server.create()
+        reply = await server.ask("tasks/result", taskId=task)
+        assert reply["error"] == {"code": -1, "message": "the user says no"}
+        state = (await server.ask("tasks/get", taskId=task))["result"]
+        assert (state["status"], state["statusMessage"]) == ("failed", "the user says no")
+
+
+async def test_a_defect_of_a_handler_stays_inside(autojump_clock: MockClock) -> None:
+    user = User()
+    user.failure = RuntimeError("secret")
+    user.may_answer.set()
+    async with opened(user) as (server, _, _):
+        reply = await server.ask("tasks/result", taskId=await server.create())
+        assert reply["error"] == {"code": -32603, "message": "Internal error"}
+
+
+@pytest.mark.parametrize("task", [{"ttl": 0}, {"ttl": "x"}, 5])
+async def test_a_wish_that_makes_no_sense_is_refused(autojump_clock: MockClock, task: Any) -> None:
+    user = User()
+    async with opened(user) as (server, _, _):
+        assert (await server.ask("sampling/createMessage", **SAMPLE, task=task))["error"]["code"] == -32602
+        assert not user.asked.is_set()
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
+async def test_an_unknown_task_is_an_invalid_parameter(autojump_clock: MockClock, method: str) -> None:
+    async with opened(User()) as (server, _, _):
+        assert (await server.ask(method, taskId="unknown"))["error"]["code"] == -32602
+
+
+async def test_a_task_ends_with_its_time_to_live(autojump_clock: MockClock) -> None:
+    user = User()
+    async with opened(user) as (server, _, _):
+        task = await server.create(ttl=5000)
+        await trio.sleep(10)
+        assert user.cancelled == 1
+        assert (await server.ask("tasks/get", taskId=task))["result"]["status"] == "failed"
+
+
+async def test_limits_of_calls_stand_still_while_the_user_is_asked_for_a_task(autojump_clock: MockClock) -> None:
+    user = User()
+    async with opened(user) as (server, client, _), trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def call() -> None:
+            with fail_after_work(5):
+                await client.call_tool("slow")
+
+        asked = await server.expect_call("slow")
+        task = await server.create("elicitation/create")
+        await trio.sleep(60)
+        user.may_answer.set()
+        await server.ask("tasks/result", taskId=task)
+        await server.answer_text(asked, "done")
+
+
+async def test_the_bounds_of_tasks_hold(autojump_clock: MockClock) -> None:
+    user = User()
+    async with opened(user, question_tasks=TaskSettings(max_running=2)) as (server, _, _):
+        await server.create()
+        await server.create()
+        assert (await server.ask("sampling/createMessage", **SAMPLE, task={}))["error"]["code"] == -31000
+
+
+async def test_the_tasks_end_with_the_client(autojump_clock: MockClock) -> None:
+    user = User()
+    async with opened(user) as (server, _, _):
+        await server.create()
+        await user.asked.wait()
+    assert user.cancelled == 1
+
+
+async def test_the_server_is_told_of_the_end_of_a_task(autojump_clock: MockClock) -> None:
+    user = User()
+    async with opened(user) as (server, _, _):
+        task = await server.create()
+        user.may_answer.set()
+        told = await server.until({"method": "notifications/tasks/status", "params": ...})
+        assert (told["params"]["taskId"], told["params"]["status"]) == (task, "completed")
+
+
+async def test_an_answer_names_the_task_of_the_server_that_the_question_named(autojump_clock: MockClock) -> None:
+    user = User()
+    user.may_answer.set()
+    related = {RELATED: {"taskId": "theirs"}}
+    async with opened(user, roots=[Root("file:///a")]) as (server, _, _):
+        for method, params in (("sampling/createMessage", SAMPLE), ("elicitation/create", FORM), ("roots/list", {})):
+            reply = await server.ask(method, **params, _meta=related)
+            assert reply["result"]["_meta"] == related
+            assert "_meta" not in (await server.ask(method, **params))["result"]
