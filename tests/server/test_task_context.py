@@ -19,6 +19,8 @@ from trio_mcp import (
     MemoryTaskStore,
     RequestContext,
     Server,
+    TaskContext,
+    TaskRecord,
     TaskSettings,
     TaskState,
     TextContent,
@@ -235,7 +237,9 @@ async def test_who_cannot_have_a_task_is_not_given_one(autojump_clock: MockClock
         assert (await peer.error("render"))["code"] == -32601
 
 
-async def test_the_task_of_another_call_is_no_answer(autojump_clock: MockClock) -> None:
+async def test_the_task_of_another_call_is_no_answer(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -247,6 +251,7 @@ async def test_the_task_of_another_call_is_no_answer(autojump_clock: MockClock) 
     async with knowing(server) as peer:
         state = await state_of(peer, await task_of(peer, "render"))
     assert state["result"]["isError"]
+    assert "not the task of its call" in caplog.text
 
 
 async def test_a_tool_that_gives_tasks_has_the_schema_of_its_result() -> None:
@@ -501,3 +506,78 @@ async def test_a_task_outlives_its_tool(autojump_clock: MockClock) -> None:
         server.remove_tool("render")
         await server.tasks.store_task_result(task, "completed", "rendered")
         assert (await state_of(peer, task))["status"] == "completed"
+
+
+async def test_a_result_that_is_too_long_fails_the_task(autojump_clock: MockClock) -> None:
+    server, _ = rendering(max_record_bytes=1000)
+    async with knowing(server) as peer:
+        task = await task_of(peer, "render", {"scene": "a"})
+        assert await server.tasks.store_task_result(task, "completed", "x" * 1000)
+        state = await state_of(peer, task)
+    assert (state["status"], state["error"]["code"]) == ("failed", -32603)
+
+
+@pytest.mark.parametrize("ttl", [0, -1, math.nan])
+async def test_tk_04_a_time_to_live_is_greater_than_nothing(ttl: float, autojump_clock: MockClock) -> None:
+    server = Server("s")
+    seen: list[str] = []
+
+    @server.tool(task="required")
+    async def render(ctx: RequestContext) -> None:
+        assert ctx.task_store is not None
+        with pytest.raises(ValueError, match="greater than 0") as caught:
+            await ctx.task_store.create_task(ttl=ttl)
+        seen.append(str(caught.value))
+
+    async with knowing(server) as peer:
+        await task_of(peer, "render")
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(("asked", "told"), [(5, 5000), (10**9, 20_000), (math.inf, 20_000)])
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_tk_04_a_handler_says_how_long_its_task_may_take(
+    asked: float, told: int, era: str, autojump_clock: MockClock
+) -> None:
+    server = Server("s", tasks=TaskSettings(max_ttl=20))
+
+    @server.tool(task="required")
+    async def render(ctx: RequestContext) -> TaskState:
+        assert ctx.task_store is not None
+        task = await ctx.task_store.create_task(ttl=asked, message="first")
+        other = await ctx.task_store.create_task(ttl=asked, message="second")
+        assert (other.ttl, other.message) == (told / 1000, "second")
+        return task
+
+    if era == "modern":
+        async with knowing(server) as peer:
+            state = await state_of(peer, await task_of(peer, "render"))
+            assert (state["ttlMs"], state["statusMessage"]) == (told, "first")
+    else:
+        async with old(server) as peer:
+            task = await core_task_of(peer, "render")
+            await wait_all_tasks_blocked()
+            state = await about(peer, "tasks/get", task)
+            assert (state["ttl"], state["statusMessage"]) == (told, "first")
+
+
+async def test_a_task_that_is_gone_meanwhile_is_unknown(autojump_clock: MockClock) -> None:
+    class Forgetful(MemoryTaskStore):
+        async def change(self, record: TaskRecord) -> bool:
+            self._records.pop(record.id)
+            return False
+
+    server, _ = rendering(store=Forgetful())
+    async with knowing(server) as peer:
+        task = await peer.text("tidy")
+        with pytest.raises(CodedError, match="unknown task"):
+            await server.tasks.store_task_result(task, "completed", "late")
+
+
+async def test_a_passive_task_keeps_nothing_and_tells_nobody() -> None:
+    task = TaskContext()
+    task.status("fine")
+    await task.start()
+    await task.checkpoint(5)
+    assert (task.id, task.ttl, task.requested_ttl, task.has_started) == ("", None, None, False)
+    assert (task.attempt, task.restored) == (1, None)

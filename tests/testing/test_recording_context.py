@@ -385,6 +385,12 @@ async def test_the_task_of_a_request_is_recorded() -> None:
     assert (task.messages, task.checkpoints, task.has_started) == (["from 5"], [6], True)
 
 
+def test_a_recorded_task_is_as_said() -> None:
+    task = RecordedTask(id="t", ttl=5, requested_ttl=6)
+    assert (task.id, task.ttl, task.requested_ttl, task.attempt, task.restored) == ("t", 5, 6, 1, None)
+    assert not task.has_started
+
+
 async def test_a_checkpoint_that_could_not_be_kept_fails_here_too() -> None:
     with pytest.raises(NotSerializable):
         await RecordedTask().checkpoint(float("nan"))

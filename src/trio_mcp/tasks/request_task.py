@@ -88,7 +88,7 @@ class RequestTask:
         self.on_restart: OnRestart = on_restart
         self.must_be = must_be
         peer = scope.exchange.peer
-        self.caller: object = peer.principal or ("" if record is not None else scope.exchange.at_once)
+        self.caller: object = peer.principal or ("" if record is not None or is_external else scope.exchange.at_once)
         """The party that the bounds of running tasks hold for: the principal or, without one, an object that stands for
         the connection, and does not keep the connection alive."""
         self.has_started = record is not None
