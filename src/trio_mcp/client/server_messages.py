@@ -69,7 +69,11 @@ def _related(result: Any, request: InboundRequest) -> Any:
     related: Any = request.meta.get(RELATED_TASK)
     if not isinstance(related, dict):
         return result
-    plain = cast("JSONObject", result) if isinstance(result, dict) else None
-    before: JSONObject = (result.meta if plain is None else plain.get("_meta")) or {}
-    meta: JSONObject = {RELATED_TASK: related, **before}
-    return attrs.evolve(result, meta=meta) if plain is None else {**plain, "_meta": meta}
+    if type(result) is dict:  # of somebody else, to whom the question was forwarded
+        plain = cast("JSONObject", result)
+        return {**plain, "_meta": _with(related, plain.get("_meta"))}
+    return attrs.evolve(result, meta=_with(related, result.meta))
+
+
+def _with(related: Any, meta: JSONObject | None) -> JSONObject:
+    return {RELATED_TASK: related, **(meta or {})}
