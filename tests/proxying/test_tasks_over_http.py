@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +12,18 @@ from tests.patience import PATIENCE
 from tests.serving.http.protection import Tokens, protected
 from tests.serving.http.raw import served
 
-from trio_mcp import Address, Bearer, Client, ElicitFormParams, RequestContext, Server, TaskSettings, open_http, proxy
+from trio_mcp import (
+    Address,
+    Bearer,
+    Client,
+    ElicitFormParams,
+    LogParams,
+    RequestContext,
+    Server,
+    TaskSettings,
+    open_http,
+    proxy,
+)
 from trio_mcp.jsonrpc.errors import PeerError
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -26,17 +37,23 @@ def roaster() -> tuple[Server, trio.Event]:
         assert ctx.task is not None
         await ctx.task.start()
         await done.wait()
-        return f"roasted for {(await ctx.elicit('whom?', FORM)).content}"
+        whom = (await ctx.elicit("whom?", FORM)).content
+        await ctx.log.info(f"for {whom}")
+        return f"roasted for {whom}"
 
     return server, done
 
 
 @asynccontextmanager
-async def way_to(server: Server, **options: Any) -> AsyncGenerator[str]:
-    """Serve ``server``, and a proxy before it; give the URL of the proxy."""
+async def way_to(server: Server, back: Any = "auto", **options: Any) -> AsyncGenerator[str]:
+    """Serve ``server``, and a proxy before it that speaks ``back`` with it; give the URL of the proxy."""
     async with served(server) as inner:
-        way = proxy(Address(f"http://127.0.0.1:{inner.port}/mcp").open)
-        async with served(way, **options) as outer:
+        address = Address(f"http://127.0.0.1:{inner.port}/mcp")
+
+        def open_behind(**wanted: Any) -> AbstractAsyncContextManager[Client]:
+            return address.open(**(wanted if back == "auto" else {**wanted, "era": back}))
+
+        async with served(proxy(open_behind), **options) as outer:
             yield f"http://127.0.0.1:{outer.port}/mcp"
 
 
@@ -74,18 +91,26 @@ async def test_each_principal_has_its_own_tasks(era: Any) -> None:
                 assert (await later.resume_task(task.id).result()).text == "roasted for {'name': 'ann'}"
 
 
+@pytest.mark.parametrize("back", ["legacy", "modern"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_several_clients_without_names_have_their_tasks_at_the_same_time(era: Any) -> None:
+async def test_several_clients_without_names_have_their_tasks_at_the_same_time(era: Any, back: Any) -> None:
     server, done = roaster()
     got: dict[str, str] = {}
+    logs: dict[str, list[Any]] = {"ann": [], "bob": [], "cid": []}
 
     async def call(url: str, name: str) -> None:
-        async with open_http(url, era=era, elicitation=called(name)) as client:
+        def on_log(message: LogParams) -> None:
+            logs[name].append(message.data)
+
+        async with open_http(url, era=era, elicitation=called(name), on_log=on_log) as client:
+            await client.set_log_level("info")
             got[name] = (await client.call_tool("roast")).text
 
     done.set()
     with trio.fail_after(PATIENCE):
-        async with way_to(server) as url, trio.open_nursery() as nursery:
-            for name in ("ann", "bob", "cid"):
+        async with way_to(server, back) as url, trio.open_nursery() as nursery:
+            for name in logs:
                 nursery.start_soon(call, url, name)
-    assert got == {name: f"roasted for {{'name': '{name}'}}" for name in ("ann", "bob", "cid")}
+    assert got == {name: f"roasted for {{'name': '{name}'}}" for name in logs}
+    if back == "legacy":  # in the other form, tasks have no logs
+        assert logs == {name: [f"for {{'name': '{name}'}}"] for name in logs}

@@ -25,6 +25,7 @@ __all__ = [
     "ProgressToken",
     "check_meta_keys",
     "progress_token_of",
+    "related_task_of",
     "with_related_task",
 ]
 
@@ -81,6 +82,14 @@ def progress_token_of(meta: object) -> ProgressToken | None:
         return None
     token = cast("dict[str, Any]", meta).get(PROGRESS_TOKEN)
     return token if type(token) is int or type(token) is str else None
+
+
+def related_task_of(params: dict[str, Any]) -> str | None:
+    """Return the id of the task that a message with these parameters belongs to; `None` where it names none."""
+    meta: Any = params.get("_meta")
+    related: Any = cast("dict[str, Any]", meta).get(RELATED_TASK) if type(meta) is dict else None
+    task_id: Any = cast("dict[str, Any]", related).get("taskId") if type(related) is dict else None
+    return task_id if type(task_id) is str else None
 
 
 def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str, Any]:

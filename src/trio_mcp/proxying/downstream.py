@@ -16,7 +16,7 @@ from ..jsonrpc.errors import INTERNAL_ERROR, CodedError, NotSerializable
 from ..protocol.errors import NoWayBack
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import log_level_rank
-from ..protocol.meta import SUBSCRIPTION_ID
+from ..protocol.meta import SUBSCRIPTION_ID, related_task_of
 from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.callback_queue import NotificationQueue
@@ -37,7 +37,9 @@ class ForwardedCall:
 
     def __init__(self, scope: RequestScope, downstream: Downstream) -> None:
         self.scope = scope
-        self._downstream = downstream
+        self.downstream = downstream
+        self.task_id: str | None = None
+        """Task as which the server behind goes on with the call, where the proxy waits for the task."""
         self._questions: set[trio.CancelScope] = set()
 
     @property
@@ -49,6 +51,10 @@ class ForwardedCall:
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the client declared for this call."""
         return self.scope.request.capabilities
+
+    def becomes(self, task_id: str) -> None:
+        """Note that the server behind goes on with the call as a task, for which the proxy waits."""
+        self.task_id = task_id
 
     @property
     def is_cancelled(self) -> bool:
@@ -63,7 +69,7 @@ class ForwardedCall:
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
         """Return the client's answer, as plain data. The request ends with the call. Raises `CodedError`, and as
         `DuplexChannel.request`."""
-        await self._downstream.caught_up()
+        await self.downstream.caught_up()
         if self.revision.server_requests:
             return await self.scope.ask(method, params, self.revision, on_progress)
         if not self.may_ask:
@@ -209,9 +215,12 @@ class Downstream:
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def _only_listener(self, event: NotificationReceived) -> RequestScope | None:
-        """Return the request whose log ``event`` is, where many clients ask: the only one in flight, if that wants the
-        log. With several in flight, a log would reach a client that it does not concern."""
-        waiting = [call.scope for call in self.calls.values() if call.scope.sends]
+        """Return the request whose log ``event`` is, where many clients ask: the one whose task the log names, else the
+        only one in flight, if that wants the log. With several in flight, a log would reach a client that it does not
+        concern."""
+        task_id = related_task_of(event.params)
+        calls = [call for call in self.calls.values() if task_id is None or call.task_id == task_id]
+        waiting = [call.scope for call in calls if call.scope.sends]
         if len(waiting) != 1:
             return None
         (scope,), level = waiting, event.params.get("level")

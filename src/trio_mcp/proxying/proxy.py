@@ -46,6 +46,11 @@ def proxy(upstream: Client | OpenUpstream, *, name: str | None = None, limits: L
     answered by the only client there is, else by the only client with a call in flight, else with an error. Logs of a
     legacy server go to all clients that want logs.
 
+    Tasks pass where client and server speak the same form of tasks, as far as the client declares them; the client then
+    looks after its tasks itself, through any connection of the proxy. For other clients the proxy waits for the end of
+    a task, and answers the call as any call. The task of a principal exists for that principal alone, as long as the
+    proxy runs and remembers the task (of the latest 50,000); without principals the id of a task gives access.
+
     A protected server behind is called with the proxy's own authorization, ``proxy(Address(url, auth=OAuth()).open)``,
     whoever the client is. The token of a client is never handed on (2026-07-28 authorization, Access Token Privilege
     Restriction): ``serve_http(proxy(...), auth=Protected(...))`` has tokens of its own checked.

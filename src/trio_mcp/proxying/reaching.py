@@ -143,7 +143,7 @@ class OwnUpstream:
 
     async def _serve_through(self, options: ClientOptions) -> None:
         async with self._open(**options) as client:
-            self.upstream = Upstream(client, self._task_owners, shared=False)
+            self.upstream = Upstream(client, self._task_owners, shared=False, many=self._many)
             self._settled.set()
             await client.until_lost()
 

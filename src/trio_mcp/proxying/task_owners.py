@@ -10,13 +10,13 @@ import attrs
 from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
 from ..protocol.fields import JSONObject
-from ..protocol.meta import RELATED_TASK, ProgressToken
+from ..protocol.meta import ProgressToken, related_task_of
 from ..state.events import NotificationReceived
 from .downstream import Downstream, ForwardedCall
 
 __all__ = ["LONGEST_ID", "KnownTasks", "Owner", "TaskOwners"]
 
-_MOST_TASKS: Final = 100_000
+_MOST_TASKS: Final = 50_000
 _MOST_TOKENS: Final = 10_000
 _STATUS: Final = "notifications/tasks/status"
 LONGEST_ID: Final = 1000
@@ -27,7 +27,7 @@ Owner: TypeAlias = str | Downstream
 
 
 class TaskOwners:
-    """The owners of the latest tasks, up to 100,000, of which no owner takes the share of another."""
+    """The owners of the latest tasks, up to 50,000, of which no owner takes the share of another."""
 
     def __init__(self, most: int = _MOST_TASKS) -> None:
         self._most = most
@@ -103,8 +103,8 @@ class KnownTasks:
 
     def progressed(self, event: NotificationReceived) -> None:
         """Tell the client of progress of a task, under the client's own token."""
-        task_id = _task_id(_related(event.params))
-        wanted = self.tokens.get(task_id) if isinstance(task_id, str) else None
+        task_id = related_task_of(event.params)
+        wanted = None if task_id is None else self.tokens.get(task_id)
         if wanted is not None:
             downstream, token = wanted
             params = {**event.params, "progressToken": token}
@@ -117,6 +117,7 @@ class KnownTasks:
         ids: list[str] = []
 
         def on_task(task_id: str) -> None:
+            call.becomes(task_id)
             ids.append(task_id)
             self.waiting[task_id] = call
 
@@ -129,8 +130,8 @@ class KnownTasks:
     def call_of(self, params: JSONObject) -> ForwardedCall | None:
         """Return the call whose task asks by a request with ``params``; `None` for a task that the proxy does not wait
         for, and for a request of no task."""
-        task_id = _task_id(_related(params))
-        return self.waiting.get(task_id) if isinstance(task_id, str) else None
+        task_id = related_task_of(params)
+        return None if task_id is None else self.waiting.get(task_id)
 
     def concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return those of ``downstreams`` that a request of the server behind may concern: where the request is about a
@@ -143,9 +144,11 @@ class KnownTasks:
     def told(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return those of ``downstreams`` that a message of the server behind is for: where the message belongs to a
         task, its owner alone; where the owner is not known, a client that shares the server with nobody."""
-        task_id = _task_id(params if method == _STATUS else _related(params))
+        task_id = _task_id(params) if method == _STATUS else related_task_of(params)
         if task_id is None:
             return list(downstreams)
+        if task_id in self.waiting:
+            return [self.waiting[task_id].downstream]
         owner = self.of_server.owner(task_id)
         if owner is not None:
             return [each for each in downstreams if owner in (each, each.principal)]
@@ -155,7 +158,7 @@ class KnownTasks:
     def note_created(self, answer: JSONObject, downstream: Downstream) -> None:
         """Note the task with which ``downstream`` answers, if it does."""
         task_id = _task_id(answer.get("task"))
-        if isinstance(task_id, str):
+        if task_id is not None:
             self.of_clients.note(task_id, downstream)
 
     def forget(self, downstream: Downstream) -> None:
@@ -166,12 +169,7 @@ class KnownTasks:
             del self.tokens[task_id]
 
 
-def _related(params: JSONObject) -> Any:
-    """Return what the metadata say about the task that a message belongs to."""
-    meta: Any = params.get("_meta")
-    return cast("JSONObject", meta).get(RELATED_TASK) if isinstance(meta, dict) else None
-
-
-def _task_id(said: Any) -> Any:
-    """Return the member ``taskId`` of what should be an object."""
-    return cast("JSONObject", said).get("taskId") if isinstance(said, dict) else None
+def _task_id(said: Any) -> str | None:
+    """Return the member ``taskId`` of what should be an object; `None` where there is none."""
+    task_id = cast("JSONObject", said).get("taskId") if isinstance(said, dict) else None
+    return task_id if isinstance(task_id, str) else None

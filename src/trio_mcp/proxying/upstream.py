@@ -41,14 +41,14 @@ under exactly this URI. Must be quick."""
 
 class Upstream(Relay):
     """A server, reached through ``client``, and the clients that the server tells and asks; several clients if
-    ``shared``. Tasks of the server belong to ``task_owners``."""
+    ``shared``, or if one `Downstream` is ``many``. Tasks of the server belong to ``task_owners``."""
 
-    def __init__(self, client: Client, task_owners: TaskOwners, *, shared: bool) -> None:
+    def __init__(self, client: Client, task_owners: TaskOwners, *, shared: bool, many: bool = False) -> None:
         self.client = client
         self.limits = client.duplex.limits
         self._duplex = client.duplex
         self.shared = shared
-        self.tasks = KnownTasks(task_owners, shared)
+        self.tasks = KnownTasks(task_owners, shared or many)
         """The tasks of the server, and those that its clients run for it."""
         self.downstreams: dict[Downstream, None] = {}
         self.on_changes: set[OnChange] = set()
