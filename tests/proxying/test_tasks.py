@@ -105,7 +105,7 @@ async def test_the_clients_own_tasks_are_reached_from_the_server_behind(autojump
         await server.accept(LEGACY, THEIRS)
         call = await server.expect_request("tools/call")
         await server.request("q", "sampling/createMessage", asked)
-        await server.expect({"id": "q", "result": {"task": TASK}})
+        await server.expect({"id": "q", "result": {"task": TASK, "_meta": RELATED}})
         await server.expect({"method": "notifications/tasks/status", "params": TASK})
         await server.request("g", "tasks/get", {"taskId": "t-1"})
         await server.expect({"id": "g", "result": TASK})
