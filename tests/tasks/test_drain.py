@@ -154,6 +154,20 @@ async def test_tasks_and_requests_have_the_same_time_to_end(autojump_clock: Mock
     assert sorted(ends.causes) == [("once", CancelCause.SHUTDOWN, end + 2), ("plain", CancelCause.SHUTDOWN, end + 2)]
 
 
+async def test_second_signal_leaves_no_time(autojump_clock: MockClock) -> None:
+    store, ends = MemoryTaskStore(), Ends()
+    async with ends.server(store).running() as running, trio.open_nursery() as nursery:
+        ours, theirs = memory_channel_pair()
+        nursery.start_soon(connection_to(running, theirs).run)
+        async with open_client(ours, era="modern") as client:
+            await Caller(client).start("once", seconds=60)
+        end_tasks(running, hurry=False)
+        await trio.sleep(0.5)
+        end_tasks(running, hurry=True)
+        end = trio.current_time()
+    assert ends.causes == [("once", CancelCause.SHUTDOWN, end)]
+
+
 async def test_call_that_becomes_a_task_too_late_is_refused(autojump_clock: MockClock) -> None:
     store, late = TouchyStore(slowness=0.5), list[Exception]()
     server, may_start = Server("late", tasks=settings(store)), trio.Event()

@@ -31,7 +31,7 @@ _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 
 class EndWriter:
-    """Writes how tasks end, once each, whatever is cancelled meanwhile, but in a bounded time. Where that fails, the
+    """Writes how tasks end, once each, also under cancellation, but in a bounded time. Where that fails, the
     lease of the task runs out, and the task is lost or run again as after a crash. ``ending`` is set when the server
     ends."""
 

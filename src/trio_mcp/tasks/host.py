@@ -58,7 +58,7 @@ class TaskHost:
         self.state: ConnectionState = StatelessState()
         """State of requests that are tasks and belong to no connection."""
         self.silence = Outbox(host.limits.high_water)
-        """Outbox of tasks whose client gets no notifications."""
+        """Outbox of tasks without notifications."""
         self.silence.let_go()
         self.owner = secrets.token_urlsafe(9)
         """Name of this host in leases."""
@@ -166,8 +166,8 @@ class TaskHost:
     # Start
 
     async def create(self, task: RequestTask) -> TaskRecord:
-        """Keep the record of a new task, and return it. Raises `CodedError` (-31000) where a bound is reached, or the
-        store fails."""
+        """Keep the record of a new task, and return the record. Raises `CodedError` (-31000) where a bound is reached,
+        or the store fails."""
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
         self._live.take_place(task.caller, alone=task.scope.exchange.peer.alone)
@@ -228,7 +228,7 @@ class TaskHost:
             self._nursery.start_soon(function, *args)
 
     def expire(self, task: RequestTask) -> None:
-        """End a task whose time to live is over. Synchronous."""
+        """End a task, since its time to live is over. Synchronous."""
         self.in_background(self._expire, task)
 
     async def _expire(self, task: RequestTask) -> None:
@@ -286,7 +286,7 @@ class TaskHost:
         await self._ends.keep(task, line)
 
     def forget(self, task: RequestTask) -> None:
-        """Note that the handler of ``task`` has ended, with all that it started. Synchronous."""
+        """Note that the handler of ``task`` has ended, with all child tasks. Synchronous."""
         self._live.remove(task)
         self._messages.forget(task)
         if not task.is_ended:  # its nursery was cancelled from outside, or a defect came between

@@ -1,4 +1,4 @@
-"""Leases keeps the tasks that run here ours, and takes over those whose owner is gone."""
+"""Leases keeps the tasks that run here ours, and takes over tasks without a living owner."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import trio
 
 from ..runtime.cancellation import CancelCause
 from ..stores.task_store import Claim
+from .restarts import request_of
 from .transitions import released, taken_over
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Leases:
             await self._read(tasks[task_id])
 
     async def _look(self) -> None:
-        """Look for answers whose hints were lost, and that other processes have taken."""
+        """Look for answers that other processes have taken, where the hints were lost."""
         for task in self._live:
             if task.is_asking:
                 await self._read(task)
@@ -114,7 +115,7 @@ class Leases:
             self._compare(task, record)
 
     async def _guard(self) -> None:
-        """Cancel the tasks whose lease is about to run out."""
+        """Cancel each task just before its lease runs out."""
         margin = self._length // _MARGIN
         while True:
             now = self._records.now
@@ -149,6 +150,8 @@ class Leases:
         if self._live.get(record.id) is not None:  # we gave it up, and its handler still cleans up
             await self._records.change(record.id, record.epoch, lambda kept, _: released(kept))
             return False
+        if record.on_restart != "fail":
+            request_of(record, self._records.now)  # a record that we cannot read is not for us to change
         most = self._settings.max_attempts
         kept = await self._records.change(record.id, record.epoch, lambda kept, now: taken_over(kept, now, most))
         if kept is None or kept.phase.is_final:

@@ -18,8 +18,8 @@ __all__ = ["LiveTasks"]
 
 
 class LiveTasks:
-    """The tasks that run here, by their ids. Each has a place, taken before its record is kept, so that those that are
-    about to start count for the bounds of ``settings``, too."""
+    """The tasks that run here, by their ids. Each has a place, taken before its record is kept, so that tasks that
+    are about to start count for the bounds of ``settings``, too."""
 
     def __init__(self, settings: TaskSettings) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class LiveTasks:
         return len(self._tasks)
 
     def __iter__(self) -> Iterator[RequestTask]:
-        """Return the tasks as they are now, oldest first."""
+        """Return the present tasks, oldest first."""
         return iter(tuple(self._tasks.values()))
 
     def get(self, task_id: str) -> RequestTask | None:
@@ -53,7 +53,7 @@ class LiveTasks:
         self.take_any_place(caller)
 
     def take_any_place(self, caller: object) -> None:
-        """Take a place for a task that there was `room` for when it was taken over."""
+        """Take a place for a task that was taken over when there was `room`."""
         self._places += 1
         self._callers[caller] += 1
 

@@ -86,7 +86,7 @@ class TaskRecords:
                 logger.exception("old records of tasks could not be deleted; trying again in %g s", _SWEEP)
 
     async def change(self, task_id: str, epoch: int | None, transition: Transition) -> TaskRecord | None:
-        """Carry out ``transition`` on the kept record, and return the record as it is kept then; `None` where there is
+        """Carry out ``transition`` on the kept record, and return the record that is kept then; `None` where there is
         none (any more), or, where ``epoch`` is given, another owner has the task. A transition that changes nothing
         leaves the record alone. Atomic under cancellation."""
         while True:
@@ -101,7 +101,7 @@ class TaskRecords:
                 return following
 
     async def insist(self, task_id: str, epoch: int, transition: Transition) -> TaskRecord | None:
-        """Do what `change` does, and try again as long as the store fails."""
+        """Do as `change`, and try again as long as the store fails."""
         has_failed = False
         while True:
             try:
@@ -131,7 +131,7 @@ class TaskRecords:
 
     async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
         """Cancel a task, and return its record, and whether this call has cancelled the task; `None` where there is no
-        record for ``scope``. A task that has ended stays as it is."""
+        record for ``scope``. A task that has ended does not change."""
         if await self.read(scope, task_id) is None:
             return None
         is_first = False

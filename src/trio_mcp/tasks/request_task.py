@@ -97,7 +97,7 @@ class RequestTask:
         self.message: str | None = None
         """Last words of the handler for people."""
         self.is_looked_at = False
-        """True while the record is about to be read, because it may have changed."""
+        """True while the record is about to be read, since the record may have changed."""
         self.is_ended = False
         """True from the moment when the outcome begins to be kept."""
         self.leased_until = 0 if record is None else record.leased_until
@@ -152,7 +152,7 @@ class RequestTask:
             self._alarm = None
 
     async def start(self) -> None:
-        """Keep the task, and answer the request with it. Return at once where that was done before.
+        """Keep the task, and answer the request with the task. Return at once where that was done before.
 
         While the request is answered with questions, wait until its client comes back. Raises `CodedError` (-31000),
         with nothing started, where there are too many tasks. Under cancellation either the request was answered with a
@@ -236,7 +236,7 @@ class RequestTask:
         return self._questions.are_open
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Give the handler the answers that it waits for."""
+        """Give the handler the expected ones of ``answers``."""
         self._questions.deliver(answers)
 
     async def _change(self, transition: Transition) -> None:
@@ -321,7 +321,7 @@ class RequestTask:
         self._host.expire(self)
 
     def end(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel the handler, and all that it started, unless they have ended."""
+        """Cancel the handler, and all its child tasks, unless all have ended."""
         if not self.is_ended:
             self.scope.end(cause, reason)
 

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from ..stores.task_record import TaskRecord
     from .surroundings import TaskSurroundings
 
-__all__ = ["restarted"]
+__all__ = ["request_of", "restarted"]
 
 
 def restarted(host: TaskSurroundings[RequestTask], runner: RequestRunner, record: TaskRecord, now: int) -> RequestTask:
     """Return the task of ``record``, which is to be given to ``runner``. Raises `LookupError` and `ValueError` for a
     record that cannot be read.
 
-    The handler gets the arguments, capabilities and the principal of the first run, and finds the answers given so far
-    when it asks the same questions.
+    The handler gets the arguments, capabilities and the principal of the first run, and the answers given so far to
+    the same questions.
     """
-    request = _request_of(record, now)
+    request = request_of(record, now)
     answers = {key: answer_of(answer) for key, answer in record.answers.items()}
     exchange = TaskExchange(host.state, host.silence, Peer(principal=record.scope or None), host.ending)
     scope = runner.take_up(request, exchange)
@@ -40,7 +40,8 @@ def restarted(host: TaskSurroundings[RequestTask], runner: RequestRunner, record
     return task
 
 
-def _request_of(record: TaskRecord, now: int) -> InboundRequest:
+def request_of(record: TaskRecord, now: int) -> InboundRequest:
+    """Return the request that a task runs once more. Raises as `restarted`."""
     revision = REVISIONS[record.revision]
     params: dict[str, Any] = decode_value(record.params)
     meta: dict[str, Any] = params.get("_meta") or {}

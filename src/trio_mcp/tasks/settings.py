@@ -50,14 +50,14 @@ class TaskSettings:
     """Tasks that run at the same time for one principal or, where the transport knows none, for one connection. The
     only client of a server, on stdio, may have ``max_running``."""
     max_kept: int = attrs.field(default=100_000, validator=_positive)
-    """Records in the store, those of ended tasks included. Beyond as for ``max_running``."""
+    """Records in the store, including the records of ended tasks. Beyond as for ``max_running``."""
     max_kept_of_caller: int = attrs.field(default=20_000, validator=_positive)
     """Records of one principal; all clients without a principal count as one."""
     max_record_bytes: int = attrs.field(default=4 * 1024 * 1024, validator=_positive)
     """Bytes of the parameters of a task, of its outcome, of a checkpoint and of the answers that come at a time, each.
     A task with a larger outcome fails."""
     max_attempts: int = attrs.field(default=3, validator=_positive)
-    """Times that a task may be run, if its tool is declared safe to run again, before it fails."""
+    """Times that a task may be run, if its tool is declared safe to run again, until the task fails."""
     lease: float = attrs.field(default=30.0, validator=_positive)
     """Time without a sign of life after which a process is taken for dead, and its tasks are taken over."""
     look_interval: float = attrs.field(default=5.0, validator=_positive)

@@ -27,7 +27,7 @@ class TaskSurroundings(Protocol[T]):
     state: ConnectionState
     """State of requests that are tasks and belong to no connection."""
     silence: Outbox
-    """Outbox of tasks whose client gets no notifications."""
+    """Outbox of tasks without notifications."""
     questions: CoreQuestions
     """The asking of questions in the form of 2025-11-25."""
 
@@ -56,9 +56,9 @@ class TaskSurroundings(Protocol[T]):
         ...
 
     def expire(self, task: T) -> None:
-        """End the task, whose time to live is over."""
+        """End the task, since its time to live is over."""
         ...
 
     def forget(self, task: T) -> None:
-        """Note that the handler has ended, with all that it started."""
+        """Note that the handler has ended, with all child tasks."""
         ...

@@ -1,4 +1,4 @@
-"""TaskExchange is where the lines of a request go once it is a task."""
+"""TaskExchange is where the lines of a request go that has become a task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kept(Protocol):
         ...
 
     def is_over(self) -> None:
-        """Note that the handler, and all that it started, has ended."""
+        """Note that the handler has ended, with all child tasks."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""TaskQuestions: the questions of a task, which are kept in its record, and whose answers come from there."""
+"""TaskQuestions: the questions of a task, which are kept in its record, as are the answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TaskQuestions:
         return self._scope.rounds is not None and self._scope.rounds.is_waiting
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Give the handler the answers that it waits for."""
+        """Give the handler the expected ones of ``answers``."""
         rounds = self._scope.rounds
         if rounds is not None:
             rounds.deliver({key: answer_of(text) for key, text in answers.items() if rounds.waits_for(key)})
