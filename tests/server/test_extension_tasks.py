@@ -11,7 +11,7 @@ from tests.interaction.memory_peer import LATEST_LEGACY, MODERN, MemoryPeer, con
 from tests.server.extension import EXTENSION, KNOWS, about, knowing, refused, slow_server, state_of, task_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import RequestContext, Server
+from trio_mcp import CallToolResult, RequestContext, Server
 
 REQUIRED = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 
@@ -125,6 +125,20 @@ async def test_a_completed_task_holds_the_result_of_the_call_as_it_would_have_be
     assert state["result"].keys() == plain.keys() - {"_meta"}, "what the server is called is said of the reply alone"
     assert state["result"]["content"] == [{"type": "text", "text": "slept 5"}]
     assert not state.keys() & {"error", "inputRequests", "requestState"}
+
+
+async def test_what_a_handler_says_in_meta_is_kept_and_what_belongs_to_the_reply_is_not(
+    autojump_clock: MockClock,
+) -> None:
+    server = Server("named")
+
+    @server.tool(task="required")
+    async def work() -> CallToolResult:
+        return CallToolResult([], meta={"com.example/seed": 5})
+
+    async with knowing(server) as peer:
+        state = await state_of(peer, await task_of(peer, "work"))
+    assert state["result"] == {"resultType": "complete", "content": [], "_meta": {"com.example/seed": 5}}
 
 
 async def test_a_result_that_tells_of_a_failure_is_a_completed_task(autojump_clock: MockClock) -> None:

@@ -46,7 +46,7 @@ class ListenStream:
         self.uris = frozenset(honoured.resource_subscriptions or ())
         """URIs of the resources whose changes are reported."""
         self.task_ids = tuple(honoured.task_ids or ())
-        """Ids of the tasks whose changes are reported."""
+        """Ids of the tasks that the stream reports."""
         asked = {
             "tools": honoured.tools_list_changed,
             "prompts": honoured.prompts_list_changed,

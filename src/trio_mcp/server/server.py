@@ -111,7 +111,7 @@ class Server:
         self._tasks = tasks
         self.tasks = _kept_tasks(tasks)
         """The tasks of all callers, for code outside of handlers that ends tasks: see `KeptTasks`. Between runs of the
-        server there are those in `TaskSettings.store`."""
+        server there are only the tasks in `TaskSettings.store`."""
         self.observers = Observers()
         self.roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""

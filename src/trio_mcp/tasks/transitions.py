@@ -134,7 +134,7 @@ def abandoned(record: TaskRecord, now: int) -> TaskRecord | None:
 def given_away(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a task whose work is done elsewhere from now on, within ``ttl_ms`` from its creation: no
+    """Return the record of a task for work that is done elsewhere from now on, within ``ttl_ms`` from the creation: no
     process runs or claims the task. The record is kept for ``keep_ms`` longer."""
     if record.phase.is_final:
         return None

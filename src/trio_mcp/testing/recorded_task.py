@@ -13,9 +13,9 @@ __all__ = ["RecordedTask"]
 
 
 class RecordedTask(TaskContext):
-    """Stand in for the task of a request, ``RecordingContext(task=RecordedTask())``: record what the handler tells.
+    """Stand in for the task of a request, ``RecordingContext(task=RecordedTask())``: record messages and checkpoints.
 
-    ``restored`` and ``attempt`` are those of a run after a restart; ``ttl`` and ``requested_ttl`` are in seconds.
+    ``restored`` and ``attempt`` tell of a run after a restart; ``ttl`` and ``requested_ttl`` are in seconds.
     """
 
     def __init__(

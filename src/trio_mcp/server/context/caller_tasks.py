@@ -37,7 +37,7 @@ class CallerTasks(KeptTasks):
         self._request = request
 
     async def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
-        """Create a task whose work is done elsewhere, and return its state. The task ends when somebody stores its
+        """Create a task for work that is done elsewhere, and return its state. The task ends when somebody stores its
         result: see `KeptTasks`; or fails after ``ttl`` seconds, by default as the call's own task.
 
         In a call that is, or may become, a task, the first such task is the task of the call: the call is answered with

@@ -1,4 +1,4 @@
-"""KeptTasks: the tasks in the store of a server, for code that ends them from outside."""
+"""KeptTasks: the tasks in the store of a server, for code that ends tasks from outside."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def state_in(record: TaskRecord) -> TaskState:
 
 class KeptTasks:
     """Reads and ends tasks from anywhere: `Server.tasks`, for the tasks of all callers, and ``ctx.task_store``, for
-    those of one caller.
+    the tasks of one caller.
 
-    The tasks meant here are those whose work is done elsewhere (`CallerTasks.create_task`): by a batch system, a
-    colleague, or another process, which tells the end by `store_task_result`. A task that a handler of this server runs
+    Meant are tasks with work that is done elsewhere (`CallerTasks.create_task`): by a batch system, a colleague, or
+    another process, which tells the end by `store_task_result`. A task that a handler of this server runs
     can be ended, too; its handler is cancelled then.
 
     A task that the object cannot see is a `CodedError` (-32602). Any method raises `OSError` when the store fails. All

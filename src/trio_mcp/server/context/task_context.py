@@ -31,7 +31,7 @@ class TaskContext:
     @property
     def requested_ttl(self) -> float | None:
         """Seconds for which the requestor wishes the task to exist; ``math.inf``: for ever; `None`: no wish. The
-        requestor has a say in revision 2025-11-25 only. `ttl` is what holds."""
+        requestor has a say in revision 2025-11-25 only. `ttl` holds in any case."""
         return None
 
     @property

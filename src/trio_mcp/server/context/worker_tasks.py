@@ -22,13 +22,13 @@ def _wait_for(call: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T
 
 
 class WorkerTasks:
-    """The members of `CallerTasks`, for a worker thread: each blocks until it is done."""
+    """The members of `CallerTasks`, for a worker thread: each call blocks."""
 
     def __init__(self, tasks: CallerTasks) -> None:
         self._tasks = tasks
 
     def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
-        """Create a task whose work is done elsewhere. See `CallerTasks.create_task`."""
+        """Create a task for work that is done elsewhere. See `CallerTasks.create_task`."""
         return _wait_for(self._tasks.create_task, ttl=ttl, message=message)
 
     def get_task(self, task_id: str) -> TaskState:
