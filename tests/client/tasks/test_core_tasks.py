@@ -126,6 +126,40 @@ async def test_the_error_of_the_request_is_the_error_of_the_call(autojump_clock:
         assert not peer.sent("tasks/cancel")
 
 
+async def test_a_task_that_failed_with_an_empty_result_is_no_success(autojump_clock: object) -> None:
+    """mcp 1.x answers so, and tells the error in the message of the task."""
+    nothing = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t"}}}
+    async with with_core_tasks(lambda: core("failed", statusMessage="broken"), outcome=nothing) as (client, _):
+        with pytest.raises(PeerError, match="broken"):
+            await client.call_tool("any")
+
+
+async def test_a_task_that_was_cancelled_with_an_empty_result_is_no_success(autojump_clock: object) -> None:
+    look = one_after_another(core("input_required"), core("cancelled"))
+    async with with_core_tasks(look, outcome={}) as (client, _):
+        with pytest.raises(TaskCancelled):
+            await client.call_tool("any")
+
+
+async def test_an_empty_result_of_a_task_that_has_not_failed_is_its_result(autojump_clock: object) -> None:
+    async with with_core_tasks(lambda: DONE, outcome={}) as (client, _):
+        assert (await client.call_tool("any")).content == []
+
+
+@pytest.mark.parametrize("nonsense", [["done"], "done", True])
+async def test_a_result_that_makes_no_sense_is_a_violation(autojump_clock: object, nonsense: Any) -> None:
+    class Senseless(TaskPeer):
+        async def say(self, message: dict[str, Any], said: Any) -> None:
+            if message["method"] == "tasks/result":
+                await self.result(message, nonsense)
+            else:
+                await super().say(message, said)
+
+    async with with_core_tasks(lambda: DONE, kind=Senseless) as (client, _):
+        with pytest.raises(ProtocolViolation):
+            await client.call_tool("any")
+
+
 async def test_a_failure_of_the_tool_is_a_result(autojump_clock: object) -> None:
     failed = {"content": [], "isError": True, "_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t"}}}
     async with with_core_tasks(lambda: core("failed"), outcome=failed) as (client, _):

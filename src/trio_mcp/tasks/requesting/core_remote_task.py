@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from ...concurrency.nurseries import ServiceNursery
-from ...jsonrpc.errors import INVALID_PARAMS, MCPError, PeerError
+from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, MCPError, PeerError
 from ...protocol.conversion.converters import structure_result
 from ...protocol.types.tasks import CreateTaskResult, Task
 from ..task_state import TaskCancelled, TaskState, state_of
@@ -43,6 +43,14 @@ class CoreRemoteTask(RemoteTask):
                 raise
         self.is_over = True
 
+    def _blame(self, state: TaskState) -> None:
+        """Raise what became of a task whose result is empty: mcp 1.x has no other one for a task that was cancelled, or
+        that failed by an error."""
+        if state.status == "cancelled":
+            raise TaskCancelled(self.id, state.message)
+        if state.status == "failed":
+            raise PeerError(INTERNAL_ERROR, state.message or "the task failed")
+
     async def _follow(self, nursery: ServiceNursery, told: Told) -> Any:
         looks = Looks()
         fetch = _Fetch(self._ask, self.id, looks)
@@ -67,6 +75,8 @@ class CoreRemoteTask(RemoteTask):
                     state = await self.get()
                 if fetch.ended.is_set():
                     result = fetch.take()
+                    if type(result) is dict and result.keys() <= {"_meta"}:
+                        self._blame(await self.get())
                     self.is_over = True
                     return result
             except _TaskFailed as failed:
