@@ -122,6 +122,22 @@ def test_failure_of_a_tool_is_the_result_of_its_task(peer: Conversation) -> None
     assert (result.is_error, result.text) == (True, "no luck today")
 
 
+def test_error_of_a_task_is_that_of_its_caller(peer: Conversation) -> None:
+    """mcp1 keeps its words alone. The TypeScript SDK keeps results alone, so that its author made one of the error."""
+
+    async def crash() -> Any:
+        task = await start(peer, "crash")
+        return await task.result()
+
+    if peer.name == "typescript":
+        result = peer.run(crash)
+        assert (result.is_error, result.text) == (True, "broken")
+        return
+    with pytest.raises(PeerError, match="broken") as caught:
+        peer.run(crash)
+    assert caught.value.code == (-32099 if peer.name == "fastmcp" else -32603)
+
+
 # Cancelling
 
 
@@ -158,6 +174,17 @@ def test_call_that_is_left_cancels_its_task(peer: Conversation) -> None:
 
 
 # Which tasks there are
+
+
+@core_only
+def test_tasks_are_listed(peer: Conversation) -> None:
+    """mcp1 lists them in one page, the TypeScript SDK ten by ten."""
+
+    async def listed() -> bool:
+        ids = [(await start(peer, "fail")).id for _ in range(12)]
+        return set(ids) <= {state.id async for state in peer.client.list_tasks()}
+
+    assert peer.run(listed)
 
 
 def test_unknown_task_is_told(peer: Conversation) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import trio
 
 from ...concurrency.nurseries import ServiceNursery
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, MCPError, PeerError
 from ...protocol.conversion.converters import structure_result
+from ...protocol.fields import JSONObject
 from ...protocol.types.tasks import CreateTaskResult, Task
 from ..task_state import TaskCancelled, TaskState, state_of
 from .remote_task import Ask, Forget, Looks, RemoteTask, Told
@@ -44,8 +45,8 @@ class CoreRemoteTask(RemoteTask):
         self.is_over = True
 
     def _blame(self, state: TaskState) -> None:
-        """Raise what became of a task whose result is empty: mcp 1.x has no other one for a task that was cancelled, or
-        that failed by an error."""
+        """Raise the error of a task with an empty result. The results of mcp 1.x are empty for each task that was
+        cancelled, or failed by an error."""
         if state.status == "cancelled":
             raise TaskCancelled(self.id, state.message)
         if state.status == "failed":
@@ -75,7 +76,7 @@ class CoreRemoteTask(RemoteTask):
                     state = await self.get()
                 if fetch.ended.is_set():
                     result = fetch.take()
-                    if type(result) is dict and result.keys() <= {"_meta"}:
+                    if _is_empty(result):
                         self._blame(await self.get())
                     self.is_over = True
                     return result
@@ -132,3 +133,7 @@ class _TaskFailed(Exception):
     def __init__(self, error: PeerError) -> None:
         super().__init__(error)
         self.error = error
+
+
+def _is_empty(result: object) -> bool:
+    return isinstance(result, dict) and cast("JSONObject", result).keys() <= {"_meta"}
