@@ -1,4 +1,4 @@
-"""TaskState: a task as its receiver tells of it, in one form for both protocols."""
+"""TaskState: the words of a receiver on its task, in one form for both protocols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TaskProgress: what is heard of a task while its result is waited for, as the progress of the call."""
+"""TaskProgress: the news of a task, while its result is waited for, as the progress of the call."""
 
 from __future__ import annotations
 

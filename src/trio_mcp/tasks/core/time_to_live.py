@@ -1,4 +1,4 @@
-"""The time to live of tasks: as a requestor asks for it, and as it is kept."""
+"""The time to live of tasks: as asked for by a requestor, and as kept."""
 
 from __future__ import annotations
 
