@@ -10,7 +10,7 @@ import trio
 from tests.proxying.test_messages import LEGACY, between
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import proxy
+from trio_mcp import CreateMessageParams, CreateMessageResult, TaskSettings, TextContent, open_memory, proxy
 from trio_mcp.testing import ScriptedServer, open_scripted_client, open_scripted_server
 
 THEIRS: dict[str, Any] = {"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
@@ -121,3 +121,29 @@ async def test_the_clients_own_tasks_are_reached_from_the_server_behind(autojump
         await client.answer(await client.expect({"id": ..., "method": "tasks/get", "params": {"taskId": "t-1"}}), TASK)
         await client.expect_text(call, "done")
         await over.wait()
+
+
+async def test_a_client_of_ours_answers_a_question_as_a_task_for_a_server_behind(autojump_clock: MockClock) -> None:
+    asked = {"messages": [], "maxTokens": 5, "task": {}}
+    declared: Any = {}
+
+    async def behind(server: ScriptedServer) -> None:
+        opening = await server.accept(LEGACY, {"tools": {}})
+        declared.update(opening["params"]["capabilities"])
+        call = await server.expect_call("t")
+        await server.request("q", "sampling/createMessage", asked)
+        task = (await server.expect({"id": "q", "result": {"task": ...}}))["result"]["task"]["taskId"]
+        await server.request("r", "tasks/result", {"taskId": task})
+        status = await server.expect({"method": "notifications/tasks/status", "params": ...})
+        assert (status["params"]["taskId"], status["params"]["status"]) == (task, "completed")
+        answered = await server.expect({"id": "r", "result": ...})
+        await server.answer_text(call, answered["result"]["content"]["text"])
+
+    async def sample(_: CreateMessageParams) -> CreateMessageResult:
+        await trio.sleep(60)
+        return CreateMessageResult("assistant", TextContent("eight legs"), "m")
+
+    way = proxy(partial(open_scripted_server, behind, patience=100))
+    async with open_memory(way, era="legacy", sampling=sample, question_tasks=TaskSettings()) as client:
+        assert (await client.call_tool("t")).text == "eight legs"
+    assert declared["tasks"]["requests"] == {"sampling": {"createMessage": {}}}
