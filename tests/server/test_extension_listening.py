@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -274,3 +275,40 @@ class CountingStore(MemoryTaskStore):
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
         self.read_ids.append(task_id)
         return await super().read(scope, task_id)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_the_last_that_is_told_of_each_task_is_how_it_is(seed: int, autojump_clock: MockClock) -> None:
+    chance = random.Random(seed)
+    server = Server("many", limits=Limits(high_water=512, progress_interval=0.01))
+
+    @server.tool(task="required")
+    async def follow(steps: list[float], ctx: RequestContext) -> str:
+        assert ctx.task is not None
+        await ctx.task.start()
+        for number, step in enumerate(steps):
+            ctx.task.status(f"step {number}")
+            await trio.sleep(step)
+        return "x" * 100
+
+    ours, theirs = memory_channel_pair(128)
+    async with server.running() as running, trio.open_nursery() as nursery:
+        await nursery.start(ServerConnection(running, theirs, Peer()).run)
+        peer = MemoryPeer(ours)
+        await peer.open(MODERN, KNOWS)
+        tasks = [
+            await task_of(peer, "follow", {"steps": [chance.random() for _ in range(chance.randrange(30))]})
+            for _ in range(8)
+        ]
+        cancelled = chance.sample(tasks, 3)
+        await listen(peer, *tasks)
+        for task in cancelled:
+            await peer.everything(chance.random())
+            await about(peer, "tasks/cancel", task)
+        await trio.sleep(60)
+        await peer.everything(1)
+        last = {params["taskId"]: params for params in peer.notifications(TASKS)}
+        for task in tasks:
+            state = await about(peer, "tasks/get", task)
+            assert {**state, "_meta": None, "resultType": None} == {**last[task], "_meta": None, "resultType": None}
+        nursery.cancel_scope.cancel()
