@@ -624,3 +624,14 @@ def test_the_writer_is_called_for_each_new_segment_until_there_is_one() -> None:
     outbox.call_writer(None)
     outbox.put_sealed(b"d\n")
     assert calls == [2, 6]
+
+
+async def test_what_is_put_into_an_outbox_that_is_over_is_dropped_and_keeps_nobody_waiting() -> None:
+    box, owner = outbox(), Owner()
+    box.let_go()
+    for put in (box.put, box.put_now, box.put_sealed):
+        for _ in range(box.high_water):
+            put(b"late\n", owner)
+            await box.room()
+    box.put_first(b"late\n")
+    assert (box.size, box.take_nowait(), owner.segments) == (0, b"", [])

@@ -1,0 +1,133 @@
+"""Requests of ours for whose end no task waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.runtime.calls.test_outbound import PARENT, FakeTracer, Side, cancel_of, side
+
+from trio_mcp import ConnectionLost, PeerError
+from trio_mcp.protocol.errors import MethodUnavailable
+from trio_mcp.protocol.meta import TRACEPARENT
+from trio_mcp.protocol.revisions import LATEST_LEGACY
+from trio_mcp.runtime.calls.present_trace import answering
+from trio_mcp.runtime.outbox import Outbox
+from trio_mcp.runtime.posted import Posted
+
+
+class Heard:
+    """What a poster is told."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[str, Any, Any]] = []
+
+    def ended(self, posted: Posted, result: Any, error: Any) -> None:
+        self.ends.append((posted.name, result, error))
+
+
+def post(this: Side, heard: Heard, method: str = "tools/call", name: str = "a", outbox: Outbox | None = None) -> Posted:
+    return this.outbound.post(method, {"name": "x"}, LATEST_LEGACY, heard, name, outbox or this.outbox)
+
+
+async def test_a_posted_request_is_sent_and_its_poster_is_told_of_the_result() -> None:
+    heard = Heard()
+    async with side() as (this, _):
+        post(this, heard)
+        assert await this.sent() == [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x"}}]
+        (request,) = this.state.outbound
+        this.settle(1, {"content": []})
+        assert heard.ends == [("a", {"content": []}, None)]
+        with pytest.raises(KeyError):
+            this.outbound.call_of(request)
+
+
+async def test_its_poster_is_told_of_an_error() -> None:
+    heard, error = Heard(), PeerError(-1, "no")
+    async with side() as (this, _):
+        post(this, heard)
+        this.settle(1, error=error)
+        assert heard.ends == [("a", None, error)]
+
+
+async def test_its_poster_is_told_of_the_end_of_the_connection_and_can_send_no_more() -> None:
+    heard = Heard()
+    async with side() as (this, _):
+        post(this, heard, name="a")
+        post(this, heard, name="b")
+        lost = ConnectionLost("gone")
+        this.outbound.fail_all(lost)
+        assert heard.ends == [("a", None, lost), ("b", None, lost)]
+        with pytest.raises(ConnectionLost):
+            post(this, heard)
+
+
+async def test_a_request_that_is_taken_back_is_withdrawn_or_cancelled() -> None:
+    heard = Heard()
+    async with side() as (this, _):
+        waiting = post(this, heard)
+        this.outbound.take_back(waiting, "enough")
+        assert await this.sent() == []
+        sent = post(this, heard)
+        await this.sent()
+        this.outbound.take_back(sent, "enough")
+        assert await this.sent() == [cancel_of(2, "enough")]
+        assert this.state.outbound == ()
+        this.outbound.take_back(sent, "enough")
+        assert await this.sent() == []
+    assert heard.ends == [], "who takes a request back need not be told"
+
+
+async def test_no_cancel_is_sent_where_none_are() -> None:
+    heard = Heard()
+    async with side(send_cancels=False) as (this, _):
+        sent = post(this, heard)
+        await this.sent()
+        this.outbound.take_back(sent, "enough")
+        assert await this.sent() == []
+
+
+async def test_an_answered_request_cannot_be_taken_back() -> None:
+    heard = Heard()
+    async with side() as (this, _):
+        posted = post(this, heard)
+        await this.sent()
+        this.settle(1, {})
+        this.outbound.take_back(posted, "enough")
+        assert await this.sent() == []
+
+
+async def test_it_goes_its_own_way_out_and_so_does_its_cancel() -> None:
+    heard, other = Heard(), Outbox(1000)
+    async with side() as (this, _):
+        posted = post(this, heard, outbox=other)
+        assert b"tools/call" in other.take_nowait()
+        this.outbound.take_back(posted, "enough")
+        assert b"notifications/cancelled" in other.take_nowait()
+        assert await this.sent() == []
+
+
+async def test_it_is_traced_from_its_start_to_its_end() -> None:
+    heard, tracer = Heard(), FakeTracer()
+    async with side(tracer=tracer) as (this, _):
+        post(this, heard)
+        (request,) = await this.sent()
+        assert request["params"] == {"name": "x", "traced": True}
+        this.settle(1, {"content": []})
+        assert tracer.spans[0].ends == [({"content": []}, None)]
+
+
+async def test_it_carries_the_trace_that_is_worked_for() -> None:
+    heard = Heard()
+    async with side() as (this, _):
+        with answering({TRACEPARENT: PARENT}):
+            post(this, heard)
+        (request,) = await this.sent()
+        assert request["params"]["_meta"] == {TRACEPARENT: PARENT}
+
+
+async def test_what_the_revision_lacks_is_not_sent() -> None:
+    async with side() as (this, _):
+        with pytest.raises(MethodUnavailable):
+            post(this, Heard(), "acme/do")
+        assert await this.sent() == []
