@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -24,8 +25,8 @@ logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 10.0
 """Seconds that the end of a task may take to be written."""
-_LONGEST_AT_THE_END: Final = 2.0
-"""Seconds for the same, for all tasks together, when the server is ending."""
+_LAST_WRITES: Final = 2.0
+"""Seconds for the ends of all tasks that are cancelled by the end of the server."""
 
 _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
@@ -38,6 +39,11 @@ class EndWriter:
     def __init__(self, records: TaskRecords, ending: trio.Event) -> None:
         self._records = records
         self._ending = ending
+        self._last_moment = math.inf
+
+    def finish(self, drain_timeout: float) -> None:
+        """Write no longer than need be, since the server ends after ``drain_timeout``. The earliest end counts."""
+        self._last_moment = min(self._last_moment, trio.current_time() + drain_timeout + _LAST_WRITES)
 
     def goes_on_elsewhere(self, task: RequestTask) -> bool:
         """Return whether another process may run ``task`` from here on."""
@@ -45,19 +51,21 @@ class EndWriter:
 
     async def keep(self, task: RequestTask, line: bytes | None) -> None:
         """Keep the reply ``line`` as the outcome of ``task``; `None`: the task was cancelled."""
-        with trio.move_on_after(_LONGEST_AT_THE_END if self._ending.is_set() else _LONGEST, shield=True) as scope:
+        deadline = min(trio.current_time() + _LONGEST, self._last_moment)
+        with trio.CancelScope(deadline=deadline, shield=True) as scope:
             if line is None:
                 await self._cut(task)
             else:
                 await self._end(task, outcome_of(line, self._records.settings.max_record_bytes))
         if scope.cancelled_caught:
-            logger.error("the end of task %s was not kept, since the store fails", task.id)
+            logger.error("the end of task %s was not kept in time", task.id)
 
     async def cut_all(self, tasks: Iterable[RequestTask]) -> None:
         """Write the ends of ``tasks``, which were cut off by the end of the server."""
         if self._records.settings.store is None:
             return  # the records end with the server
-        with trio.move_on_after(_LONGEST_AT_THE_END, shield=True):
+        self.finish(0.0)
+        with trio.CancelScope(deadline=self._last_moment, shield=True):
             for task in tasks:
                 await self._cut(task)
 

@@ -142,6 +142,7 @@ class TaskHost:
         if not self.ending.is_set():
             self.ending.set()
             self._patience.deadline = trio.current_time() + self._limits.drain_timeout
+            self._ends.finish(self._limits.drain_timeout)
             self.in_background(self._drain)
         if hurry:
             self.runner.graces.shorten(_HURRIED_GRACE)
@@ -265,7 +266,7 @@ class TaskHost:
 
     def _noticed(self, task_id: str) -> None:
         task = self._live.get(task_id)
-        if task is not None and not task.is_looked_at:
+        if task is not None and not (task.is_looked_at or task.is_ended):
             task.is_looked_at = True
             self.in_background(self._look_at, task)
 
