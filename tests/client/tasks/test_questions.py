@@ -270,6 +270,9 @@ async def test_who_goes_on_waiting_answers_what_another_left_unanswered(autojump
 
 
 async def test_rounds_come_before_the_task(autojump_clock: object) -> None:
+    async def sign(_: ElicitFormParams) -> dict[str, Any]:  # a thread would let the clock jump to the next look
+        return {"name": "Ann"}
+
     async def script(peer: RawPeer) -> None:
         await peer.discovered()
         call = await peer.until("tools/call")
@@ -286,7 +289,7 @@ async def test_rounds_come_before_the_task(autojump_clock: object) -> None:
 
     async with (
         scripted(script) as (channel, peer),
-        open_client(channel, elicitation=lambda _: {"name": "Ann"}) as client,
+        open_client(channel, elicitation=sign) as client,
     ):
         assert text_of(await client.call_tool("any")) == "done"
     assert not {"notifications/cancelled", "tasks/cancel"} & set(methods_in(peer.wire))
