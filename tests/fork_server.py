@@ -1,9 +1,10 @@
 """The fork server: a Python process that imports modules once, then forks one process after another, each of which
 runs a program as ``python`` would. `tests.forked` starts it and speaks to it; nobody else does.
 
-Arguments: the descriptor of its socket, and the modules. Each message of the socket asks for one process: the arguments
-of `run` as a JSON object, the descriptors that are to be its 0, 1 and 2, and one for what is told about it, in a line
-each: its process id when it has all that, and the status of its end.
+Arguments: the descriptor of its socket, the name at which other processes of the test reach it (``forked_command.py``),
+and the modules. Each message asks for one process: the arguments of `run` as a JSON object, the descriptors that are to
+be its 0, 1 and 2, and one for what is told about it, in a line each: its process id when it has all that, and the
+status of its end. A process is killed when nobody listens to that any more.
 """
 
 from __future__ import annotations
@@ -12,22 +13,32 @@ import fcntl
 import json
 import os
 import runpy
+import select
+import signal
 import socket
 import sys
 import termios
+from contextlib import suppress
 from importlib import import_module
 
 LONGEST = 200_000
 
 
 def main() -> None:
-    with socket.socket(fileno=int(sys.argv[1])) as control:
-        for module in sys.argv[2:]:
+    kind = socket.SOCK_SEQPACKET
+    with socket.socket(fileno=int(sys.argv[1])) as control, socket.socket(socket.AF_UNIX, kind) as listener:
+        listener.bind("\0" + sys.argv[2])
+        listener.listen(100)
+        for module in sys.argv[3:]:
             import_module(module)
         while True:
-            message, descriptors, _, _ = socket.recv_fds(control, LONGEST, 4)
-            if not message:
-                return
+            if control in select.select([control, listener], [], [])[0]:
+                message, descriptors, _, _ = socket.recv_fds(control, LONGEST, 4)
+                if not message:
+                    return
+            else:
+                with listener.accept()[0] as asking:
+                    message, descriptors, _, _ = socket.recv_fds(asking, LONGEST, 4)
             if os.fork() == 0:
                 break
             for descriptor in descriptors:
@@ -39,7 +50,7 @@ def main() -> None:
     if (pid := os.fork()) != 0:
         for descriptor in standard:
             os.close(descriptor)
-        os.write(told, b"%d\n" % os.waitpid(pid, 0)[1])
+        look_after(pid, told)
         os._exit(0)
     os.setsid()
     for number, descriptor in enumerate(standard):
@@ -51,6 +62,18 @@ def main() -> None:
     os.write(told, b"%d\n" % os.getpid())
     os.close(told)
     run(**json.loads(message))
+
+
+def look_after(pid: int, told: int) -> None:
+    """Tell how the process ends, and end it when nobody listens."""
+    poll, ended = select.poll(), os.pidfd_open(pid)
+    poll.register(told, 0)  # but for its other end, which closes
+    poll.register(ended, select.POLLIN)
+    if ended not in dict(poll.poll()):
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitpid(pid, 0)[1]
+    with suppress(BrokenPipeError):
+        os.write(told, b"%d\n" % status)
 
 
 def run(arguments: list[str], env: dict[str, str], cwd: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -24,9 +25,12 @@ from typing import Any
 
 import trio
 
-__all__ = ["Forked"]
+__all__ = ["Forked", "forked_command"]
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
+COMMAND = Path(__file__).with_name("forked_command.py")
+NAME = f"trio-mcp-tests-{os.getpid()}-{secrets.token_hex(8)}"
+"""Where the fork server of this process is reached by processes that it has not forked."""
 MODULES = [
     "trio_mcp.cli.commands.all",
     "trio_mcp.serving.http.serve",
@@ -100,7 +104,7 @@ def fork_server() -> socket.socket:
     """The socket of the one that forks for this process, which starts it, and ends it when it ends itself."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command: list[Any] = [sys.executable, "-P", FORK_SERVER, str(theirs.fileno()), *MODULES]
+        command: list[Any] = [sys.executable, "-P", FORK_SERVER, str(theirs.fileno()), NAME, *MODULES]
         # What may be said to Python only when it starts is what the tests say.
         env = {**os.environ, "PYTHONUTF8": "1"}
         env.pop("PYTHONUNBUFFERED", None)
@@ -113,3 +117,10 @@ def fork_server() -> socket.socket:
 
     atexit.register(end)
     return ours
+
+
+def forked_command(arguments: Sequence[str]) -> list[str]:
+    """A command for others, as ``python`` with ``arguments``. Its process, a bare Python that starts quickly, stands
+    for one that is forked: it hands on its descriptors, its signals, and the exit status."""
+    fork_server()
+    return [sys.executable, "-S", "-E", str(COMMAND), NAME, *arguments]

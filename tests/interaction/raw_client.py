@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.forked import Forked
+from tests.forked import Forked, forked_command
 
 from .conversation import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Conversation, is_same
 from .harness import BOUND, JOURNAL_VARIABLE, Journal
@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 FIXTURE = Path(__file__).with_name("fixture_server.py")
-BRIDGED = ["-m", "trio_mcp.cli.main", "bridge", "--", sys.executable, str(FIXTURE), "stdio"]
-"""What Python does for the fixture server over stdio, behind a process that knows nothing of it."""
+BRIDGE = ["-m", "trio_mcp.cli.main", "bridge", "--"]
+"""What Python does for a process that stands before a server, and knows nothing of it."""
 ERAS = (LATEST_LEGACY, MODERN)
 
 
@@ -307,7 +307,10 @@ def serving(
     journal, stderr = Journal(directory / "journal"), directory / "stderr"
     env = {**os.environ, JOURNAL_VARIABLE: str(journal.path), "TRIO_MCP_TEST_LIMITS": json.dumps(limits or {})}
     env.pop("PYTHONUNBUFFERED", None)  # hosts do not set it, and buffers are a part of what is tested
-    fixture = BRIDGED if transport == "bridged" else [str(FIXTURE), transport]
+    fixture = [str(FIXTURE), transport]
+    if transport == "bridged":
+        behind = [str(FIXTURE), "stdio"]
+        fixture = [*BRIDGE, *(forked_command(behind) if forked else [sys.executable, *behind])]
     if stdio is None:
         (stdin, to_server), (from_server, stdout) = os.pipe(), os.pipe()
         wire = Wire(to_server, from_server)

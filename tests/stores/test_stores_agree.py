@@ -11,6 +11,7 @@ import attrs
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from trio_mcp.stores.memory import MemoryTaskStore
 from trio_mcp.stores.sqlite.store import SqliteTaskStore
@@ -93,7 +94,7 @@ async def outcome(operation: Operation, store: TaskStore) -> Any:
     return result, [list(await store.page(scope, None, 99)) for scope in ("ann", "bob", "")]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(200))
 @given(st.lists(operations(), max_size=30), st.sampled_from([(), (bytes(32),)]))
 def test_both_stores_do_the_same(life: list[Operation], secrets: tuple[bytes, ...]):
     async def main(folder: str) -> None:
