@@ -29,6 +29,8 @@ def has_capability(revision: Revision, path: str) -> bool:
     A capability that allows no request, such as an extension, can be declared in all revisions.
     """
     kind, _, part = path.partition(".")
+    if kind == "tasks":
+        return revision.tasks == "core"
     method = ASKED_BY.get(kind)
     if method is None:
         return True

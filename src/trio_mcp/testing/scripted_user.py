@@ -25,6 +25,7 @@ from ..protocol.revisions import Revision
 from ..protocol.types.capabilities import ClientCapabilities
 from ..protocol.types.roots import Root
 from ..runtime.limits import DEFAULT_LIMITS
+from ..tasks.settings import TaskSettings
 
 __all__ = ["ScriptedUser", "UserOptions"]
 
@@ -39,6 +40,7 @@ class UserOptions(TypedDict, total=False):
     elicitation: ElicitationHandler
     elicitation_url: UrlElicitationHandler
     roots: Sequence[Root] | RootsHandler
+    question_tasks: TaskSettings | None
 
 
 class ScriptedUser:

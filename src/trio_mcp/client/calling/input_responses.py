@@ -14,6 +14,7 @@ from ...jsonrpc.errors import ProtocolViolation
 from ...protocol.conversion.converters import structure
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
+from ...protocol.types.extension_tasks import created_id
 from ...protocol.types.input_required import InputRequiredResult
 from ...runtime.calls.call import RoundTrips
 from ...runtime.calls.outbound import Outbound
@@ -74,18 +75,26 @@ class InputRounds:
         once. The first handler that fails cancels the others and ends the call: the exception leaves unchanged, since
         ``inputResponses`` have no place for an error and a missing answer would be asked for again.
 
-        Leaving the call between two rounds, for any reason, tells the server once: see `Outbound.round_trips`, also for
-        ``cancel_task`` and ``tells_deadline``. With ``cancel_task`` the last result may be that of a task. Raises
-        `ProtocolViolation` when the server asks a question that is not allowed, too many questions at once, or too
-        often.
+        Leaving the call between two rounds, for any reason, tells the server once: see `Outbound.round_trips`, and
+        `Outbound.request` for ``cancel_task`` and ``tells_deadline``. With ``cancel_task`` the last result may be that
+        of a task. Raises `ProtocolViolation` when the server asks a question that is not allowed, too many questions at
+        once, or too often.
         """
         settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
-        with self._outbound.round_trips(cancel_task, tells_deadline=tells_deadline) as trips:
+        with self._outbound.round_trips() as trips:
             rounds = 1
             while True:
-                result = await self._outbound.request(method, params or None, revision, on_progress, trips=trips)
+                result = await self._outbound.request(
+                    method,
+                    params or None,
+                    revision,
+                    on_progress,
+                    trips=trips,
+                    cancel_task=cancel_task,
+                    tells_deadline=tells_deadline,
+                )
                 if trips.asked is None:
-                    if trips.task is None:
+                    if cancel_task is None or created_id(result, is_flat=True) is None:
                         check_result_type(method, result)
                     return Completed(result, rounds, trips.received)
                 if rounds > self._settings.max_rounds:

@@ -17,7 +17,7 @@ from ...protocol.types.tools import CallToolResult
 from ...runtime.calls.call import OnNotification
 from ...runtime.calls.outbound import Outbound
 from ...runtime.on_progress import OnProgress
-from ...tasks.requesting.remote_task import RemoteTask
+from ...tasks.requesting.remote_task import RemoteTask, wish_for_task
 from ..answering.answers import Answers
 from ..answering.open_urls import OpenURLs
 from ..answering.turns import current_turn
@@ -28,7 +28,7 @@ from ..tasks.running_task import RunningTask
 from ..tasks.task_progress import TaskProgress
 from .cached_requests import CACHEABLE, CachedRequests
 from .input_responses import InputRounds
-from .tool_calls import ToolCalls, milliseconds
+from .tool_calls import ToolCalls
 
 __all__ = ["Requests"]
 
@@ -162,7 +162,7 @@ class Requests:
     ) -> RunningTask:
         """Call a tool, and return when the server has answered with a task or a result: see `Client.start_task`."""
         data = self._with_meta({"name": name, "arguments": dict(arguments) if arguments else {}}, meta)
-        started = self.tools.start(data, self.revision, {} if ttl is None else {"ttl": milliseconds(ttl)})
+        started = self.tools.start(data, self.revision, wish_for_task(ttl))
         made = await self._waited_for(started, self._limits.around_call())
         if isinstance(made, RemoteTask):
             return self._running(made)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError, ProtocolViolation
+from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.types.capabilities import ServerCapabilities
@@ -26,7 +25,7 @@ from ..tasks.extension_task import Answering, ExtensionRemoteTask
 from ..tasks.task_progress import TaskProgress
 from .input_responses import InputRounds
 
-__all__ = ["ToolCalls", "milliseconds"]
+__all__ = ["ToolCalls"]
 
 _CALL = "tools/call"
 
@@ -147,12 +146,8 @@ class ToolCalls:
         result = completed.result
         if not is_task(result):
             return result
-        try:
-            ask, by = self._ask_for(params, revision), self._answering(revision)
-            return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
-        except ProtocolViolation:
-            forget(result["taskId"])
-            raise
+        ask, by = self._ask_for(params, revision), self._answering(revision)
+        return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
 
     async def _call_as_task(
         self,
@@ -165,10 +160,11 @@ class ToolCalls:
     ) -> RemoteTask:
         """Call a tool as a task in 2025-11-25."""
         ask, forget = self._ask_for({}, revision), self._forget_for({}, revision)
-        with self._outbound.round_trips(forget, tells_deadline=tells_deadline) as trips:
-            params = {**params, "task": task}
-            result = await self._outbound.request(_CALL, params, revision, on_progress, trips=trips)
-            return CoreRemoteTask.created(_CALL, result, ask, forget)
+        params = {**params, "task": task}
+        result = await self._outbound.request(
+            _CALL, params, revision, on_progress, cancel_task=forget, tells_deadline=tells_deadline
+        )
+        return CoreRemoteTask.created(_CALL, result, ask, forget)
 
     # Requests about a task
 
@@ -196,10 +192,3 @@ class ToolCalls:
 def _meta_of(params: JSONObject) -> JSONObject:
     """Return ``_meta`` of a call, as the requests about its task carry the same."""
     return {"_meta": params["_meta"]} if "_meta" in params else {}
-
-
-def milliseconds(seconds: float) -> int:
-    """Return a time to live in whole milliseconds. Raises `ValueError` for a time that is not positive and finite."""
-    if not 0 < seconds < math.inf:
-        raise ValueError(f"a time to live is a positive number of seconds, not {seconds!r}")
-    return math.ceil(seconds * 1000)

@@ -9,12 +9,11 @@ import trio
 
 from ...concurrency.nurseries import ServiceNursery
 from ...jsonrpc.errors import MCPError, PeerError, ProtocolViolation
-from ...protocol.conversion.converters import structure_result
 from ...protocol.fields import JSONObject
 from ...protocol.revisions import Revision
 from ...protocol.types.extension_tasks import CreatedTask, DetailedTask
 from ...protocol.types.input_required import InputRequest
-from ...tasks.requesting.remote_task import Ask, Forget, Looks, RemoteTask, Told
+from ...tasks.requesting.remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state
 from ...tasks.task_state import TaskCancelled, TaskState, state_of
 from ..answering.answers import Answers
 from ..answering.questions import Give, prepared
@@ -52,7 +51,7 @@ class ExtensionRemoteTask(RemoteTask):
     def created(cls, method: str, result: Any, ask: Ask, forget: Forget, answering: Answering) -> ExtensionRemoteTask:
         """Return the task that ``result``, the answer to a request of ``method``, tells of. Raises
         `ProtocolViolation`."""
-        state = state_of(structure_result(method, result, CreatedTask))
+        state = created_state(method, result, CreatedTask, forget)
         return cls(state.id, ask, forget, answering, state)
 
     async def get(self) -> TaskState:

@@ -15,8 +15,6 @@ from ...concurrency.sleeper import Sleeper
 from ...concurrency.time_limits import call_limits
 from ...jsonrpc.errors import MCPError
 from ...jsonrpc.values import value
-from ...protocol.types.extension_tasks import created_id
-from ...protocol.types.input_required import asks_for_input
 from ..on_progress import OnProgress, Progress
 from ..outbox import Owner
 
@@ -45,14 +43,9 @@ class Settled:
 
 @attrs.define(eq=False)
 class RoundTrips:
-    """A call that takes several requests, because the server asks questions in between (2026-07-28 mrtr), or goes on as
-    a task."""
+    """A call that takes several requests, because the server asks questions in between (2026-07-28 mrtr)."""
 
     _cancel: Callable[[RequestId, BaseException], None]
-    _cancel_task: Callable[[str], None] | None = None
-    """Function that sends the cancel of a task; `None` where no answer may create one."""
-    tells_deadline: bool = True
-    """False where the work of the peer outlives the requests of the call."""
     asked: RequestId | None = None
     """Id of the last request that was answered with questions; the server knows the call under this id until a later
     request reaches the server. `None`: the server knows of no request, or of a request that is in flight, or the call
@@ -60,24 +53,11 @@ class RoundTrips:
     received: float = -inf
     """Time at which the last answer was read, on trio's clock; known for cacheable methods."""
 
-    task: str | None = None
-    """Id of the task that the last request has created."""
-
-    def answered(self, request: OutboundRequest, result: Any) -> None:
-        """Take the answer to a request, which has arrived."""
-        self.asked = request.id if request.method.may_ask and asks_for_input(result) else None
-        if self._cancel_task is not None:
-            self.task = created_id(result, is_flat=request.revision.result_type)
-
     def leave(self, error: BaseException) -> None:
-        """Tell the peer that the call ends with ``error``, if the peer waits for the next request, or runs a task.
-        Idempotent."""
+        """Tell the server that the call ends with ``error``, if the server waits for the next request. Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
             self.asked = None
-        if self.task is not None and self._cancel_task is not None:
-            self._cancel_task(self.task)
-            self.task = None
 
 
 class Call(Owner):

@@ -13,6 +13,8 @@ from ...concurrency.time_limits import last_deadline
 from ...jsonrpc.codec import frame_notification, frame_request
 from ...jsonrpc.errors import MCPError, NotSerializable, ProtocolViolation, UnreadableAnswer
 from ...protocol.meta import PROGRESS_TOKEN
+from ...protocol.types.extension_tasks import created_id
+from ...protocol.types.input_required import asks_for_input
 from ..cancellation import CancelCause, reason_of
 from ..channel import ConnectionLost
 from ..on_progress import OnProgress, Progress
@@ -22,6 +24,7 @@ from ..remaining_time import with_remaining
 from ..requests.request_scope import current_request
 from .call import Call, OnNotification, RoundTrips, Settled
 from .present_trace import present_trace
+from .unheeded import send_unheeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -77,11 +80,17 @@ class Outbound:
         trips: RoundTrips | None = None,
         on_notification: OnNotification | None = None,
         outbox: Outbox | None = None,
+        cancel_task: Callable[[str], None] | None = None,
+        *,
+        tells_deadline: bool = True,
     ) -> Any:
         """Send a request and wait for its result: see `DuplexChannel.request`. ``trips`` is the call that the request
         belongs to. ``on_notification`` gets what comes on the stream that the request opens, which ends with the
         result, or with `None` when the peer cancels the stream. ``outbox`` is the way out of the request and of its
-        cancel, instead of the connection's: that of the exchange in which a handler asks."""
+        cancel, instead of the connection's: that of the exchange in which a handler asks. ``cancel_task`` is called
+        with the id of a task which the answer creates, when the caller leaves after the arrival of the answer and
+        before its return. Without ``tells_deadline`` the peer, whose work outlives the request, is not told how long we
+        wait."""
         outbox = outbox or self._outbox
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.over is None and outbox.is_full(REQUEST_MARKS):
@@ -90,7 +99,7 @@ class Outbound:
         if self.over is not None:
             raise _again(self.over)
         deadline = last_deadline()
-        if deadline < inf and self._tell_deadlines and (trips is None or trips.tells_deadline):
+        if deadline < inf and self._tell_deadlines and tells_deadline:
             params = with_remaining(method, params, deadline)
         request = self._state.open_request(method, revision)
         span = None if self._tracer is None else self._tracer.calling(request, params)
@@ -113,13 +122,18 @@ class Outbound:
         except BaseException as error:
             if self._abandon(call, outbox, error) and trips is not None:
                 trips.asked = None
+            if cancel_task is not None and call.end is not None:  # the answer has come, and nobody will read it
+                task_id = created_id(call.end.result, is_flat=revision.result_type)
+                if task_id is not None:
+                    cancel_task(task_id)
             if span is not None:
                 span.end(None, error)
             raise
         finally:
             del self._calls[request.id]
             if trips is not None and call.end is not None:
-                trips.answered(request, call.end.result)
+                asks = request.method.may_ask and asks_for_input(call.end.result)
+                trips.asked = request.id if asks else None
                 trips.received = call.ended
         if span is not None:
             span.end(end.result, end.error)
@@ -173,30 +187,21 @@ class Outbound:
         # Ahead of all that waits, and even when the outbox is full (DESIGN rulings 3 and 4).
         (outbox or self._outbox).put_first(_cancel_line(request_id, _cancel_reason(error)))
 
-    def send_unheeded(
-        self, method: str, params: dict[str, Any], revision: Revision, outbox: Outbox | None = None
-    ) -> None:
-        """Send a request whose reply nobody waits for, ahead of all that waits, and even when the outbox is full.
-        Synchronous, so that a task that is cancelled can send. Over a lost connection nothing is sent; raises
-        `MethodUnavailable`."""
+    def send_unheeded(self, method: str, params: dict[str, Any], revision: Revision) -> None:
+        """Send a request whose reply nobody waits for: see `send_unheeded`. Over a lost connection nothing is sent."""
         if self.over is None:
-            request = self._state.open_request(method, revision)
-            self._state.abandon(request)
-            (outbox or self._outbox).put_first(frame_request(request.id, method, params) + b"\n")
+            send_unheeded(self._state, self._outbox, method, params, revision)
 
     @contextmanager
-    def round_trips(
-        self, cancel_task: Callable[[str], None] | None = None, *, tells_deadline: bool = True
-    ) -> Generator[RoundTrips]:
+    def round_trips(self) -> Generator[RoundTrips]:
         """Open a call whose requests are sent inside, one after another, with what this gives as their ``trips``.
 
         Leaving the block by an exception while the server waits for the next request sends exactly one
         ``notifications/cancelled``, which names the request that the server has answered last; `RoundTrips.leave` does
         so before. 2026-07-28 lets a server ignore that; a server that keeps the handler of the call waiting can stop
-        the handler. ``cancel_task`` is called instead with the id of a task that the last answer has created.
-        ``tells_deadline``: see `RoundTrips`.
+        the handler.
         """
-        trips = RoundTrips(self._send_cancel, cancel_task, tells_deadline)
+        trips = RoundTrips(self._send_cancel)
         try:
             yield trips
         except BaseException as error:

@@ -62,6 +62,7 @@ class Ask(Protocol):
         /,
         *,
         outbox: Outbox,
+        cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
         """Send a request to ``outbox`` and wait for its result."""
         ...
@@ -342,13 +343,19 @@ class RequestScope:
         return True
 
     def ask(
-        self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None = None
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        revision: Revision,
+        on_progress: OnProgress | None = None,
+        cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
         """Send a request of the handler and wait for its result, as `DuplexChannel.request`. The request and its cancel
-        go where the lines of this request go. Raises `NoWayBack` for a task that has lost its client."""
+        go where the lines of this request go. ``cancel_task``: see `Outbound.request`. Raises `NoWayBack` for a task
+        that has lost its client."""
         if self.task is not None and self.task.has_started:
             return self.task.ask(method, params, revision, on_progress)
-        return self.runner.ask(method, params, revision, on_progress, outbox=self.outbox)
+        return self.runner.ask(method, params, revision, on_progress, outbox=self.outbox, cancel_task=cancel_task)
 
     @property
     def trace(self) -> TraceContext | None:

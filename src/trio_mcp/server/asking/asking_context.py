@@ -20,6 +20,7 @@ from ..context.elicit_answer import ElicitAnswer
 from ..context.request_context import RequestContext
 from ..options import SamplingOptions
 from ..signatures.forms import form_schema
+from .client_tasks import capability_for_task
 from .questions import said
 
 __all__ = ["AskingContext"]
@@ -45,13 +46,20 @@ class AskingContext(RequestContext):
         """Send this question and return its result, plain data. Raises as `RequestContext.send_request`."""
         raise NotImplementedError
 
+    def _deliver_as_task(self, method: str, params: JSONObject | None, ttl: float) -> Awaitable[Any]:
+        """Have the client run this question as a task, and return its result, plain data. Raises as
+        `RequestContext.send_request`."""
+        raise NotImplementedError
+
     def client_supports(self, capability: str) -> bool:
         if capability.partition(".")[0] in ASKED_BY and self._no_way_back() is not None:
             return False
         return self._declares(capability)
 
-    async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
-        return self._structured(method, await self._ask_raw(method, params), result_type)
+    async def send_request(
+        self, method: str, params: JSONObject | None, result_type: type[T], *, task_ttl: float | None = None
+    ) -> T:
+        return self._structured(method, await self._ask_raw(method, params, task_ttl), result_type)
 
     def _structured(self, method: str, result: Any, result_type: type[T]) -> T:
         try:
@@ -63,19 +71,34 @@ class AskingContext(RequestContext):
         # 2026-07-28 mrtr, Error Handling: in modern revisions answers arrive as parameters of a request.
         return ProtocolViolation(reason) if self.revision.server_requests else BadAnswer(reason)
 
-    def _ask_raw(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
+    def _ask_raw(self, method: str, params: JSONObject | None, task_ttl: float | None = None) -> Awaitable[Any]:
         self._check()
+        if task_ttl is not None:
+            return self._send(method, params, task_ttl)
         if not self.revision.server_requests and method not in ASKABLE:
             raise MethodUnavailable(method, self.revision)
         return self._deliver(method, params)
 
-    async def _ask(self, method: str, params: CreateMessageParams | ElicitParams, result_type: type[T]) -> T:
+    def _send(self, method: str, params: JSONObject | None, task_ttl: float | None) -> Awaitable[Any]:
+        """Send a question, as a task of the client unless ``task_ttl`` is `None`."""
+        if task_ttl is None:
+            return self._deliver(method, params)
+        self._check(capability_for_task(method))
+        return self._deliver_as_task(method, params, task_ttl)
+
+    async def _ask(
+        self,
+        method: str,
+        params: CreateMessageParams | ElicitParams,
+        result_type: type[T],
+        task_ttl: float | None = None,
+    ) -> T:
         """Send a question that `_check` has let pass, and return its result as a ``result_type``."""
         try:
             data = said(params, self.revision)
         except NotExpressible as error:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {error}") from None
-        return self._structured(method, await self._deliver(method, data), result_type)
+        return self._structured(method, await self._send(method, data, task_ttl), result_type)
 
     def _check(self, *capabilities: str) -> None:
         """Raise `NoWayBack`, else `CapabilityMissing`, which names the whole before its part (DESIGN ruling 18)."""
@@ -86,22 +109,30 @@ class AskingContext(RequestContext):
                 raise CapabilityMissing([each for each in capabilities if not self._declares(each)], self.revision)
 
     async def sample(
-        self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
+        self,
+        messages: str | Sequence[SamplingMessage],
+        *,
+        max_tokens: int,
+        task_ttl: float | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> CreateMessageResult:
         has_tools = options.get("tools") is not None or options.get("tool_choice") is not None
         self._check(*for_sampling(tools=has_tools, context=options.get("include_context")))
         if isinstance(messages, str):
             messages = [SamplingMessage("user", TextContent(messages))]
         params = CreateMessageParams(list(messages), max_tokens, **options)
-        return await self._ask("sampling/createMessage", params, CreateMessageResult)
+        return await self._ask("sampling/createMessage", params, CreateMessageResult, task_ttl)
 
     async def sample_raw(self, params: JSONObject) -> JSONObject:
         return await self._ask_raw("sampling/createMessage", params)
 
-    async def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
+    async def elicit(
+        self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None, task_ttl: float | None = None
+    ) -> ElicitAnswer:
         self._check(*for_elicitation("form"))
         schema = form_schema(form)
-        answer = await self._ask("elicitation/create", ElicitFormParams(message, schema, meta=meta), ElicitResult)
+        params = ElicitFormParams(message, schema, meta=meta)
+        answer = await self._ask("elicitation/create", params, ElicitResult, task_ttl)
         if answer.action == "accept" and (fault := SchemaValidator(schema).faults(answer.content or {})):
             raise self._bad_answer(f"the accepted form does not fit what was asked: {fault}")
         return ElicitAnswer(answer.action, answer.content if answer.action == "accept" else None)

@@ -24,6 +24,7 @@ from ..context.caller_tasks import CallerTasks
 from ..context.elicit_answer import COMPLETE, tells_completion
 from ..context.task_context import TaskContext
 from .asking_context import AskingContext
+from .client_tasks import ask_as_task
 from .input_required import no_way_back_when_stateless
 from .live_task import LiveTask
 
@@ -166,9 +167,15 @@ class LiveContext(AskingContext):
         return declares(request.capabilities, capability, request.revision)
 
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
-        scope = self._scope
-        ask = scope.ask_client(method, params)
-        return scope.abort.standing_still(ask) if method == "elicitation/create" and scope.abort.has_time_limit else ask
+        return self._in_time(method, self._scope.ask_client(method, params))
+
+    def _deliver_as_task(self, method: str, params: JSONObject | None, ttl: float) -> Awaitable[Any]:
+        return self._in_time(method, ask_as_task(self._scope, method, params, ttl))
+
+    def _in_time(self, method: str, ask: Awaitable[Any]) -> Awaitable[Any]:
+        """Let the time limit of the handler stand still while the user is asked."""
+        abort = self._scope.abort
+        return abort.standing_still(ask) if method == "elicitation/create" and abort.has_time_limit else ask
 
     def _no_way_back(self) -> NoWayBack | None:
         scope = self._scope

@@ -246,18 +246,31 @@ class RequestContext:
         """Return the error of every request to a client that no channel leads to. Transports may say why."""
         return CodedError(INVALID_REQUEST, "there is no server-to-client channel")
 
-    async def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
+    async def send_request(
+        self, method: str, params: JSONObject | None, result_type: type[T], *, task_ttl: float | None = None
+    ) -> T:
         """Send a request to the client, as part of this request, and return its result as a ``result_type``.
 
         A cancel of this request cancels the sent request, for the same reason. Raises `PeerError`, `ConnectionLost`,
         `ProtocolViolation` for a result that is no ``result_type``, and `CodedError` when the request may not be sent.
+
+        With ``task_ttl`` the client runs the request as a task of its own, and keeps the result for that many seconds;
+        ``math.inf``: for as long as the client likes. This method asks how the task is until its end; leaving it
+        cancels the task. A client that did not declare to do so (``tasks.requests.sampling.createMessage`` for example;
+        revision 2025-11-25 alone) is `CapabilityMissing`; a task that the client's side cancels is `TaskCancelled`.
         """
         raise self.no_channel()
 
     async def sample(
-        self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
+        self,
+        messages: str | Sequence[SamplingMessage],
+        *,
+        max_tokens: int,
+        task_ttl: float | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> CreateMessageResult:
-        """Ask the client's model. A plain string is one user message. `SamplingOptions` documents the other keywords.
+        """Ask the client's model. A plain string is one user message. `SamplingOptions` documents the other keywords;
+        ``task_ttl``: see `send_request`.
 
         Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for ``sampling``,
         for ``sampling.tools`` when tools or a tool choice are given, and for ``sampling.context`` when the
@@ -269,8 +282,11 @@ class RequestContext:
         """Send ``sampling/createMessage`` with unchecked ``params``, plain data in and out."""
         raise self.no_channel()
 
-    async def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
-        """Ask the client's user to fill in ``form``: a class with plain fields, or a JSON Schema object.
+    async def elicit(
+        self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None, task_ttl: float | None = None
+    ) -> ElicitAnswer:
+        """Ask the client's user to fill in ``form``: a class with plain fields, or a JSON Schema object. ``task_ttl``:
+        see `send_request`.
 
         Raises, before anything is sent and in this order: `NoWayBack`, `CapabilityMissing` for
         ``elicitation`` and ``elicitation.form``, `CodedError` (-32602) for a schema that is no flat form.

@@ -261,19 +261,28 @@ class WorkerContext:
         """Return the error of every request to a client that no channel leads to."""
         return self._context.no_channel()
 
-    def send_request(self, method: str, params: JSONObject | None, result_type: type[T]) -> T:
+    def send_request(
+        self, method: str, params: JSONObject | None, result_type: type[T], *, task_ttl: float | None = None
+    ) -> T:
         """Call `RequestContext.send_request`, and block until that call returns."""
-        return _ask(self._context.send_request, method, params, result_type)
+        return _ask(self._context.send_request, method, params, result_type, task_ttl=task_ttl)
 
     def sample(
-        self, messages: str | Sequence[SamplingMessage], *, max_tokens: int, **options: Unpack[SamplingOptions]
+        self,
+        messages: str | Sequence[SamplingMessage],
+        *,
+        max_tokens: int,
+        task_ttl: float | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> CreateMessageResult:
         """Call `RequestContext.sample`, and block until that call returns."""
-        return _ask(self._context.sample, messages, max_tokens=max_tokens, **options)
+        return _ask(self._context.sample, messages, max_tokens=max_tokens, task_ttl=task_ttl, **options)
 
-    def elicit(self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None) -> ElicitAnswer:
+    def elicit(
+        self, message: str, form: type | JSONObject, *, meta: JSONObject | None = None, task_ttl: float | None = None
+    ) -> ElicitAnswer:
         """Call `RequestContext.elicit`, and block until that call returns."""
-        return _ask(self._context.elicit, message, form, meta=meta)
+        return _ask(self._context.elicit, message, form, meta=meta, task_ttl=task_ttl)
 
     def elicit_url(
         self, message: str, url: str, elicitation_id: str, *, meta: JSONObject | None = None

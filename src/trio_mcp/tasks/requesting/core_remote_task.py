@@ -8,11 +8,10 @@ import trio
 
 from ...concurrency.nurseries import ServiceNursery
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, MCPError, PeerError
-from ...protocol.conversion.converters import structure_result
 from ...protocol.fields import JSONObject
 from ...protocol.types.tasks import CreateTaskResult, Task
 from ..task_state import TaskCancelled, TaskState, state_of
-from .remote_task import Ask, Forget, Looks, RemoteTask, Told
+from .remote_task import Ask, Forget, Looks, RemoteTask, Told, created_state
 
 __all__ = ["CoreRemoteTask"]
 
@@ -29,7 +28,7 @@ class CoreRemoteTask(RemoteTask):
     def created(cls, method: str, result: Any, ask: Ask, forget: Forget) -> CoreRemoteTask:
         """Return the task that ``result``, the answer to a request of ``method``, tells of. Raises
         `ProtocolViolation`."""
-        state = state_of(structure_result(method, result, CreateTaskResult).task)
+        state = created_state(method, result, CreateTaskResult, forget)
         return cls(state.id, ask, forget, state)
 
     async def get(self) -> TaskState:

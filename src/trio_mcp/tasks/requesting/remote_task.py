@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from math import inf
+from math import ceil, inf
 from typing import Any, Final, TypeAlias, TypeVar
 
 import trio
@@ -15,10 +15,12 @@ from ...concurrency.sleeper import Sleeper
 from ...jsonrpc.errors import INVALID_PARAMS, TOO_BUSY, MCPError, PeerError, ProtocolViolation
 from ...protocol.conversion.converters import structure_result
 from ...protocol.fields import JSONObject
+from ...protocol.types.extension_tasks import CreatedTask, created_id
+from ...protocol.types.tasks import CreateTaskResult
 from ...runtime.http_error import HTTPError
-from ..task_state import TaskState
+from ..task_state import TaskState, state_of
 
-__all__ = ["Ask", "Forget", "Looks", "RemoteTask", "Told"]
+__all__ = ["Ask", "Forget", "Looks", "RemoteTask", "Told", "created_state", "wish_for_task"]
 
 T = TypeVar("T")
 
@@ -95,6 +97,31 @@ class RemoteTask(ABC):
             raise ProtocolViolation(f"tasks/get: the answer is about another task: {state.id[:100]!r}")
         self.is_over = self.is_over or state.is_final
         return state
+
+
+def created_state(
+    method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: Forget
+) -> TaskState:
+    """Return the state of the task that ``result``, the answer to a request of ``method``, tells of. Raises
+    `ProtocolViolation` for an answer that makes no sense, and cancels the task if the answer names one."""
+    try:
+        made = structure_result(method, result, kind)
+    except ProtocolViolation:
+        task_id = created_id(result, is_flat=kind is CreatedTask)
+        if task_id is not None:
+            forget(task_id)
+        raise
+    return state_of(made if isinstance(made, CreatedTask) else made.task)
+
+
+def wish_for_task(ttl: float | None) -> JSONObject:
+    """Return the wish for a task that a request of 2025-11-25 carries: for one that is kept for ``ttl`` seconds, or as
+    long as the receiver likes. Raises `ValueError` for a time that is not positive and finite."""
+    if ttl is None:
+        return {}
+    if not 0 < ttl < inf:
+        raise ValueError(f"a time to live is a positive number of seconds, not {ttl!r}")
+    return {"ttl": ceil(ttl * 1000)}
 
 
 class Looks:
