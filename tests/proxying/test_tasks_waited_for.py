@@ -12,7 +12,7 @@ from tests.proxying.test_messages import MODERN
 from tests.proxying.test_sharing import user
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_mcp import Client, Proxy, RequestContext, Server, ToolError, open_memory, proxy
+from trio_mcp import Client, LogParams, Proxy, RequestContext, Server, ToolError, open_memory, proxy
 from trio_mcp.jsonrpc.errors import PeerError
 from trio_mcp.runtime.on_progress import Progress
 from trio_mcp.testing import open_scripted_client
@@ -69,6 +69,27 @@ async def test_the_messages_of_a_task_are_progress(autojump_clock: MockClock, pr
     async with proxied(roaster()) as way, open_memory(way, era=front) as client:
         await client.call_tool("roast", {"minutes": 5}, on_progress=on_progress)
     assert told == ["hot"]
+
+
+async def test_a_call_that_need_not_be_a_task_keeps_its_progress_and_logs(
+    autojump_clock: MockClock, proxied: Proxied
+) -> None:
+    server, told, logs = Server("grinder"), list[Progress](), list[Any]()
+
+    @server.tool(task="optional")
+    async def grind(ctx: RequestContext) -> str:
+        for done in (1, 2):
+            await trio.sleep(60)
+            ctx.progress(done, 2)
+            await ctx.log.info(done)
+        return "ground"
+
+    def on_log(message: LogParams) -> None:
+        logs.append(message.data)
+
+    async with proxied(server) as way, open_memory(way, era="legacy", revision="2025-06-18", on_log=on_log) as client:
+        assert (await client.call_tool("grind", on_progress=told.append)).text == "ground"
+    assert (told, logs) == ([Progress(1, 2), Progress(2, 2)], [1, 2])
 
 
 async def test_the_questions_of_a_task_are_answered_by_the_client_in_front(

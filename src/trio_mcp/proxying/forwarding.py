@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from ..auth.errors import AuthorizationError
 from ..jsonrpc.codec import frame_notification
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..protocol.conversion.converters import NotExpressible, unstructure
-from ..protocol.errors import UPSTREAM_LOST
+from ..protocol.errors import MISSING_REQUIRED_CLIENT_CAPABILITY, UPSTREAM_LOST
 from ..protocol.fields import JSONObject
 from ..protocol.meta import (
     CLIENT_CAPABILITIES,
@@ -18,6 +18,7 @@ from ..protocol.meta import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
 )
+from ..protocol.types.extension_tasks import TASKS_EXTENSION, is_task
 from ..protocol.types.notifications import ProgressParams
 from ..runtime.channel import ConnectionLost
 from ..runtime.http_error import HTTPError
@@ -26,9 +27,9 @@ from ..runtime.requests.request_scope import RequestScope
 from ..state.requests import InboundRequest
 from ..tasks.outcomes import TASK_LOST
 from ..tasks.task_state import TaskCancelled
-from .downstream import Downstream
+from .downstream import Downstream, ForwardedCall
 from .passed_tasks import check_task, note_task, only_own_tasks, without_related_task
-from .per_request import per_request_fields
+from .per_request import declaring_tasks, per_request_fields
 from .translating import translated, translated_result
 from .upstream import Upstream
 
@@ -61,8 +62,7 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
     with downstream.calling(scope) as call:
         try:
             if waits:
-                with upstream.tasks.waiting_in(call) as on_task:
-                    result = await upstream.call_tool(params, _reporter(scope), on_task)
+                result = await _called_to_end(call, params, upstream)
             else:
                 result = await upstream.request(method, params, _reporter(scope))
         except UPSTREAM_ERRORS as error:
@@ -85,6 +85,36 @@ async def forward(scope: RequestScope, downstream: Downstream, upstream: Upstrea
         raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
     except ValueError:
         raise CodedError(INTERNAL_ERROR, "Internal error: the result of the server behind makes no sense") from None
+
+
+async def _called_to_end(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
+    """Return the result of a tool, that of its task where the server behind goes on with the call as a task. An
+    ordinary call comes first: it has progress and logs, and a tool that has to be a task refuses it unrun."""
+    on_progress = _reporter(call.scope)
+    if upstream.client.settings.forwards is not None and not upstream.revision.handshake:
+        try:
+            result = await upstream.request("tools/call", params, on_progress)
+        except PeerError as error:
+            if not (upstream.client.settings.tasks and _requires_tasks(error)):
+                raise
+        else:
+            if is_task(result):
+                # extension tasks, Capability Negotiation: MUST NOT be, where the request did not declare the extension.
+                raise ProtocolViolation("tools/call: a task that was not asked for")
+            return result
+        params = declaring_tasks(params)
+    with upstream.tasks.waiting_in(call) as on_task:
+        return await upstream.call_tool(params, on_progress, on_task)
+
+
+def _requires_tasks(error: PeerError) -> bool:
+    """Return whether ``error`` says that the request has to declare the extension of tasks."""
+    if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY:
+        return False
+    try:
+        return TASKS_EXTENSION in error.data["requiredCapabilities"]["extensions"]
+    except (KeyError, TypeError):
+        return False
 
 
 async def check_headers(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:

@@ -1,4 +1,4 @@
-"""per_request_fields: the fields of requests to the server behind that describe the connection."""
+"""per_request_fields, declaring_tasks: the fields of requests to the server behind that describe the connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..state.requests import InboundRequest
 from .downstream import Downstream
 from .upstream import Upstream
 
-__all__ = ["per_request_fields"]
+__all__ = ["declaring_tasks", "per_request_fields"]
 
 
 def per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
@@ -23,7 +23,11 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
         return {}
     fields: JSONObject = client.requests.meta_in(spoken)
     if client.settings.forwards is not None:  # declare the capabilities of the client that can be asked now
-        fields[CLIENT_CAPABILITIES] = _declared(request, upstream)
+        fields[CLIENT_CAPABILITIES] = (
+            unstructure(request.capabilities, spoken)
+            if request.revision.handshake
+            else request.meta[CLIENT_CAPABILITIES]
+        )
         if request.client_info is not None:
             fields[CLIENT_INFO] = unstructure(request.client_info, spoken)
     level: Any = downstream.log_level if request.revision.handshake else request.log_level
@@ -32,13 +36,9 @@ def per_request_fields(request: InboundRequest, downstream: Downstream, upstream
     return fields
 
 
-def _declared(request: InboundRequest, upstream: Upstream) -> JSONObject:
-    """Return the capabilities of the client, and tasks where the proxy waits for tasks itself."""
-    declared: JSONObject = (
-        unstructure(request.capabilities, upstream.revision)
-        if request.revision.handshake
-        else request.meta[CLIENT_CAPABILITIES]
-    )
-    if upstream.passes_tasks(request.revision) or not upstream.client.settings.tasks:
-        return declared
-    return {**declared, "extensions": {**(declared.get("extensions") or {}), TASKS_EXTENSION: {}}}
+def declaring_tasks(params: JSONObject) -> JSONObject:
+    """Return the parameters of a modern request, which then declares the extension of tasks."""
+    meta: JSONObject = params["_meta"]
+    declared: JSONObject = meta[CLIENT_CAPABILITIES]
+    extensions: JSONObject = {**(declared.get("extensions") or {}), TASKS_EXTENSION: {}}
+    return {**params, "_meta": {**meta, CLIENT_CAPABILITIES: {**declared, "extensions": extensions}}}
