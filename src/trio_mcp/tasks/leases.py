@@ -120,14 +120,17 @@ class Leases:
         while True:
             now = self._records.now
             next_look = now + self._length
+            given_up = 0
             for task in self._live:
                 if not task.needs_lease:
                     continue
                 if task.leased_until - margin <= now:
-                    logger.error("task %s is given up here: %s", task.id, NOT_RENEWED)
+                    given_up += 1
                     task.end(CancelCause.LEASE, NOT_RENEWED)
                 else:
                     next_look = min(next_look, task.leased_until - margin)
+            if given_up:
+                logger.error("%d tasks are given up here: %s", given_up, NOT_RENEWED)
             await trio.sleep(min(next_look - now, self._length / 3) / 1000)
 
     # Tasks of others

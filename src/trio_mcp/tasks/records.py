@@ -194,13 +194,17 @@ class TaskRecords:
 
     async def watch(self) -> None:
         """Pass the hints of the store on, until cancelled. A store that fails is watched again after a while."""
+        has_failed = False
         while True:
             try:
                 async with self.store.watch() as hints:
+                    has_failed = False
                     async for task_id in hints:
                         self.changed(task_id)
             except Exception:
-                logger.exception("the store of tasks cannot be watched; trying again in %g s", _RETRY)
+                if not has_failed:
+                    logger.exception("the store of tasks cannot be watched; trying again every %g s", _RETRY)
+                has_failed = True
             await trio.sleep(_RETRY)
 
 
