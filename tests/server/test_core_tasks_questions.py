@@ -379,6 +379,22 @@ async def test_another_request_fails_where_the_client_has_gone(autojump_clock: M
         assert await text_of(second, task) == "away"
 
 
+async def test_who_waits_for_the_result_is_told_that_the_task_was_cancelled(autojump_clock: MockClock) -> None:
+    async with connections() as server:
+        first, other = await server.open("ann"), await server.open("ann")
+        task = await create(first, "greet")
+        await first.aclose()
+        second = await server.open("ann")
+        result = await second.request("tasks/result", {"taskId": task})
+        asked = await question(second)
+        await ask(other, "tasks/cancel", taskId=task)
+        messages = [await second.receive(), await second.receive()]
+        (cancel,) = (each for each in messages if each.get("method") == "notifications/cancelled")
+        (reply,) = (each for each in messages if each.get("id") == result)
+        assert cancel["params"]["requestId"] == asked["id"]
+        assert reply["error"]["code"] == -32602
+
+
 async def test_a_client_that_has_not_declared_it_is_not_asked(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first = await server.open("ann")

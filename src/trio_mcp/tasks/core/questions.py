@@ -111,15 +111,16 @@ class CoreQuestions:
             try:
                 while True:
                     record = await self._records.read(scope, task_id)
+                    if record is not None:
+                        asker.look(record)
                     if record is None or record.phase.is_final:
                         return record
-                    asker.look(record)
                     await watch.next_look()
             except BaseException as error:
                 asker.leave(error)
                 raise
             finally:
-                asker.leave("the task has ended")
+                asker.leave("there is no such task any more")
 
     def is_asked(self, task_id: str, key: str) -> bool:
         """Return whether a question is out, by a way that is open."""
