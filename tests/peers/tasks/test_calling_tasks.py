@@ -18,9 +18,12 @@ from tests.peers.journals import Journal
 from tests.peers.tasks.makes import Makes
 from tests.peers.websocket.children import environment
 
-from trio_mcp import PeerError, Progress, TaskCancelled, open_http, open_stdio
+from trio_mcp import PeerError, Progress, TaskCancelled, TaskSettings, open_http, open_stdio
 
 PEERS = [(make, over) for make in ("mcp1", "typescript", "fastmcp") for over in ("stdio", "http")]
+QUESTIONS = TaskSettings(poll_interval=0.1)
+"""Tasks that a server of 2025-11-25 may make of what it asks."""
+
 core_only = pytest.mark.parametrize("peer", PEERS[:4], indirect=True, ids="-".join)
 extension_only = pytest.mark.parametrize("peer", PEERS[4:], indirect=True, ids="-".join)
 
@@ -34,11 +37,13 @@ def peer(
     era = "modern" if make == "fastmcp" else "legacy"
     if over == "http":
         running = over_http.get(make, command)
-        with conversation(make, era, running.journal, partial(open_http, running.url), over) as talk:
+        opens = partial(open_http, running.url, question_tasks=QUESTIONS)
+        with conversation(make, era, running.journal, opens, over) as talk:
             yield talk
         return
     journal = Journal(tmp_path_factory.mktemp("tasks") / "journal")
-    with conversation(make, era, journal, partial(open_stdio, command, env=environment(journal))) as talk:
+    opens = partial(open_stdio, command, env=environment(journal), question_tasks=QUESTIONS)
+    with conversation(make, era, journal, opens) as talk:
         yield talk
 
 
@@ -115,6 +120,14 @@ def test_question_of_a_task_is_answered(peer: Conversation) -> None:
 def test_sampling_of_a_task_is_answered(peer: Conversation) -> None:
     _, result = peer.run(partial(whole, peer, "ask_model"))
     assert result.text == "deep-thought: forty-two"
+
+
+@core_only
+@pytest.mark.parametrize(
+    ("tool", "answer"), [("elicit_as_task", "accept green"), ("sample_as_task", "deep-thought: forty-two")]
+)
+def test_question_that_is_to_be_a_task_of_the_client_is_one(peer: Conversation, tool: str, answer: str) -> None:
+    assert peer.text(tool) == answer
 
 
 def test_failure_of_a_tool_is_the_result_of_its_task(peer: Conversation) -> None:
