@@ -64,6 +64,8 @@ def test_tools_say_whether_they_run_as_tasks(report: Report) -> None:
         "crash": "optional",
         "hang": "required",
         "plain": "forbidden",
+        "elicit_as_task": "forbidden",
+        "sample_as_task": "forbidden",
     }
 
 
@@ -144,6 +146,15 @@ def test_question_says_which_task_asks_and_is_asked_once(report: Report, tool: s
 
 def test_call_of_the_same_tool_without_a_task_asks_as_any_call(report: Report) -> None:
     assert text(report.saw("ask_user without a task")) == "accept green"
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer"), [("elicit_as_task", "accept green"), ("sample_as_task", "deep-thought: forty-two")]
+)
+def test_question_is_answered_by_a_task_of_the_client(report: Report, tool: str, answer: str) -> None:
+    assert text(report.saw(tool)) == answer
+    (question,) = report.saw(f"{tool} asked")
+    assert question["task"] == {"ttl": 60_000}
 
 
 # Cancelling

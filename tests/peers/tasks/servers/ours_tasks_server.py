@@ -68,6 +68,18 @@ async def plain() -> str:
     return "plain"
 
 
+@server.tool
+async def elicit_as_task(ctx: RequestContext) -> str:
+    answer = await ctx.elicit("Which colour?", FORM, task_ttl=60)
+    return f"{answer.action} {answer.content['colour']}"
+
+
+@server.tool
+async def sample_as_task(ctx: RequestContext) -> str:
+    answer = await ctx.sample("What is it?", max_tokens=10, task_ttl=60)
+    return f"{answer.model}: {answer.content.text}"
+
+
 async def over_http() -> None:
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(serve_http, server, "127.0.0.1", 0)
