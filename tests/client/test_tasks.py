@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
@@ -21,6 +22,7 @@ from trio_mcp import (
     TaskSettings,
     TextContent,
     ToolError,
+    fail_after_silence,
     open_memory,
 )
 
@@ -59,12 +61,20 @@ class Worker:
             await trio.sleep(5)
             raise CodedError(-31050, "no") if how == "error" else ToolError("no")
 
+        @server.tool(task="required")
+        async def report(ctx: RequestContext) -> str:
+            """Report progress for a while."""
+            for step in range(5):
+                ctx.progress(step + 1, 5, f"step {step}")
+                await trio.sleep(4)
+            return "done"
+
         @server.tool
         async def quick() -> str:
             """Return at once."""
             return "done"
 
-        self.tools: dict[str, Any] = {"work": work, "fail": fail, "quick": quick}
+        self.tools: dict[str, Any] = {"work": work, "fail": fail, "report": report, "quick": quick}
 
 
 @ERAS
@@ -80,6 +90,18 @@ async def test_messages_of_the_task_are_progress_that_only_grows(autojump_clock:
         await client.call_tool("work", {"seconds": 30}, on_progress=seen.append)
     assert [each.message for each in seen] == ["step 0", "step 1", "step 2"]
     assert [each.progress for each in seen] == [1, 2, 3]
+
+
+@ERAS
+async def test_progress_of_the_handler_is_progress_of_the_call(autojump_clock: object, era: Era) -> None:
+    seen: list[Progress] = []
+    async with open_memory(Worker().server, era=era) as client:
+        with fail_after_silence(10, maximum=100):  # less than the whole takes
+            assert text_of(await client.call_tool("report", on_progress=seen.append)) == "done"
+        with fail_after_silence(10, maximum=100):
+            assert text_of(await client.call_tool("report")) == "done"
+    assert [each.message for each in seen] == [f"step {step}" for step in range(5)]
+    assert all(before.progress < after.progress for before, after in pairwise(seen))
 
 
 @ERAS

@@ -110,7 +110,9 @@ class Outbound:
                 params = span.params
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
-            if call.wants_progress:
+            # A request for a task (2025-11-25) is answered before its work begins, and nobody hears progress that comes
+            # later: without a token the peer has the messages of the task for that.
+            if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
             outbox.put_now(frame_request(request.id, method, params) + b"\n", call)
