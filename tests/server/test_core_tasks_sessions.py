@@ -145,6 +145,19 @@ async def test_a_question_comes_at_once_to_who_listens(autojump_clock: MockClock
         assert reply["result"]["content"][0]["text"] == "hello Bob"
 
 
+async def test_a_question_comes_to_who_listens_later_when_the_task_is_looked_at(autojump_clock: MockClock) -> None:
+    async with in_memory(asking_server()) as endpoint:
+        session = await endpoint.initialize(**ASKABLE)
+        task = await create(endpoint, session, "greet")
+        assert await status_of(endpoint, session, task) == "input_required"
+        listening = await endpoint.get(session)
+        await listening.head()
+        assert await status_of(endpoint, session, task) == "input_required"
+        await answer(endpoint, session, await question_on(listening), BOB)
+        await wait_all_tasks_blocked()
+        assert await status_of(endpoint, session, task) == "completed"
+
+
 async def test_who_comes_again_for_the_result_is_asked_there_and_either_answer_counts(
     autojump_clock: MockClock,
 ) -> None:

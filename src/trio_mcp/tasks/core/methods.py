@@ -35,7 +35,9 @@ class CoreMethods:
         """Answer a request. Raises `CodedError`."""
         match scope.request.method.name:
             case "tasks/get":
-                return core_task(self._known(await self._records.read(scope_of(scope), _task_id(scope))))
+                record = self._known(await self._records.read(scope_of(scope), _task_id(scope)))
+                self._questions.remind(record)
+                return core_task(record)
             case "tasks/result":
                 return await self._result(scope)
             case "tasks/list" if scope.exchange.peer.is_told_apart:

@@ -122,6 +122,11 @@ class CoreQuestions:
             finally:
                 asker.leave("there is no such task any more")
 
+    def remind(self, record: TaskRecord) -> None:
+        """Have those who can ask look again, where a question is not out: the client may listen by now."""
+        if any(not self.is_asked(record.id, key) for key in record.questions):
+            self.changed(record.id)
+
     def is_asked(self, task_id: str, key: str) -> bool:
         """Return whether a question is out, by a way that is open."""
         return any(asker.has_asked(key) and asker.way.is_open for asker in self._askers.get(task_id, ()))
