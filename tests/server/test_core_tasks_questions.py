@@ -437,3 +437,26 @@ async def test_who_cannot_be_told_apart_has_no_list(autojump_clock: MockClock) -
         asked = await client.request("tasks/list")
         assert (await client.until({"id": asked, "error": ...}))["error"]["code"] == -32601
         nursery.cancel_scope.cancel()
+
+
+async def test_another_process_that_shares_the_store_asks_and_brings_the_answer(autojump_clock: MockClock) -> None:
+    settings = TaskSettings(store=MemoryTaskStore())
+    first, second = asking_server(settings), asking_server(settings)
+    async with first.running() as one, second.running() as other, trio.open_nursery() as nursery:
+        ann = await Connections(nursery, one).open("ann")
+        tasks = [await create(ann, "greet"), await create(ann, "robust")]
+        await ann.aclose()
+        ann = await Connections(nursery, other).open("ann")
+        results = [await ann.request("tasks/result", {"taskId": task}) for task in tasks]
+        for _ in tasks:
+            asked = await question(ann)
+            if asked["params"]["_meta"][RELATED]["taskId"] == tasks[0]:
+                await ann.answer(asked, BOB)
+            else:
+                await ann.refuse(asked, -1, "not now")
+        texts = {}
+        while len(texts) < len(tasks):
+            reply = await ann.until({"id": ..., "result": ...})
+            texts[reply["id"]] = reply["result"]["content"][0]["text"]
+        assert [texts[each] for each in results] == ["hello Bob", "-1 not now None"]
+        nursery.cancel_scope.cancel()
