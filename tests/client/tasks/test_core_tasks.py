@@ -177,7 +177,17 @@ async def test_a_state_that_makes_no_sense_ends_the_call(autojump_clock: object,
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-@pytest.mark.parametrize("made", [{}, ENDED, {"task": 5}, {"task": {"taskId": "t"}}, {"task": core(taskId=5)}])
+async def test_an_answer_that_is_the_result_of_the_tool_is_given_as_such(autojump_clock: object) -> None:
+    """mcp 1.x refuses by a failure of the tool."""
+    refused = {"content": [{"type": "text", "text": "no task"}], "isError": True}
+    async with with_core_tasks(core, made=refused) as (client, peer):
+        task = await client.start_task("any")
+        assert (task.id, (await task.result()).is_error) == (None, True)
+        assert (await client.call_tool("any")).is_error
+        assert not {"tasks/get", "tasks/result", "tasks/cancel"} & set(methods_in(peer.wire))
+
+
+@pytest.mark.parametrize("made", [{}, {"content": [], "task": 5}, {"task": {"taskId": "t"}}, {"task": core(taskId=5)}])
 async def test_an_answer_that_makes_no_task_is_a_violation(autojump_clock: object, made: Any) -> None:
     async with with_core_tasks(core, made=made) as (client, peer):
         with pytest.raises(ProtocolViolation):

@@ -89,6 +89,20 @@ def test_tool_that_is_no_task_is_called_as_ever(peer: Conversation) -> None:
     assert peer.text("plain") == "plain"
 
 
+@pytest.mark.parametrize("peer", [PEERS[0], PEERS[1], PEERS[4], PEERS[5]], indirect=True, ids="-".join)
+def test_tool_that_is_no_task_answers_at_once(peer: Conversation) -> None:
+    """mcp1 refuses in its result. The TypeScript SDK finds no task in its own answer, and says so in an error."""
+
+    async def plain() -> Any:
+        task = await start(peer, "plain")
+        assert task.id is None
+        return await task.result()
+
+    result = peer.run(plain)
+    assert result.text == ("This tool does not support task-augmented invocation" if result.is_error else "plain")
+    assert result.is_error == (peer.name == "mcp1")
+
+
 # Tasks in the hands of the caller
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ...jsonrpc.errors import METHOD_NOT_FOUND, PeerError
 from ...protocol.fields import JSONObject
@@ -157,13 +157,15 @@ class ToolCalls:
         task: JSONObject,
         *,
         tells_deadline: bool = True,
-    ) -> RemoteTask:
-        """Call a tool as a task in 2025-11-25."""
+    ) -> Any:
+        """Call a tool as a task in 2025-11-25, and return the task."""
         ask, forget = self._ask_for({}, revision), self._forget_for({}, revision)
         params = {**params, "task": task}
         result = await self._outbound.request(
             _CALL, params, revision, on_progress, cancel_task=forget, tells_deadline=tells_deadline
         )
+        if isinstance(result, dict) and "content" in result and "task" not in result:
+            return cast("JSONObject", result)  # mcp 1.x refuses a task by the result of the tool, which is told as such
         return CoreRemoteTask.created(_CALL, result, ask, forget)
 
     # Requests about a task
