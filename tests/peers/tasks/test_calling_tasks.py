@@ -89,6 +89,14 @@ def test_tool_that_is_no_task_is_called_as_ever(peer: Conversation) -> None:
     assert peer.text("plain") == "plain"
 
 
+@core_only
+def test_tool_that_must_be_a_task_is_called_as_one_by_request_alone(peer: Conversation) -> None:
+    """A client calls again, as a task, for error -32601. Both SDKs refuse by a failure of the tool instead."""
+    result = peer.call("hang")
+    assert result.is_error
+    assert "requires task" in result.text
+
+
 @pytest.mark.parametrize("peer", [PEERS[0], PEERS[1], PEERS[4], PEERS[5]], indirect=True, ids="-".join)
 def test_tool_that_is_no_task_answers_at_once(peer: Conversation) -> None:
     """mcp1 refuses in its result. The TypeScript SDK finds no task in its own answer, and says so in an error."""
