@@ -201,6 +201,21 @@ def test_released_changes_nothing_but_the_lease():
     assert changes(ASKING, released(ASKING)) == {}
 
 
+def test_a_run_that_does_not_count_is_no_attempt():
+    assert changes(ASKING, released(ASKING, counts=False)) == {"attempt": ASKING.attempt - 1}
+
+
+def test_any_number_of_shutdowns_in_good_order_end_no_task():
+    record: TaskRecord | None = attrs.evolve(WORKING, on_restart="again")
+    for _ in range(100):
+        assert record is not None
+        record = released(record, counts=False)
+        assert record is not None
+        record = taken_over(attrs.evolve(record, owner="another", epoch=record.epoch + 1), NOW, 1)
+    assert record is not None
+    assert (record.phase, record.attempt) == (TaskPhase.WORKING, 1)
+
+
 def test_abandoned_is_cancelled_and_kept_no_longer():
     after = abandoned(ASKING, LATER)
     assert after is not None

@@ -93,7 +93,7 @@ class TaskRecord:
     """Last value that the handler gave to `checkpoint`."""
     cancel_reason: str | None = None
     attempt: int = 1
-    """Number of the run that is under way, or was the last."""
+    """Number of runs so far, without the runs that were given up in good order."""
     owner: str | None = None
     """Process that runs the task; `None`: no process does, and any may claim the task."""
     epoch: int = 0

@@ -160,7 +160,7 @@ class Leases:
         if kept is None or kept.phase.is_final:
             return True
         if self._ending.is_set():
-            await self._records.change(kept.id, kept.epoch, lambda record, _: released(record))
+            await self._records.change(kept.id, kept.epoch, lambda record, _: released(record, counts=False))
             return False
         self._run_again(kept)
         return True

@@ -57,7 +57,8 @@ class TaskSettings:
     """Bytes of the parameters of a task, of its outcome, of a checkpoint and of the answers that come at a time, each.
     A task with a larger outcome fails."""
     max_attempts: int = attrs.field(default=3, validator=_positive)
-    """Times that a task may be run, if its tool is declared safe to run again, until the task fails."""
+    """Times that a task may be run, if its tool is declared safe to run again, until the task fails. Runs that a server
+    gives up while shutting down in good order do not count."""
     lease: float = attrs.field(default=30.0, validator=_positive)
     """Time without a sign of life after which a process is taken for dead, and its tasks are taken over."""
     look_interval: float = attrs.field(default=5.0, validator=_positive)

@@ -151,9 +151,12 @@ def given_away(
     )
 
 
-def released(record: TaskRecord) -> TaskRecord | None:
-    """Return the record of a task that no process runs any more, and that any may claim."""
-    return None if record.phase.is_final else _next(record, owner=None, leased_until=0)
+def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
+    """Return the record of a task that no process runs any more, and that any may claim. ``counts``: whether the run
+    until now is one of the attempts."""
+    if record.phase.is_final:
+        return None
+    return _next(record, owner=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
 
 
 def taken_over(record: TaskRecord, now: int, most_attempts: int) -> TaskRecord | None:

@@ -41,7 +41,8 @@ class TaskContext:
 
     @property
     def attempt(self) -> int:
-        """The number of this run: more than 1 where a run before was cut off by the end of its process."""
+        """The number of this run: more than 1 where a run before was cut off by the end of its process. Runs that were
+        given up in good order, at a shutdown, do not count."""
         return 1
 
     @property
