@@ -1,4 +1,4 @@
-"""Questions that the client runs as tasks of its own, which revision 2025-11-25 alone has."""
+"""Questions that the client runs as tasks of its own (TK-10), which revision 2025-11-25 alone has."""
 
 from __future__ import annotations
 
