@@ -167,15 +167,17 @@ class LiveContext(AskingContext):
         return declares(request.capabilities, capability, request.revision)
 
     def _deliver(self, method: str, params: JSONObject | None) -> Awaitable[Any]:
-        return self._in_time(method, self._scope.ask_client(method, params))
+        ask = self._scope.ask_client(method, params)
+        return self._in_time(ask) if method == "elicitation/create" else ask
 
     def _deliver_as_task(self, method: str, params: JSONObject | None, ttl: float) -> Awaitable[Any]:
-        return self._in_time(method, ask_as_task(self._scope, method, params, ttl))
+        ask = ask_as_task(self._scope, method, params, ttl)
+        return self._in_time(ask) if method == "elicitation/create" else ask
 
-    def _in_time(self, method: str, ask: Awaitable[Any]) -> Awaitable[Any]:
+    def _in_time(self, ask: Awaitable[Any]) -> Awaitable[Any]:
         """Let the time limit of the handler stand still while the user is asked."""
         abort = self._scope.abort
-        return abort.standing_still(ask) if method == "elicitation/create" and abort.has_time_limit else ask
+        return abort.standing_still(ask) if abort.has_time_limit else ask
 
     def _no_way_back(self) -> NoWayBack | None:
         scope = self._scope
