@@ -36,15 +36,14 @@ class RunningTasks:
     def __init__(
         self, tools: Tools, host: RequestHost, replies: Replies, settings: TaskSettings, lifespan: Any
     ) -> None:
-        self._work = _ToolWork(tools, lifespan)
-        runner = RequestRunner(
-            host, self._work, Graces(host.limits.cleanup_grace), replies, _no_client, None, peer=EVERYBODY
-        )
+        work = _ToolWork(tools, lifespan)
+        graces = Graces(host.limits.cleanup_grace)
+        runner = RequestRunner(host, work, graces, replies, _no_client, None, peer=EVERYBODY)
         self.records = TaskRecords(settings)
         self.host = TaskHost(host, runner, self.records)
         self.are_kept = settings.store is not None or not host.stateless
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
-        self._work.tasks = self.host
+        work.run_in(self.host)
         self._core = CoreMethods(self.records, self.host.questions)
         self._extension = ExtensionMethods(self.records)
 
@@ -74,14 +73,18 @@ class _ToolWork:
     def __init__(self, tools: Tools, lifespan: Any) -> None:
         self._tools = tools
         self._lifespan = lifespan
-        self.tasks: TaskHost | None = None
+        self._tasks: TaskHost | None = None
+
+    def run_in(self, tasks: TaskHost) -> None:
+        """Have tools run as tasks of ``tasks``."""
+        self._tasks = tasks
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         return LATER
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
         params = structure_params(scope.request.params, CallToolParams, scope.request.revision)
-        return self._tools.call(scope, params, self._lifespan, self.tasks)
+        return self._tools.call(scope, params, self._lifespan, self._tasks)
 
     def wants(self, event: NotificationReceived) -> bool:
         return False

@@ -228,12 +228,6 @@ class Rounds:
         """True while a task of the request waits for the answer to a question that was sent."""
         return any(question.sent and question.is_open for question in self._open.values())
 
-    def refuse(self, key: str, failure: Exception) -> None:
-        """Fail one question, which was sent and cannot be answered."""
-        question = self._open.get(key)
-        if question is not None and question.is_open:
-            question.fail(failure)
-
     # Between two rounds
 
     def park(self) -> None:

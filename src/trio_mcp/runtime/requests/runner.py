@@ -246,8 +246,8 @@ class RequestRunner:
             self.admission.wait(ticket, scope)
 
     def hand_over(self, scope: RequestScope, runner: RequestRunner, exchange: Exchange, answer: Any) -> None:
-        """Answer the request of ``scope`` with ``answer``, and let its handler go on in ``exchange``, which ``runner``
-        has the bounds of. Synchronous."""
+        """Answer the request of ``scope`` with ``answer``, and let its handler go on in ``exchange``, within the bounds
+        of ``runner``. Synchronous."""
         here, request, ticket = scope.exchange, scope.request, scope.ticket
         line = self.replies.line(request, answer)
         scope.move(runner, exchange, runner.admission.take(request))
