@@ -344,6 +344,21 @@ async def test_a_question_whose_client_has_gone_waits_for_one_who_wants_the_resu
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
+async def test_a_question_that_a_leaving_client_turns_away_waits_for_one_who_wants_the_result(
+    autojump_clock: MockClock,
+) -> None:
+    async with connections() as server:
+        first, second = await server.open("ann"), await server.open("ann")
+        task = await create(first, "greet")
+        await first.refuse(await question(first), -31000, "Shutting down: no new requests are taken")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await ask(second, "tasks/get", taskId=task))["status"] == "input_required"
+        result = await second.request("tasks/result", {"taskId": task})
+        await second.answer(await question(second), BOB)
+        answer = await second.until({"id": result, "result": ...})
+        assert answer["result"]["content"][0]["text"] == "hello Bob"
+
+
 async def test_a_client_who_waits_already_is_asked_when_the_first_one_goes(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first, second = await server.open("ann"), await server.open("ann")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...jsonrpc.codec import decode_value, encode_value
-from ...jsonrpc.errors import MCPError, ProtocolViolation
+from ...jsonrpc.errors import TOO_BUSY, MCPError, PeerError, ProtocolViolation
 from ...protocol.meta import with_related_task
 from ...protocol.types.input_required import InputRequest, capability_for
 from ...runtime.channel import ConnectionLost
@@ -222,11 +222,17 @@ class Asker(Owner):
 
     def ended(self, posted: Posted, result: Any, error: MCPError | None) -> None:
         """Take the answer of the client. See `Poster`."""
-        if isinstance(error, ConnectionLost):
+        if isinstance(error, ConnectionLost) or _turns_away(error):
             self.way.lose()
             self.forget(posted)
         else:
             self._questions.keep(self, posted, self._task_id, _kept(result, error))
+
+
+def _turns_away(error: MCPError | None) -> bool:
+    """Return whether a client takes no questions now, since it is about to leave or has too many: that is no answer,
+    and whoever wants the result of the task is asked."""
+    return isinstance(error, PeerError) and error.code == TOO_BUSY
 
 
 def _kept(answer: Any, error: MCPError | None) -> bytes:
