@@ -28,6 +28,7 @@ class Kitchen:
     """A server whose roast is done when a test says so."""
 
     def __init__(self) -> None:
+        self.begun = trio.Event()
         self.done = trio.Event()
         self.ended: list[str] = []
         self.server = server = Server("kitchen")
@@ -37,6 +38,7 @@ class Kitchen:
             assert ctx.task is not None
             ctx.task.status("ho\x1bt")
             await ctx.task.start()
+            self.begun.set()
             try:
                 await self.done.wait()
             finally:
@@ -103,7 +105,7 @@ async def test_a_call_without_the_option_waits_and_shows_messages_as_progress(
     kitchen: Kitchen, address: str, nursery, era: str
 ):
     async def finish() -> None:
-        await trio.sleep(0.5)
+        await kitchen.begun.wait()
         kitchen.done.set()
 
     nursery.start_soon(finish)

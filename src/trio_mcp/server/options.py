@@ -76,8 +76,8 @@ class ToolOptions(PromptOptions, total=False):
     replay: bool
     """True: the handler is safe to run again. See `Server.tool`."""
     task: Literal["optional", "required", False]
-    """Whether calls run as tasks, which outlive their request: where the client can, or always, so that other clients
-    are refused (-32021, in legacy revisions -32601). See `Server.tool`."""
+    """Calls run as tasks, which outlive their request: where the client can, or always, so that other clients are
+    refused (-32021, in legacy revisions -32601), or never. See `Server.tool`."""
     on_restart: OnRestart
     """Fate of a task whose process ends before the task: ``fail``, run ``again`` from the top, or ``resume``, which
     is ``again`` with `TaskContext.restored`. The author of a tool that is run again promises that this does no harm."""

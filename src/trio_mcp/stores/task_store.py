@@ -19,7 +19,7 @@ class StoreFull(Exception):
 
 @attrs.frozen
 class Claim:
-    """Who takes over tasks, and until when: see `TaskStore.claim`."""
+    """A takeover of tasks by an owner, until a time: see `TaskStore.claim`."""
 
     owner: str
     now: int

@@ -98,7 +98,7 @@ class CoreQuestions:
         self._records = records
         self._start: Callable[..., None] | None = start
         self._askers: dict[str, tuple[Asker, ...]] = {}
-        """Those who have asked, by the ids of their tasks."""
+        """Askers with a question out, by the ids of their tasks."""
 
     async def until_final(self, scope: str, task_id: str, way: ClientWay) -> TaskRecord | None:
         """Wait until the task has ended or was cancelled, and return its record; `None` where there is none (any
