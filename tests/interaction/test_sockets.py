@@ -222,12 +222,17 @@ KEEP_ALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
 ]
 
 
 @pytest.mark.parametrize(
     ("interval", "timeout", "options"),
-    [(20, 20, [1, 20, 5, 4]), (0.1, 0.1, [1, 1, 1, 4]), (1e9, math.inf, [1, 32767, 32767, 4])],
+    [
+        (20, 20, [1, 20, 5, 4, 40_000]),
+        (0.1, 0.1, [1, 1, 1, 4, 2000]),
+        (1e9, math.inf, [1, 32767, 32767, 4, 65_534_000]),
+    ],
 )
 async def test_a_machine_that_vanished_is_found_out_by_the_system(
     interval: float, timeout: float, options: list[int]

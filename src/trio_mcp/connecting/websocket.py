@@ -23,6 +23,7 @@ from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
 from ..transports.broken import let_go_of_cause
 from ..transports.handshake import UpgradeRefused
+from ..transports.sockets import keep_alive
 from ..transports.websocket import WebSocketChannel
 from .bad_target import BadTarget, check_address
 from .credentials import check_headers, is_challenge, open_credentials
@@ -92,8 +93,10 @@ class _Upgrading:
             await credentials.refused(request)
 
     async def run(self, authorization: Sequence[tuple[bytes, bytes]] = ()) -> WebSocketChannel:
+        stream = await self.where.connect(self.ssl_context)
+        keep_alive(stream, self.limits.ping_interval, self.limits.ping_timeout)
         channel = WebSocketChannel(
-            await self.where.connect(self.ssl_context),
+            stream,
             self.limits.max_message_bytes,
             ping_interval=self.limits.ping_interval,
             ping_timeout=self.limits.ping_timeout,

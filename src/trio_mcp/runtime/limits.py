@@ -128,11 +128,11 @@ class Limits:
     """Time after which a legacy request over HTTP gets a stream that its client can come back to, unless it is
     answered before (revision 2025-11-25)."""
     ping_interval: float = _bound(20.0)
-    """Time that a WebSocket peer may be silent before a ping is sent, and a peer over TCP before the system checks that
-    the peer's machine is still there. ``math.inf``: for ever."""
+    """Time that a WebSocket peer may be silent before a ping is sent, and any peer over TCP before the system checks
+    that the peer's machine is still there. ``math.inf``: for ever."""
     ping_timeout: float = _bound(20.0)
     """Time that a peer may be silent after the ping or check of ``ping_interval``, before the connection is taken for
-    lost."""
+    lost. Over TCP it is lost, too, where the peer's system takes nothing of what was sent for both times together."""
     callback_grace: float = _seconds(5.0)
     """Time that a callback of ours for a log message may hold up the answers to the requests during which the message
     came. Then the callback is reported, and the answers are given all the same. ``math.inf``: for ever."""
