@@ -93,6 +93,9 @@ class Wire:
         """Whether what the server says still comes here."""
         return self.from_server is not None
 
+    def read_answer(self, request_id: Any, *, bound: float = BOUND) -> None:
+        """Read to the end of the answer to a request, where each request has an answer of its own."""
+
     def close_input(self) -> None:
         """Let the server see the end of its input."""
         if self.to_server is not None:
@@ -212,6 +215,12 @@ class HttpWire(Wire):
         assert not rest, "the last line is not whole"
         for line in lines:
             self._post(line, bound)
+
+    def read_answer(self, request_id: Any, *, bound: float = BOUND) -> None:
+        """Read to the end of the answer to a request: what answers on other connections bring says nothing of it."""
+        for answer in self._open_answers():
+            if is_same(answer.request_id, request_id):
+                self._until(lambda answer=answer: answer.is_over, bound)
 
     def _post(self, line: bytes, bound: float) -> None:
         message = _read_leniently(line)
