@@ -12,6 +12,8 @@ from tests.cli.commands import TRIO_MCP, run, written
 from tests.cli.terminals import answer, in_terminal, plain
 
 from trio_mcp import CallToolResult, RequestContext, Server, TextContent, ToolError, serve_tcp
+from trio_mcp.testing import MissingMessage, ScriptedServer
+from trio_mcp.transports.sockets import SocketLineChannel
 
 CALL, TASKS = [*TRIO_MCP, "call"], [*TRIO_MCP, "tasks"]
 
@@ -180,6 +182,36 @@ async def test_you_answer_the_questions_of_a_task_that_you_wait_for(kitchen: Kit
         await answer(terminal, ("with: ", "salt\n"), ("edit [yes]: ", "\n"))
         assert await terminal.read_to_end() == 0
     assert plain(terminal.shown).endswith("seasoned with salt\n")
+
+
+async def test_no_question_of_a_task_is_asked_by_the_command_that_only_starts_it(nursery):
+    """The question reaches the command before the task does, which is the earliest that it can come."""
+    heard: list[object] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        server = ScriptedServer(SocketLineChannel(stream, 100_000))
+        tasks = {"requests": {"tools": {"call": {}}}}
+        await server.accept("2025-11-25", {"tools": {}, "tasks": tasks})
+        tool = {"name": "season", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
+        await server.answer(await server.expect_request("tools/list"), {"tools": [tool]})
+        call = await server.expect_call("season")
+        related = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
+        schema = {"type": "object", "properties": {"spice": {"type": "string"}}}
+        asked = {"message": "What do you like?", "requestedSchema": schema, "_meta": related}
+        await server.request("q-1", "elicitation/create", asked)
+        times = dict.fromkeys(("createdAt", "lastUpdatedAt"), "2025-11-25T10:30:00Z")
+        await server.answer(call, {"task": {"taskId": "t-1", "status": "working", "ttl": None, **times}})
+        with pytest.raises(MissingMessage) as missing:
+            heard.append(await server.receive())
+        assert missing.value.ended
+
+    listeners = await nursery.start(trio.serve_tcp, serve, 0)
+    port = listeners[0].socket.getsockname()[1]
+    command = [*CALL, f"tcp://127.0.0.1:{port}", "season", "--task", "--era", "legacy"]
+    async with in_terminal(command) as terminal:
+        assert await terminal.read_to_end() == 0
+    assert plain(terminal.shown).strip() == "t-1"
+    assert heard == []
 
 
 async def test_ctrl_c_leaves_a_task_as_it_is(kitchen: Kitchen, address: str):

@@ -43,8 +43,8 @@ def call(tool: str, arguments: tuple[str, ...], given: str | None, raw: bool, as
 
     A tool that is run as a task is waited for, and the messages of the task are shown as progress; Ctrl-C cancels the
     task. With --task the command ends as soon as the task has begun, and `trio-mcp tasks` looks after the task, with
-    the id that was printed. A server that is started for the call ends with the call, and its tasks with the server,
-    unless `trio-mcp run --tasks` keeps them.
+    the id that was printed; its questions wait for `trio-mcp tasks result`. A server that is started for the call ends
+    with the call, and its tasks with the server, unless `trio-mcp run --tasks` keeps them.
 
     Exit status: 0; 1 when the tool failed; 2 when TARGET, TOOL or an argument is wrong; 3 when there is no connection,
     or the connection was lost; 4 when the server answers with an error; 5 when the time is over; 6 when the server

@@ -85,6 +85,8 @@ class Errand(Protocol[R]):
 
     cancels: ClassVar[bool] = True
     """True: Ctrl-C cancels the request. False: Ctrl-C leaves, since the work goes on in any case."""
+    answers_tasks: ClassVar[bool] = True
+    """True: the user answers the questions of tasks. False: these wait for whoever wants the result of the task."""
     era: ClassVar[Literal["auto", "legacy"]] = "auto"
     """Era to speak where the user has no wish."""
 
@@ -128,7 +130,7 @@ class _Run:
         self._errand = errand
         self._terminal = Terminal(options.log_level)
         self._server = "the server"
-        self._questions = Questions(self._terminal, lambda: self._server)
+        self._questions = Questions(self._terminal, lambda: self._server, of_tasks=errand.answers_tasks)
         self._scope: trio.CancelScope | None = None  # the scope of the request, while that runs
         self._ended_by: int | None = None
 
@@ -178,6 +180,7 @@ class _Run:
             if result is None:
                 await _tell_of_cancel(client)
                 return INTERRUPTED
+            self._questions.leave_alone()  # what is shown now is the last word
             return self._errand.show(result, client.revision)
 
     def _time_left(self, begun: float) -> float | None:

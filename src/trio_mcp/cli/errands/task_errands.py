@@ -36,6 +36,7 @@ class StartingTask(Errand["str | CallToolResult"]):
     ``calling``."""
 
     calling: Calling
+    answers_tasks = False
 
     async def prepare(self, client: Client) -> None:
         """Find the tool: see `Calling.prepare`."""
@@ -57,6 +58,8 @@ class StartingTask(Errand["str | CallToolResult"]):
 
 @attrs.define(kw_only=True)
 class _AboutTasks(Errand[R], Generic[R]):
+    answers_tasks = False
+
     async def prepare(self, client: Client) -> None:
         """Check that the server has tasks. Raises `NotOffered`."""
         declared = client.server_capabilities
@@ -92,6 +95,7 @@ class WaitingForTask(_AboutTasks[CallToolResult]):
     task: str
     raw: bool
     cancels = False
+    answers_tasks = True
 
     async def request(self, client: Client, on_progress: OnProgress) -> CallToolResult:
         """Wait for the result."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import trio
 
 from ...jsonrpc.errors import CodedError
+from ...protocol.fields import JSONObject
+from ...protocol.meta import related_task_of
 from ...protocol.types.content import TextContent
 from ...protocol.types.elicitation import ElicitFormParams, ElicitResult, ElicitURLParams, check_url
 from ...protocol.types.sampling import CreateMessageParams, CreateMessageResult
@@ -25,11 +28,18 @@ _REFUSED: Final = -1
 
 
 class Questions:
-    """Handlers for a client whose user sits at ``terminal``. ``server`` returns the name of the asking server."""
+    """Handlers for a client whose user sits at ``terminal``. ``server`` returns the name of the asking server.
 
-    def __init__(self, terminal: Terminal, server: Callable[[], str]) -> None:
+    A question that is left alone is neither shown nor answered: it stays open until the connection is closed, which is
+    no answer, so that the server can ask whoever wants the result of the task. Questions of tasks are left alone unless
+    ``of_tasks``.
+    """
+
+    def __init__(self, terminal: Terminal, server: Callable[[], str], *, of_tasks: bool = True) -> None:
         self._terminal = terminal
         self._server = server
+        self._of_tasks = of_tasks
+        self._over = False
         self._open: set[trio.CancelScope] = set()
         self.refused = False
         """True once the user refused to answer in place of a model; the server gets an error."""
@@ -39,27 +49,36 @@ class Questions:
         for scope in self._open:
             scope.cancel(reason="the user left the question")
 
+    def leave_alone(self) -> None:
+        """Leave all questions alone from now on, because the command has what it wanted."""
+        self._over = True
+        for scope in self._open:
+            scope.cancel(reason="the command is over")
+
     async def form(self, question: ElicitFormParams) -> ElicitResult:
         """Have a form filled in, field by field; it is sent only after the user has seen the whole."""
         fields = form_fields(question.requested_schema)
-        return await self._left_or(lambda: self._form(question.message, fields), ElicitResult("cancel"))
+        ask = partial(self._form, question.message, fields)
+        return await self._left_or(ask, ElicitResult("cancel"), question.meta)
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
         """Show the page that the server wants the user to visit, and ask whether the user agrees. Nothing is opened or
         fetched."""
         check_url(question.url)
-        return await self._left_or(lambda: self._url(question), ElicitResult("cancel"))
+        return await self._left_or(partial(self._url, question), ElicitResult("cancel"), question.meta)
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
         """Let the user type the answer of a model. Raises `CodedError` when the user refuses."""
-        result = await self._left_or(lambda: self._sample(request), None)
+        result = await self._left_or(partial(self._sample, request), None, request.meta)
         if result is None:
             self.refused = True
             raise CodedError(_REFUSED, "the user refused to answer in place of a model")
         return result
 
-    async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T) -> T:
-        """Return the answer, or ``left`` if `give_up` ended the question."""
+    async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T, meta: JSONObject | None) -> T:
+        """Return the answer to a question with ``meta``, or ``left`` if `give_up` ended the question."""
+        if self._over or not (self._of_tasks or related_task_of({"_meta": meta}) is None):
+            await trio.sleep_forever()
         with trio.CancelScope() as scope:
             self._open.add(scope)
             try:
@@ -67,6 +86,8 @@ class Questions:
                     return await ask()
             finally:
                 self._open.discard(scope)
+        if self._over:
+            await trio.sleep_forever()
         return left
 
     # Forms

@@ -1,0 +1,51 @@
+"""Which questions of a server the user of a command is asked."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_mcp import ElicitFormParams
+from trio_mcp.cli.terminal.questions import Questions
+from trio_mcp.cli.terminal.terminal import Terminal
+
+FORM = ElicitFormParams("Who?", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
+
+
+class Absent(Terminal):
+    """A terminal at which nobody types."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.said: list[str] = []
+
+    def say(self, text: str, style: str = "") -> None:
+        self.said.append(text)
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[None]:
+        yield
+
+    async def read(self, prompt: str) -> str | None:
+        await trio.sleep_forever()
+
+
+async def test_questions_are_left_alone_once_a_command_has_what_it_wanted(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    terminal, answers = Absent(), list[object]()
+    questions = Questions(terminal, lambda: "the server")
+
+    async def ask() -> None:
+        answers.append(await questions.form(FORM))
+
+    nursery.start_soon(ask)
+    await wait_all_tasks_blocked()
+    shown = terminal.said.copy()
+    assert shown[0] == "the server asks: Who?"
+    questions.leave_alone()
+    nursery.start_soon(ask)
+    await wait_all_tasks_blocked()
+    assert (terminal.said, answers) == (shown, [])
+    nursery.cancel_scope.cancel()
