@@ -39,9 +39,10 @@ async def test_nobody_can_subscribe_and_nobody_is_told_so() -> None:
     async with open_memory(server(), stateless=True, era="legacy") as client:
         assert client.server_capabilities.resources is not None
         assert not client.server_capabilities.resources.subscribe
-        with pytest.raises(PeerError) as caught:
-            await client.subscribe("r://a")
-    assert caught.value.code == -32601
+        for ask in (client.subscribe, client.unsubscribe):
+            with pytest.raises(PeerError) as caught:
+                await ask("r://a")
+            assert caught.value.code == -32601
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

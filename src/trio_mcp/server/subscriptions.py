@@ -53,8 +53,7 @@ class Subscriptions:
 
     def subscribe(self, request: InboundRequest) -> EmptyResult:
         """Answer ``resources/subscribe``."""
-        if self._duplex.stateless:
-            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
+        self._check_kept(request)
         uri = uri_to_subscribe(request)
         if self._server.resources.find(uri) is None:
             raise CodedError(request.revision.resource_not_found, "Resource not found", {"uri": uri})
@@ -66,8 +65,14 @@ class Subscriptions:
 
     def unsubscribe(self, request: InboundRequest) -> EmptyResult:
         """Answer ``resources/unsubscribe``."""
+        self._check_kept(request)
         self._state.subscriptions.discard(structure_params(request.params, SubscribeParams, request.revision).uri)
         return _DONE
+
+    def _check_kept(self, request: InboundRequest) -> None:
+        """Refuse ``request`` where nothing is kept between requests: there is nothing to subscribe to, then."""
+        if self._duplex.stateless:
+            raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def _room(self, exchange: Exchange) -> int:
         """Return how many more resources and tasks ``exchange`` may subscribe to."""
