@@ -1219,12 +1219,20 @@ async def test_without_sessions_a_legacy_client_is_served_all_the_same() -> None
 # Legacy: the version header
 
 
-@pytest.mark.parametrize("version", ["1999-01-01", "nonsense", "", "2026-07-28", "2025-06-18"])
-async def test_a_version_that_is_not_that_of_the_session_is_a_bad_request(version: str) -> None:
+@pytest.mark.parametrize("version", ["1999-01-01", "nonsense", ""])
+async def test_htt_09_a_version_that_nobody_speaks_is_a_bad_request_in_a_session(version: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})
         assert answer.status == 400
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2026-07-28"])
+async def test_htt_09_a_supported_version_that_is_not_that_of_the_session_is_served(version: str) -> None:
+    async with serving() as (endpoint, _):
+        session = await endpoint.session()
+        answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})
+        assert answer.status == 200
 
 
 @pytest.mark.parametrize("version", ["1999-01-01", "nonsense"])

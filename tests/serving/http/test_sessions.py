@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.serving.http.raw import BASE, INITIALIZE, LEGACY, message
+from tests.serving.http.raw import BASE, INITIALIZE, LEGACY, MODERN, message
 from tests.serving.http.scenes import (
     SAMPLING,
     MemoryEndpoint,
@@ -64,14 +64,17 @@ async def test_htt_04_a_request_without_a_session_is_400_and_opens_none(endpoint
 
 
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
-async def test_the_version_header_may_be_missing_and_must_otherwise_be_that_of_the_session(
+async def test_htt_09_the_revision_of_the_session_rules_whatever_supported_version_a_header_names(
     endpoint: MemoryEndpoint, version: str
 ) -> None:
     session = await endpoint.initialize(version)
-    for told in (OLDEST, MIDDLE, LEGACY):
-        answer = await endpoint.ask("POST", {**session, "MCP-Protocol-Version": told}, message("ping", request_id=1))
-        assert answer.status == (200 if told == version else 400)
+    for told in (OLDEST, MIDDLE, LEGACY, "2024-11-05", MODERN):
+        headers = {**session, "MCP-Protocol-Version": told}
+        assert (await endpoint.ask("POST", headers, message("ping", request_id=1))).status == 200
+        batch = await endpoint.ask("POST", headers, [call("echo", 1, text="a")])
+        assert batch.status == (200 if version == OLDEST else 400)
     assert await status_of_ping(endpoint, session) == 200
+    assert (await endpoint.ask("DELETE", {**session, "MCP-Protocol-Version": OLDEST})).status == 204
 
 
 # The end

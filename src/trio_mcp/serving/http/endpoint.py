@@ -124,13 +124,16 @@ class Endpoint:
             self._post_legacy(message, request)
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
-        """Return whether the message belongs to the modern era: by its own fields, else by its version header."""
+        """Return whether the message belongs to the modern era: by its own fields, else by its version header, unless
+        the message names a session, whose revision rules."""
         if isinstance(message, Request | Notification):
             meta = _meta_of(message)
             if PROTOCOL_VERSION in meta or CLIENT_CAPABILITIES in meta:
                 return True
         version = head.headers.get("mcp-protocol-version")
-        return version is not None and version not in _LEGACY
+        if version is None or version in _LEGACY:
+            return False
+        return version not in REVISIONS or self._stateless or "mcp-session-id" not in head.headers
 
     # The modern era
 
@@ -251,10 +254,11 @@ class Endpoint:
             # 2025-11-25 transports, Session Management: MUST be 404, and the client opens a new session.
             reason = "there is no such session in this process: it has ended, or another one has it; send initialize"
             return invalid(HTTPStatus.NOT_FOUND, reason, extra)
-        if not session.fits(head.headers.get("mcp-protocol-version")):
-            # 2025-11-25 transports, Protocol Version Header: MUST be 400, by every method.
-            reason = "the MCP-Protocol-Version is not the one that the session was opened with"
-            return invalid(HTTPStatus.BAD_REQUEST, reason, extra)
+        version = head.headers.get("mcp-protocol-version")
+        if version is not None and version not in REVISIONS:
+            # 2025-11-25 transports, Protocol Version Header: MUST be 400, by every method. Another one that we speak is
+            # served, since the handshake has settled the revision.
+            return invalid(HTTPStatus.BAD_REQUEST, "the MCP-Protocol-Version is not supported", extra)
         return session
 
 

@@ -150,12 +150,6 @@ class Session:
 
     # Messages
 
-    def fits(self, version: str | None) -> bool:
-        """Return whether a request with this version header may belong to the session: the handshake has settled the
-        revision (2025-11-25 transports, Protocol Version Header)."""
-        revision = self._connection.state.revision
-        return version is None or revision is None or version == revision.name
-
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
         """Take a message, or a batch, that was ``posted``."""
         self._used = trio.current_time()
