@@ -13,6 +13,7 @@ from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
 from ..server.served import Running, Servable, end_tasks
+from ..transports.sockets import keep_alive
 from .collector import collecting_rarely
 from .signals import shutting_down_at_signals
 
@@ -109,6 +110,7 @@ class _Accepting:
             if self._count < self._limits.max_connections or self._front.make_room():
                 self._count += 1
                 try:
+                    keep_alive(stream, self._limits.ping_interval, self._limits.ping_timeout)
                     await self._front.serve(stream)
                 finally:
                     self._count -= 1

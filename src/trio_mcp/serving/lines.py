@@ -13,7 +13,7 @@ from ..concurrency.under_trio import check_served_under_trio
 from ..runtime.limits import Limits
 from ..runtime.peer import NOBODY_KNOWN
 from ..server.served import Servable
-from ..transports.sockets import SocketLineChannel, keep_alive, unix_listener
+from ..transports.sockets import SocketLineChannel, unix_listener
 from .accepting import SocketListeners
 from .connections import Arrival, serve_connections
 from .options import ServingOptions
@@ -69,7 +69,6 @@ async def serve_unix(
 @attrs.frozen
 class _LineGreeting:
     async def greet(self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery) -> Arrival:
-        keep_alive(stream, limits.ping_interval, limits.ping_timeout)
         channel = SocketLineChannel(stream, limits.max_message_bytes)
         await channel.until_first()  # a client that sends nothing, or half a message, takes a connection from others
         return Arrival(channel, NOBODY_KNOWN)

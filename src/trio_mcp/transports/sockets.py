@@ -35,6 +35,7 @@ _LINGER: Final = 0.5
 _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
 """Seconds that the system accepts at most for a keep-alive option."""
+_KEEP_IDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0x10)  # else TCP_KEEPALIVE, as macOS calls it
 _BACKLOG: Final = 128
 _LOCK_TRIES: Final = 100
 _LOCK_WAIT: Final = 0.01
@@ -114,13 +115,14 @@ def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None
         stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
     if not isinstance(stream, trio.SocketStream) or stream.socket.family == socket.AF_UNIX or math.isinf(interval):
         return
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, seconds in ((socket.TCP_KEEPIDLE, interval), (socket.TCP_KEEPINTVL, timeout / _PROBES)):
-        stream.setsockopt(socket.IPPROTO_TCP, option, _accepted(seconds))
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # of Linux alone: elsewhere lost bytes are sent again for minutes
-        milliseconds = 1000 * (_accepted(interval) + _accepted(timeout))
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    with suppress(OSError):  # a connection that is broken already, as its reader will find
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        stream.setsockopt(socket.IPPROTO_TCP, _KEEP_IDLE, _accepted(interval))
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _accepted(timeout / _PROBES))
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # of Linux alone: elsewhere lost bytes are sent again for minutes
+            milliseconds = 1000 * (_accepted(interval) + _accepted(timeout))
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
 def _accepted(seconds: float) -> int:
