@@ -56,7 +56,7 @@ from .runtime.channel import ConnectionLost
 from .runtime.limits import Limits
 from .runtime.load import Statistics
 from .runtime.on_progress import OnProgress, Progress
-from .runtime.principal import Auth, Principal
+from .runtime.principal import Auth, Principal, PrincipalId
 from .runtime.requests.logs import RequestLog
 from .server.asking.input_required import InputRequired
 from .server.cache_hints import CacheHints
@@ -294,6 +294,7 @@ __all__ = [
     "PeerError",
     "PreregisteredClient",
     "Principal",
+    "PrincipalId",
     "Progress",
     "Prompt",
     "PromptArgument",

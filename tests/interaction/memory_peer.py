@@ -13,6 +13,7 @@ import trio.testing
 from trio_mcp import Server
 from trio_mcp.runtime.channel import MessageChannel
 from trio_mcp.runtime.peer import Peer
+from trio_mcp.runtime.principal import PrincipalId
 from trio_mcp.server.served import Servable, connection_to
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -168,6 +169,11 @@ async def connected(
         yield peer
 
 
+def principal_id(name: str | None) -> PrincipalId | None:
+    """Return the identity of a user whom no issuer vouches for; `None` for nobody."""
+    return None if name is None else PrincipalId(None, name)
+
+
 @asynccontextmanager
 async def connected_twice(
     server: Server, *, stateless: bool = False, principals: tuple[str | None, str | None] = (None, None)
@@ -178,7 +184,7 @@ async def connected_twice(
         peers: list[MemoryPeer] = []
         for principal in principals:
             ours, theirs = memory_channel_pair()
-            await nursery.start(connection_to(running, theirs, Peer(principal=principal)).run)
+            await nursery.start(connection_to(running, theirs, Peer(principal=principal_id(principal))).run)
             peers.append(MemoryPeer(ours))
         yield peers[0], peers[1]
         nursery.cancel_scope.cancel()

@@ -14,7 +14,7 @@ from trio_mcp.runtime.peer import Headers, Peer
 from trio_mcp.server.served import connection_to
 from trio_mcp.transports.memory import memory_channel_pair
 
-from .memory_peer import MODERN, MemoryPeer
+from .memory_peer import MODERN, MemoryPeer, principal_id
 from .rounds import ALL, ask, asked, text
 
 
@@ -61,7 +61,7 @@ class Wires:
 
     async def open(self, principal: str | None, via: str = "") -> MemoryPeer:
         ours, theirs = memory_channel_pair()
-        peer = Peer(principal=principal, headers=Headers({"via": via}))
+        peer = Peer(principal=principal_id(principal), headers=Headers({"via": via}))
         await self._nursery.start(connection_to(self._running, theirs, peer).run)  # type: ignore[arg-type]
         wire = MemoryPeer(ours)
         await wire.open(MODERN, ALL)

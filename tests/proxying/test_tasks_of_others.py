@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.interaction.memory_peer import principal_id
 from tests.proxying.test_messages import LEGACY, MODERN
 from tests.proxying.test_tasks import TASK
 from tests.proxying.test_tasks import THEIRS as CORE
@@ -21,6 +22,7 @@ from trio_mcp import ClientCapabilities, Proxy, Sampling, proxy
 from trio_mcp.concurrency.nurseries import open_service_nursery
 from trio_mcp.proxying.task_owners import TaskOwners
 from trio_mcp.runtime.peer import Peer
+from trio_mcp.runtime.principal import PrincipalId
 from trio_mcp.testing import MissingMessage, ScriptedClient, ScriptedServer, open_scripted_client, open_scripted_server
 from trio_mcp.transports.memory import memory_channel_pair
 
@@ -41,7 +43,7 @@ async def client_of(
     """Open a client of ``principal``."""
     ours, theirs = memory_channel_pair()
     async with way.running() as running, open_service_nursery("the test is over") as nursery:
-        await nursery.start(running.connect(theirs, Peer(principal=principal)).run)
+        await nursery.start(running.connect(theirs, Peer(principal=principal_id(principal))).run)
         client = ScriptedClient(ours)
         await client.open(revision, capabilities or (OURS if revision == MODERN else None))
         yield client
@@ -270,15 +272,15 @@ async def test_a_client_of_another_revision_is_not_asked_about_tasks(autojump_cl
 
 def test_the_owners_of_tasks_are_bounded_and_nobody_takes_the_share_of_another() -> None:
     owners = TaskOwners(most=6)
-    owners.note("b-1", "bob")
+    owners.note("b-1", PrincipalId(None, "bob"))
     for number in range(10):
-        owners.note(f"a-{number}", "ann")
-    owners.note("x" * 1001, "bob")
+        owners.note(f"a-{number}", PrincipalId(None, "ann"))
+    owners.note("x" * 1001, PrincipalId(None, "bob"))
     assert [number for number in range(10) if owners.owner(f"a-{number}")] == [7, 8, 9]
-    assert owners.owner("b-1") == "bob"
+    assert owners.owner("b-1") == PrincipalId(None, "bob")
     assert owners.owner("x" * 1001) is None
     for number in range(20):
-        owners.note("c", f"principal {number}")
-        owners.note(f"c-{number}", f"principal {number}")
+        owners.note("c", PrincipalId(None, f"principal {number}"))
+        owners.note(f"c-{number}", PrincipalId(None, f"principal {number}"))
     assert owners.owner("c") is None
-    assert owners.owner("c-19") == "principal 19"
+    assert owners.owner("c-19") == PrincipalId(None, "principal 19")

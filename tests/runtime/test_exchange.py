@@ -14,6 +14,7 @@ from trio_mcp.protocol.methods import METHODS, Method
 from trio_mcp.runtime.exchange import BatchExchange, Exchange
 from trio_mcp.runtime.outbox import Outbox, Owner
 from trio_mcp.runtime.peer import Peer
+from trio_mcp.runtime.principal import PrincipalId
 from trio_mcp.state.connection_state import ConnectionState
 
 
@@ -31,7 +32,7 @@ class FakeScope:
         self.ended.append((self.name, cause, reason))
 
 
-def exchange(principal: str | None = None) -> Any:
+def exchange(principal: PrincipalId | None = None) -> Any:
     return Exchange(ConnectionState("server"), Outbox(16384), Peer(principal=principal))
 
 
@@ -80,9 +81,10 @@ def test_a_request_is_found_while_it_is_held() -> None:
 
 
 def test_the_caller_is_the_principal_or_the_exchange_itself() -> None:
-    nobody, ada = exchange(), exchange("ada")
+    name = PrincipalId("https://login.example.com", "ada")
+    nobody, ada = exchange(), exchange(name)
     assert nobody.caller is nobody
-    assert ada.caller == exchange("ada").caller == "ada"
+    assert ada.caller == exchange(name).caller == name
     assert BatchExchange(nobody, 2).caller is nobody
 
 

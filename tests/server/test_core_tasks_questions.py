@@ -26,6 +26,7 @@ from trio_mcp import (
 from trio_mcp.protocol.types.elicitation import ElicitFormParams
 from trio_mcp.protocol.types.lifecycle import EmptyResult
 from trio_mcp.runtime.peer import THE_ONLY_ONE, Peer
+from trio_mcp.runtime.principal import PrincipalId
 from trio_mcp.server.served import connection_to
 from trio_mcp.testing import ScriptedClient, open_scripted_client
 from trio_mcp.transports.memory import memory_channel_pair
@@ -313,7 +314,7 @@ class Connections:
 
     async def open(self, principal: str | None = None, capabilities: dict[str, Any] = ALL) -> ScriptedClient:
         ours, theirs = memory_channel_pair()
-        peer = THE_ONLY_ONE if principal is None else Peer(principal=principal)
+        peer = THE_ONLY_ONE if principal is None else Peer(principal=PrincipalId(None, principal))
         await self._nursery.start(connection_to(self._running, theirs, peer).run)
         client = ScriptedClient(ours, patience=30)
         await client.open(LEGACY, capabilities)

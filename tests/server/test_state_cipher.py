@@ -6,10 +6,13 @@ import msgspec
 import pytest
 
 from trio_mcp import Server
+from trio_mcp.runtime.principal import PrincipalId
 from trio_mcp.server.asking.state_cipher import BadRequestState, SealedState, StateCipher
 
 OLD, NEW = b"o" * 32, b"n" * 40
-CONTENT = SealedState(b"print", 5.0, "ada", b"", ["q"], {"q": {"action": "accept"}}, "mine")
+CONTENT = SealedState(
+    b"print", 5.0, PrincipalId("https://login.example.com", "ada"), b"", ["q"], {"q": {"action": "accept"}}, "mine"
+)
 
 
 def test_what_was_sealed_opens_and_says_nothing_in_between() -> None:

@@ -15,6 +15,7 @@ from trio_mcp import CancelCause, ConnectionLost, PeerError, RequestContext, Ser
 from trio_mcp.client.opening import open_client
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.peer import Peer
+from trio_mcp.runtime.principal import PrincipalId
 from trio_mcp.server.served import connection_to
 from trio_mcp.stores.task_store import TaskStore
 from trio_mcp.transports.memory import memory_channel_pair
@@ -517,14 +518,17 @@ async def test_cancelled_start_gives_a_kept_task_or_none(autojump_clock: MockClo
             assert all(record.kept_until is not None and record.kept_until < 1e12 + 1e6 for record in records)
 
 
+ADA = PrincipalId("https://login.example.com", "ada")
+
+
 async def test_principal_of_a_task_is_kept(autojump_clock: MockClock) -> None:
     store = TouchyStore()
     server = server_of(store)
     async with server.running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_channel_pair()
-        nursery.start_soon(connection_to(running, theirs, Peer(principal="ada")).run)
+        nursery.start_soon(connection_to(running, theirs, Peer(principal=ADA)).run)
         async with open_client(ours, era="modern") as client:
             task_id = await Caller(client).start("sleep", seconds=1)
-            assert await store.read("ada", task_id) is not None
-            assert await store.read("bob", task_id) is None
+            assert await store.read(ADA.to_json(), task_id) is not None
+            assert await store.read(PrincipalId(ADA.issuer, "bob").to_json(), task_id) is None
         nursery.cancel_scope.cancel()

@@ -16,6 +16,7 @@ from trio_mcp import RequestContext, Server
 from trio_mcp.client.opening import open_client
 from trio_mcp.concurrency.contexts import asynccontextmanager
 from trio_mcp.runtime.peer import Peer
+from trio_mcp.runtime.principal import PrincipalId
 from trio_mcp.runtime.requests.request_scope import current_request
 from trio_mcp.server.served import connection_to
 from trio_mcp.stores.memory import MemoryTaskStore
@@ -269,7 +270,9 @@ async def test_run_knows_what_the_first_run_knew(autojump_clock: MockClock) -> N
     way = TouchyStore(store)
     async with trio.open_nursery() as nursery, server_that_sees(way).running() as running:
         ours, theirs = memory_channel_pair()
-        nursery.start_soon(connection_to(running, theirs, Peer(principal="ada")).run)
+        nursery.start_soon(
+            connection_to(running, theirs, Peer(principal=PrincipalId("https://login.example.com", "ada|eve"))).run
+        )
         async with open_client(ours, era="modern") as client:
             await Caller(client).start("look", word="hello")
             way.die()

@@ -11,6 +11,7 @@ from ..concurrency.contexts import contextmanager
 from ..concurrency.fair_share import leaves_enough
 from ..protocol.fields import JSONObject
 from ..protocol.meta import ProgressToken, related_task_of
+from ..runtime.principal import PrincipalId
 from ..state.events import NotificationReceived
 from .downstream import Downstream, ForwardedCall
 
@@ -22,7 +23,7 @@ _STATUS: Final = "notifications/tasks/status"
 LONGEST_ID: Final = 1000
 """Characters of the longest id that is kept."""
 
-Owner: TypeAlias = str | Downstream
+Owner: TypeAlias = PrincipalId | Downstream
 """A principal; or, where the transport knows none, the client that has created the task or named it last."""
 
 
@@ -38,7 +39,7 @@ class TaskOwners:
         """Note that the task belongs to ``owner``. The task of a principal stays the task of that principal. An id of
         more than 1,000 characters is not noted."""
         before = self._owners.get(task_id)
-        if isinstance(before, str) or before is owner or len(task_id) > LONGEST_ID:
+        if isinstance(before, PrincipalId) or before is owner or len(task_id) > LONGEST_ID:
             return
         self._drop(task_id)
         held = self._held.setdefault(owner, {})
@@ -52,11 +53,11 @@ class TaskOwners:
         """Return the owner of the task; `None` for a task that is not, or no longer, known."""
         return self._owners.get(task_id) if isinstance(task_id, str) else None
 
-    def exists_for(self, principal: str | None, task_id: object) -> bool:
+    def exists_for(self, principal: PrincipalId | None, task_id: object) -> bool:
         """Return whether a caller may name the task. The task of a principal does not exist for other callers (DESIGN
         ruling 22). Where nobody knows the caller, the id alone gives access."""
         owner = self.owner(task_id)
-        return not isinstance(owner, str) if principal is None else owner == principal
+        return not isinstance(owner, PrincipalId) if principal is None else owner == principal
 
     def forget(self, downstream: Downstream) -> None:
         """Forget the tasks of a client that is gone, and that nobody knew."""

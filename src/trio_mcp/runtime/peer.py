@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from ..jsonrpc.codec import decode_value, pack_value
-from .principal import Auth
+from .principal import Auth, PrincipalId
 
 __all__ = ["EVERYBODY", "NOBODY_KNOWN", "THE_ONLY_ONE", "Headers", "Peer"]
 
@@ -66,11 +66,11 @@ class Peer:
     """Name of this connection, made by us."""
     headers: Mapping[str, str] | None = None
     """Headers of the HTTP request that the client came with, preferably as `Headers`."""
-    principal: str | None = None
+    principal: PrincipalId | None = None
     """Identity of the caller, where the transport knows one; answers to questions must come from the same principal."""
     auth: Auth | None = None
-    """The caller, as authorization has found; `None` where no authorization is configured. ``principal`` is the name of
-    its principal then."""
+    """The caller, as authorization has found; `None` where no authorization is configured. ``principal`` is the
+    identity of its principal then."""
     alone: bool = False
     """True when no other client can come while this client is connected, as on stdio: no resources need be kept free
     for others."""

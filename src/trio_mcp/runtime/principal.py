@@ -1,14 +1,15 @@
-"""Principal and Auth: who calls, as authorization has found."""
+"""Principal, PrincipalId and Auth: who calls, as authorization has found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
+import msgspec
 
-__all__ = ["Auth", "Principal"]
+__all__ = ["Auth", "Principal", "PrincipalId"]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -19,6 +20,38 @@ def _read_only(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _scopes(scopes: str | Iterable[str]) -> frozenset[str]:
     return frozenset(scopes.split() if isinstance(scopes, str) else scopes)
+
+
+class PrincipalId(NamedTuple):
+    """The identity of a principal: the issuer, and a name in the words of the issuer. Two tokens speak for the same
+    principal when these are equal, whatever else the tokens say. Never joined into one text, since a name may contain
+    whatever would stand between the two."""
+
+    issuer: str | None
+    """The authorization server that vouches for the subject."""
+    subject: str
+    """The name of the user, or of the client."""
+    is_client: bool = False
+    """True for a client that speaks for itself: no user of the same name is meant (RFC 9068 section 5)."""
+
+    def to_json(self) -> str:
+        """Return the identity as JSON text, for records and other places that keep text."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> PrincipalId:
+        """Return the identity that `to_json` has written. Raises `ValueError` for other text."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"no identity of a principal: {error}") from None
+
+
+def _identity_of(principal: Principal) -> PrincipalId:
+    name = principal.subject or principal.client_id
+    if not name:
+        raise ValueError("a principal has a subject or a client_id")
+    return PrincipalId(principal.issuer, name, name == principal.client_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -42,15 +75,12 @@ class Principal:
     key_thumbprint: str | None = None
     """The key that the token is bound to (RFC 9449, ``cnf.jkt``); `None` for a token that whoever has it may use."""
 
-    def __attrs_post_init__(self) -> None:
-        if not (self.subject or self.client_id):
-            raise ValueError("a principal has a subject or a client_id")
-
-    @property
-    def name(self) -> str:
-        """The name under which sessions, waiting handlers and states are kept: ``issuer|subject``, or
-        ``issuer|client_id`` where there is no subject."""
-        return f"{self.issuer or ''}|{self.subject or self.client_id}"
+    id: PrincipalId = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(_identity_of, takes_self=True)
+    )
+    """The identity to which sessions, waiting handlers, states and tasks belong: the issuer and the subject. A client
+    that speaks for itself, with its own name as the subject or without a subject (RFC 9068 section 2.2), is never equal
+    to a user."""
 
 
 @attrs.frozen

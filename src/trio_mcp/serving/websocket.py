@@ -124,7 +124,7 @@ class WebSocketGreeting:
             return Arrival(channel, Peer(session_id, headers))
         return Arrival(
             channel,
-            Peer(session_id, headers, auth.principal.name, auth),
+            Peer(session_id, headers, auth.principal.id, auth),
             scope_check(self.gate, auth),
             end_of_token(auth),
             partial(channel.close_with, _POLICY, "the token has expired"),

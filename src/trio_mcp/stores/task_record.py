@@ -57,7 +57,8 @@ class TaskRecord:
     id: str
     """Unguessable, since without a principal the id alone gives access (2025-11-25 tasks, Task Isolation)."""
     scope: str
-    """Principal that the task belongs to; empty where the transport knows no principal."""
+    """Principal that the task belongs to, as JSON text of issuer and subject; empty where the transport knows no
+    principal."""
     method: str
     """Method of the request that the task runs."""
     name: str

@@ -21,8 +21,9 @@ _DONE = EmptyResult()
 
 
 def scope_of(scope: RequestScope) -> str:
-    """Return the scope of the tasks that the caller of a request may see."""
-    return scope.exchange.peer.principal or ""
+    """Return the scope of the tasks that the caller of a request may see: the principal as JSON, or nothing."""
+    principal = scope.exchange.peer.principal
+    return "" if principal is None else principal.to_json()
 
 
 def unknown_task() -> CodedError:

@@ -8,6 +8,7 @@ from ..jsonrpc.codec import encode_value
 from ..jsonrpc.errors import TOO_BUSY, CodedError
 from ..protocol.conversion.converters import unstructure
 from ..stores.task_record import TaskRecord
+from .extension_methods import scope_of
 
 if TYPE_CHECKING:
     from .request_task import RequestTask
@@ -26,7 +27,7 @@ def new_record(task: RequestTask, owner: str, settings: TaskSettings, now: int) 
     expires = None if task.ttl_ms is None else now + task.ttl_ms
     return TaskRecord(
         id=task.id,
-        scope=task.scope.exchange.peer.principal or "",
+        scope=scope_of(task.scope),
         method=request.method.name,
         name=str(request.params.get("name", "")),
         params=params,

@@ -9,6 +9,7 @@ from ..protocol.conversion.converters import structure
 from ..protocol.revisions import REVISIONS
 from ..protocol.types.capabilities import ClientCapabilities
 from ..runtime.peer import Peer
+from ..runtime.principal import PrincipalId
 from ..runtime.remaining_time import REMAINING_MS
 from ..state.requests import InboundRequest
 from .core.refusals import answer_of
@@ -32,7 +33,8 @@ def restarted(host: TaskSurroundings[RequestTask], runner: RequestRunner, record
     """
     request = request_of(record, now)
     answers = {key: answer_of(answer) for key, answer in record.answers.items()}
-    exchange = TaskExchange(host.state, host.silence, Peer(principal=record.scope or None), host.ending)
+    principal = PrincipalId.from_json(record.scope) if record.scope else None
+    exchange = TaskExchange(host.state, host.silence, Peer(principal=principal), host.ending)
     scope = runner.take_up(request, exchange)
     task = RequestTask(host, scope, ttl_ms=record.ttl_ms, on_restart=record.on_restart, record=record)
     exchange.belong_to(task)

@@ -16,7 +16,21 @@ from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.resource_server.presented import presented
 from trio_mcp.auth.resource_server.refusal import Refusal
 
-from .asking import METADATA, NOW, Clock, Head, Verifier, anna, asked, bearing, challenges, let_in, protected, refused
+from .asking import (
+    ISSUER,
+    METADATA,
+    NOW,
+    Clock,
+    Head,
+    Verifier,
+    anna,
+    asked,
+    bearing,
+    challenges,
+    let_in,
+    protected,
+    refused,
+)
 
 WHERE = {"resource_metadata": METADATA}
 
@@ -24,7 +38,7 @@ WHERE = {"resource_metadata": METADATA}
 async def test_a_good_token_lets_its_principal_in() -> None:
     gate = protected(Verifier(good=anna())).gate()
     auth = await let_in(gate, bearing("good"))
-    assert (auth.token, auth.principal.name, dict(auth.extra)) == ("good", "https://login.example.com|anna", {})
+    assert (auth.token, auth.principal.id, dict(auth.extra)) == ("good", (ISSUER, "anna", False), {})
 
 
 async def test_a_verifier_may_be_a_function() -> None:
@@ -217,7 +231,7 @@ async def test_many_that_bring_one_token_at_once_are_one_question() -> None:
         await wait_all_tasks_blocked()
         verifier.go.set()
     assert verifier.asked == ["good"]
-    assert {auth.principal.name for auth in found} == {"https://login.example.com|anna"}
+    assert {auth.principal.id for auth in found} == {(ISSUER, "anna", False)}
 
 
 async def test_one_that_leaves_takes_no_answer_from_the_others() -> None:
@@ -309,13 +323,13 @@ async def test_facts_of_the_author_are_looked_up_once_for_each_request() -> None
     calls = list[tuple[str, str]]()
 
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
-        calls.append((principal.name, headers["X-Tenant"]))
+        calls.append((principal.subject, headers["X-Tenant"]))
         return {"number": len(calls)}
 
     gate = protected(Verifier(good=anna()), on_authenticated=on_authenticated).gate()
     head = Head({"authorization": "Bearer good", "x-tenant": "blue"})
     assert [dict((await let_in(gate, head)).extra) for _ in range(2)] == [{"number": 1}, {"number": 2}]
-    assert calls == [("https://login.example.com|anna", "blue")] * 2
+    assert calls == [("anna", "blue")] * 2
 
 
 async def test_facts_are_not_looked_up_for_those_who_are_refused() -> None:

@@ -25,6 +25,7 @@ from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.limits import Limits
 from trio_mcp.runtime.outbox import Outbox
 from trio_mcp.runtime.peer import NOBODY_KNOWN, Peer
+from trio_mcp.runtime.principal import PrincipalId
 from trio_mcp.runtime.remaining_time import REMAINING_MS
 from trio_mcp.runtime.replies import Replies
 from trio_mcp.runtime.requests.handler import LATER, Now
@@ -45,7 +46,7 @@ class FakeHandler:
         self.begun: list[Any] = []
         self.sealed: list[bytes] = []
 
-    def seal(self, request: Any, principal: str | None, *, handle: bytes = b"", **_: Any) -> str:
+    def seal(self, request: Any, principal: PrincipalId | None, *, handle: bytes = b"", **_: Any) -> str:
         self.sealed.append(handle)
         return handle.hex()
 
@@ -662,9 +663,9 @@ async def test_a_handle_is_good_once_and_for_its_caller_only() -> None:
 
 
 async def test_a_principal_may_come_back_on_another_connection() -> None:
-    async with serving(peer=Peer(principal="ann")) as this:
+    async with serving(peer=Peer(principal=PrincipalId(None, "ann"))) as this:
         this.handler.handle = ask_once
-        other = Connection(this.host, this.handler, Peer(principal="ann"))
+        other = Connection(this.host, this.handler, Peer(principal=PrincipalId(None, "ann")))
         this.call(1, modern=True)
         state, keys = questions_of((await this.answers())[1])
         this.runner.cancel_parked(this.exchange, CancelCause.DISCONNECT, "gone")

@@ -23,7 +23,7 @@ server = Server("protected")
 @server.tool
 async def whoami(ctx: RequestContext) -> str:
     assert ctx.auth is not None
-    return f"{ctx.auth.principal.name} with {ctx.auth.token} for {' '.join(sorted(ctx.auth.scopes))}"
+    return f"{ctx.auth.principal.subject} with {ctx.auth.token} for {' '.join(sorted(ctx.auth.scopes))}"
 
 
 @server.tool

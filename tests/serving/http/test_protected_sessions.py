@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.serving.http.protection import Tokens, bearer, issued, protected, session_of
+from tests.serving.http.protection import ISSUER, Tokens, bearer, issued, protected, session_of
 from tests.serving.http.raw import LEGACY, Answer, message, modern
 from tests.serving.http.scenes import MemoryEndpoint, Scene, in_memory, messages_in, next_message, rest_of, text_of
 from tests.serving.http.scenes import call as legacy_call
 
-from trio_mcp import CancelCause, RequestContext, Server, open_memory, proxy
+from trio_mcp import CancelCause, Principal, RequestContext, Server, open_memory, proxy
 
 ELICITATION = {"elicitation": {"form": {}}}
 
@@ -96,6 +96,29 @@ async def test_each_member_of_a_batch_sees_the_token_of_the_batch(tokens: Tokens
         session = {**bearer("alice-2"), "Mcp-Session-Id": opened.headers["mcp-session-id"]}
         answer = await endpoint.ask("POST", session, [legacy_call("token", 1), legacy_call("token", 2)])
         assert [text_of(reply) for reply in answer.json] == ["alice-2", "alice-2"]
+
+
+RESEMBLING = [
+    Principal(issuer=ISSUER, client_id="x|alice"),
+    Principal(issuer=ISSUER, subject="x|alice", client_id="x|alice"),
+    Principal(issuer=f"{ISSUER}|x", subject="alice"),
+]
+"""Principals that are not the user ``x|alice``, though all their names in a row are the same."""
+
+
+@pytest.mark.parametrize("impostor", RESEMBLING)
+async def test_a_session_and_a_round_are_unknown_to_a_principal_with_a_name_alike(impostor: Principal) -> None:
+    tokens = issued()
+    tokens.issue("hers", "x|alice")
+    tokens.principals["theirs"] = impostor
+    async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
+        session = await session_of(endpoint, "hers")
+        answer = await endpoint.ask("POST", {**session, **bearer("theirs")}, legacy_call("token"))
+        assert answer.status == 404
+        for tool in ("order", "order_again"):
+            more = answered(await asked(endpoint, "hers", tool))
+            assert (await asked(endpoint, "theirs", tool, **more)).code == -32602
+            assert "hers answered" in text_of((await asked(endpoint, "hers", tool, **more)).json)
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])

@@ -23,7 +23,7 @@ notes = ["the cellar door sticks"]
 class Caller:
     """What the server knows of its caller."""
 
-    principal: str
+    user: str
     client: str | None
     scopes: str
     seconds_left: int
@@ -35,7 +35,7 @@ async def who_am_i(ctx: RequestContext) -> Caller:
     assert ctx.auth is not None
     principal = ctx.auth.principal
     left = int((principal.expires_at or 0) - time.time())
-    return Caller(principal.name, principal.client_id, " ".join(sorted(principal.scopes)), left)
+    return Caller(principal.subject or "nobody", principal.client_id, " ".join(sorted(principal.scopes)), left)
 
 
 @server.tool

@@ -114,7 +114,7 @@ class _Story:
         await self._account("authorization_code")
         caller = await self._caller(client)
         self.screen.say(f"  read_notes: {tool_text(await client.call_tool('read_notes'))}")
-        return f"sign-in: {caller['principal']} may {caller['scopes']}"
+        return f"sign-in: {caller['user']} may {caller['scopes']}"
 
     async def _step_up(self, client: Client) -> str:
         self.screen.headline(

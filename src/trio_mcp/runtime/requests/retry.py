@@ -9,6 +9,7 @@ import attrs
 
 if TYPE_CHECKING:
     from ...state.requests import InboundRequest
+    from ..principal import PrincipalId
 
 __all__ = ["Retry", "Seal"]
 
@@ -29,7 +30,7 @@ class Seal(Protocol):
     def __call__(
         self,
         request: InboundRequest,
-        principal: str | None,
+        principal: PrincipalId | None,
         *,
         handle: bytes = b"",
         asked: Sequence[str] = (),

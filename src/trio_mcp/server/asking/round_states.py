@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ...jsonrpc.errors import INVALID_PARAMS, CodedError
+from ...runtime.principal import PrincipalId
 from ...runtime.requests.handler import LATER, Decision
 from ...runtime.requests.retry import Retry
 from ...state.requests import Continuation, InboundRequest
@@ -34,7 +35,7 @@ class RoundStates:
     def seal(
         self,
         request: InboundRequest,
-        principal: str | None,
+        principal: PrincipalId | None,
         *,
         handle: bytes = b"",
         asked: Sequence[str] = (),
@@ -47,7 +48,7 @@ class RoundStates:
             SealedState(fingerprint(request), expires, principal, handle, list(asked), dict(answers or {}), state)
         )
 
-    def read(self, request: InboundRequest, principal: str | None) -> Decision:
+    def read(self, request: InboundRequest, principal: PrincipalId | None) -> Decision:
         """Return how to go on with a request that may be a retry: `Retry` when a parked handler waits for the retry,
         else `LATER`, with the content of the retry in ``request.continuation``.
 
@@ -70,7 +71,7 @@ class RoundStates:
             request.continuation = Continuation(responses, sealed.state, {**sealed.answers, **answered})
         return LATER
 
-    def _open(self, text: object, request: InboundRequest, principal: str | None) -> SealedState:
+    def _open(self, text: object, request: InboundRequest, principal: PrincipalId | None) -> SealedState:
         try:
             sealed = self._cipher.open(text) if isinstance(text, str) else None
         except BadRequestState:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from ...jsonrpc.errors import INTERNAL_ERROR, CodedError
+from ...runtime.principal import PrincipalId
 from ...state.requests import InboundRequest
 from ...stores.sealing import SealingKey, check_secrets
 
@@ -34,7 +35,7 @@ class SealedState(msgspec.Struct, frozen=True, array_like=True):
     """Digest of the request that may bring the state back."""
     expires: float | None
     """Seconds since the epoch, since another process may have to judge the state. `None`: never."""
-    principal: str | None
+    principal: PrincipalId | None
     """Caller who may bring the state back, where the transport knows who calls."""
     handle: bytes
     """Name of the handler that is parked; empty when none is."""

@@ -95,7 +95,7 @@ class Endpoint:
         assert caller is None or isinstance(caller, Auth), "the entrance admits no others"
         origin = head.headers.get("origin")
         extra = b"" if origin is None else self._cors.headers(origin)  # most clients are no pages
-        principal = None if caller is None else caller.principal.name
+        principal = None if caller is None else caller.principal.id
         request = HttpRequest(head, body, response, extra, caller, principal)
         try:
             if head.method == "POST":

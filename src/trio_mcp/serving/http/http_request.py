@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from ...runtime.peer import Headers, Peer
-from ...runtime.principal import Auth
+from ...runtime.principal import Auth, PrincipalId
 from ...transports.http.application import Response
 from ...transports.http.heads import RequestHead
 
@@ -23,7 +23,7 @@ class HttpRequest:
     """Headers of any answer."""
     auth: Auth | None
     """The caller; `None` where the endpoint is not protected."""
-    principal: str | None
+    principal: PrincipalId | None
     """The name of the caller."""
 
     def peer(self, session_id: str | None = None) -> Peer:

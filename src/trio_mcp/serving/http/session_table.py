@@ -10,6 +10,7 @@ import trio
 
 from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
+from ...runtime.principal import PrincipalId
 from ...server.served import Running
 from .answers import busy
 from .http_request import HttpRequest
@@ -30,7 +31,7 @@ class SessionTable:
         self._limits: Limits = running.limits
         self._sessions: dict[str, Session] = {}
 
-    def find(self, session_id: str, principal: str | None) -> Session | None:
+    def find(self, session_id: str, principal: PrincipalId | None) -> Session | None:
         """Return the session with this id. `None`: there is none, for this principal (2025-11-25 security best
         practices, Session Hijacking)."""
         session = self._sessions.get(session_id)

@@ -40,7 +40,7 @@ async def test_all_that_a_token_says_can_be_read() -> None:
 
 async def test_a_server_needs_to_name_its_issuers_once() -> None:
     gate = protected(JWTVerifier(keys=KEYS)).gate(now=lambda: NOW)
-    assert (await let_in(gate, bearing(minted()))).principal.name == f"{ISSUER}|anna"
+    assert (await let_in(gate, bearing(minted()))).principal.id == (ISSUER, "anna", False)
 
 
 @pytest.mark.parametrize(
@@ -60,19 +60,23 @@ async def test_scopes_are_written_in_several_ways(claims: dict[str, Any], scopes
 
 
 @pytest.mark.parametrize(
-    ("claims", "name", "client"),
+    ("claims", "identity", "client"),
     [
-        ({}, "anna", "app"),
-        ({"client_id": None, "azp": "web"}, "anna", "web"),
-        ({"azp": "web"}, "anna", "app"),
-        ({"sub": None}, "app", "app"),
-        ({"client_id": None}, "anna", None),
+        ({}, (ISSUER, "anna", False), "app"),
+        ({"client_id": None, "azp": "web"}, (ISSUER, "anna", False), "web"),
+        ({"azp": "web"}, (ISSUER, "anna", False), "app"),
+        ({"sub": None}, (ISSUER, "app", True), "app"),
+        ({"sub": "app"}, (ISSUER, "app", True), "app"),
+        ({"sub": None, "client_id": "anna"}, (ISSUER, "anna", True), "anna"),
+        ({"client_id": None}, (ISSUER, "anna", False), None),
     ],
 )
-async def test_a_principal_is_the_subject_or_else_the_client(claims: dict[str, Any], name: str, client: Any) -> None:
+async def test_a_principal_is_the_subject_or_else_the_client(
+    claims: dict[str, Any], identity: Any, client: Any
+) -> None:
     principal = await verified(minted(**claims))
     assert principal is not None
-    assert (principal.name, principal.client_id) == (f"{ISSUER}|{name}", client)
+    assert (principal.id, principal.client_id) == (identity, client)
 
 
 @pytest.mark.parametrize("aud", [RESOURCE, [RESOURCE], ["other", RESOURCE], "HTTPS://MCP.example.com:443/mcp"])
