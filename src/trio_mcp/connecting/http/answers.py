@@ -31,7 +31,10 @@ EVENT_STREAM: Final = "text/event-stream"
 _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS))
 _MOST_WORDS: Final = 500
 _LONGEST_REFUSAL: Final = 1024 * 1024
-_TAG: Final = re.compile(r"<(/?)([A-Za-z!][\w-]*)[^<>]*>")
+_TAG: Final = re.compile(r"<(/?)([A-Za-z!][\w-]*+)[^<>]*+>")
+"""A tag. Nothing is read twice: what has no end is no tag."""
+_LONG_REFERENCE: Final = re.compile(r"&#[0-9A-Fa-fXx]{12,}+;?")
+"""A reference to a character that does not exist, and whose digits would take long to read, or be refused."""
 _HIDDEN: Final = frozenset(("script", "style"))
 _LOOKED_AT: Final = 16 * 1024
 
@@ -97,4 +100,4 @@ def _without_markup(text: str) -> str:
         at = tag.end()
     if not hidden:
         parts.append(text[at:].strip())
-    return html.unescape(" ".join(dict.fromkeys(parts)))
+    return html.unescape(_LONG_REFERENCE.sub("\N{REPLACEMENT CHARACTER}", " ".join(dict.fromkeys(parts))))
