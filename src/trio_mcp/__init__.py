@@ -15,7 +15,7 @@ from .concurrency.time_limits import fail_after_silence, fail_after_work
 from .jsonrpc.errors import CodedError, MCPError, NotSerializable, PeerError, ProtocolViolation
 from .protocol.conversion.converters import NotExpressible
 from .protocol.errors import BadAnswer, CapabilityMissing, MethodUnavailable, NoWayBack
-from .protocol.log_levels import LogLevel
+from .protocol.log_levels import LogLevel, log_level_rank, should_log
 from .protocol.revisions import REVISIONS, Revision
 from .protocol.trace_context import TraceContext
 from .protocol.types.capabilities import ClientCapabilities, Elicitation, Roots, Sampling, ServerCapabilities
@@ -363,6 +363,7 @@ __all__ = [
     "fail_after_silence",
     "fail_after_work",
     "http_app",
+    "log_level_rank",
     "open_group",
     "open_http",
     "open_memory",
@@ -377,6 +378,7 @@ __all__ = [
     "serve_tcp",
     "serve_unix",
     "serve_websocket",
+    "should_log",
     "text_result",
 ]
 

@@ -317,7 +317,7 @@ async def test_ch_03_ch_08_ch_09_context_without_a_channel_is_passive() -> None:
         lambda: context.list_roots_raw(),
         lambda: context.send_request("roots/list", None, ListRootsResult),
     ):
-        with pytest.raises(CodedError, match="no server-to-client channel") as raised:
+        with pytest.raises(CodedError, match=r"no server-to-client channel: this RequestContext is passive") as raised:
             await ask()
         assert raised.value.code == -32600
 

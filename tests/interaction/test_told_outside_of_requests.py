@@ -12,7 +12,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_mcp import (
     ClientCapabilities,
     ConnectedClient,
+    ConnectionLost,
     ElicitResult,
+    MethodUnavailable,
     PeerError,
     RequestContext,
     Root,
@@ -298,6 +300,60 @@ async def test_a_proxy_tells_only_what_it_declared(autojump_clock: MockClock) ->
             await client.ping()
             await wait_all_tasks_blocked()
     assert len(heard) == 1
+
+
+# Any notification
+
+
+@pytest.mark.parametrize("method", ["notifications/acme", ROOTS_CHANGED])
+async def test_a_client_sends_a_notification_of_its_revision_or_of_others(
+    autojump_clock: MockClock, method: str
+) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+
+    async with scripted(script) as (channel, peer), open_client(channel, era="legacy") as client:
+        await client.send_notification(method, {"n": 1})
+        await client.send_notification(method, {"n": 1})
+        await wait_all_tasks_blocked()
+    sent = [message.get("params") for message in peer.wire if message.get("method") == method]
+    assert sent == [{"n": 1}, {"n": 1}]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_notification_that_the_revision_lacks_is_refused_on_either_side(
+    autojump_clock: MockClock, era: Any
+) -> None:
+    server, unheard = (
+        Server("s"),
+        {"legacy": "notifications/tasks", "modern": "notifications/elicitation/complete"}[era],
+    )
+
+    @server.tool
+    async def tell(method: str, ctx: RequestContext) -> str:
+        await ctx.send_notification(method, {})
+        return "told"
+
+    async with open_memory(server, era=era) as client:
+        for method in (unheard, "tools/call", ROOTS_CHANGED):
+            with pytest.raises(PeerError, match=f"{method} cannot be sent in revision"):
+                await client.call_tool("tell", {"method": method})
+        assert (await client.call_tool("tell", {"method": "notifications/acme"})).text == "told"
+        for method in (unheard, "tools/call", "notifications/message"):
+            with pytest.raises(MethodUnavailable, match=method):
+                await client.send_notification(method)
+
+
+async def test_a_notification_over_a_lost_connection_says_so(autojump_clock: MockClock) -> None:
+    async def script(peer: RawPeer) -> None:
+        await peer.handshake()
+        await peer.close()
+
+    async with scripted(script) as (channel, _), open_client(channel, era="legacy") as client:
+        with pytest.raises(ConnectionLost):
+            await client.until_lost()
+        with pytest.raises(ConnectionLost):
+            await client.send_notification("notifications/acme")
 
 
 # Logs

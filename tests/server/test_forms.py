@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import attrs
 import msgspec
@@ -148,3 +148,15 @@ def test_an_accepted_answer_becomes_the_class() -> None:
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_an_answer_that_was_not_accepted_is_nothing(action: Literal["decline", "cancel"]) -> None:
     assert ElicitAnswer(action).content_as(Booking) is None
+
+
+class Pair(NamedTuple):
+    name: str
+    number: int = 3
+
+
+@pytest.mark.parametrize("form", ["text", 5, None, ["name"], print, int, list[int], int | None, Pair], ids=repr)
+def test_what_is_no_class_with_fields_is_refused_as_a_form_with_words(form: Any) -> None:
+    with pytest.raises(CodedError, match="a form is a class with fields, such as a dataclass, or a JSON") as raised:
+        form_schema(form)
+    assert raised.value.code == -32602

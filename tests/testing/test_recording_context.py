@@ -400,3 +400,10 @@ async def test_without_a_task_there_is_none() -> None:
     async with RecordingContext() as ctx:
         assert ctx.task is None
         assert ctx.task_store is None
+
+
+async def test_a_notification_that_the_revision_lacks_cannot_be_sent_here_either() -> None:
+    async with RecordingContext() as ctx:
+        with pytest.raises(MethodUnavailable, match="notifications/tasks/status cannot be sent in revision 2026-07-28"):
+            await ctx.send_notification("notifications/tasks/status", {})
+    assert ctx.notifications == []

@@ -9,9 +9,11 @@ from typing import Any, NoReturn, TypeVar
 import trio
 
 from ..concurrency.graces import Graces
+from ..jsonrpc.codec import frame_notification
+from ..protocol.errors import MethodUnavailable
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import LogLevel
-from ..protocol.revisions import Revision
+from ..protocol.revisions import Revision, lacks_notification
 from ..protocol.types.capabilities import ClientCapabilities, ServerCapabilities
 from ..protocol.types.completion import (
     CompleteParams,
@@ -324,7 +326,21 @@ class Client:
             await self.duplex.outbox.room()
             self.duplex.notify("notifications/roots/list_changed")
 
-    # Any request
+    # Any message
+
+    async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
+        """Send any notification, once there is room in the outbox; cancelled before that, the call sends nothing.
+
+        Raises, with nothing sent, `MethodUnavailable` for a method of the specification that a client does not send as
+        a notification in this revision, `NotSerializable`, and `ConnectionLost`.
+        """
+        if lacks_notification(method, "client", self.revision):
+            raise MethodUnavailable(method, self.revision)
+        line = frame_notification(method, params) + b"\n"
+        with self.duplex.outbound.while_connected():
+            await trio.lowlevel.checkpoint()
+            await self.duplex.room()
+            self.duplex.outbox.put_sealed(line)
 
     async def request(
         self,

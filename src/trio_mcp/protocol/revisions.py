@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from .methods import ROWS, Method
+from .methods import METHODS, ROWS, Method
 
 __all__ = [
     "LATEST_LEGACY",
@@ -18,6 +18,7 @@ __all__ = [
     "MODERN_REVISIONS",
     "REVISIONS",
     "Revision",
+    "lacks_notification",
     "negotiate",
     "notifications_of",
     "requests_of",
@@ -152,6 +153,12 @@ def requests_of(role: Literal["client", "server"], revision: Revision) -> Mappin
 def notifications_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
     """Return the notifications that ``role`` may send in ``revision``, by name."""
     return {name: row for name, row in revision.methods.items() if not row.is_request and row.sent_by(role)}
+
+
+def lacks_notification(method: str, role: Literal["client", "server"], revision: Revision) -> bool:
+    """Return whether ``method`` is one of the specification that ``role`` cannot send as a notification in
+    ``revision``. Names of others, such as those of extensions, are not judged."""
+    return method in METHODS and method not in notifications_of(role, revision)
 
 
 def negotiate(requested: str) -> Revision:

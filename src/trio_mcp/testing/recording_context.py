@@ -16,10 +16,10 @@ from ..concurrency.together import failures_in
 from ..jsonrpc.codec import encode_value, frame_notification
 from ..jsonrpc.messages import RequestId
 from ..protocol.declared import declares
-from ..protocol.errors import NoWayBack
+from ..protocol.errors import MethodUnavailable, NoWayBack
 from ..protocol.fields import JSONObject
 from ..protocol.log_levels import should_log
-from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision
+from ..protocol.revisions import LATEST_MODERN, REVISIONS, Revision, lacks_notification
 from ..protocol.trace_context import TraceContext
 from ..protocol.types.notifications import LogParams
 from ..runtime.cancellation import CancelCause, Cancellation
@@ -232,6 +232,8 @@ class RecordingContext(AskingContext):
         return self._log
 
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
+        if lacks_notification(method, "server", self._revision):
+            raise MethodUnavailable(method, self._revision)
         frame_notification(method, params)  # a notification that could not be sent fails here, too
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:

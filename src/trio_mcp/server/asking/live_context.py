@@ -10,9 +10,9 @@ import trio
 
 from ...jsonrpc.messages import RequestId
 from ...protocol.declared import declares
-from ...protocol.errors import NoWayBack
+from ...protocol.errors import MethodUnavailable, NoWayBack
 from ...protocol.fields import JSONObject
-from ...protocol.revisions import Revision
+from ...protocol.revisions import Revision, lacks_notification
 from ...protocol.trace_context import TraceContext
 from ...runtime.cancellation import Cancellation
 from ...runtime.principal import Auth
@@ -126,6 +126,8 @@ class LiveContext(AskingContext):
 
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
         scope = self._scope
+        if lacks_notification(method, "server", scope.request.revision):
+            raise MethodUnavailable(method, scope.request.revision)
         line = scope.notification(method, params)
         await trio.lowlevel.checkpoint()
         await scope.outbox.room()

@@ -169,7 +169,11 @@ class RequestContext:
         return SilentLog()
 
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None:
-        """Send a notification that belongs to this request. A notification after the end of the request is dropped."""
+        """Send a notification that belongs to this request. A notification after the end of the request is dropped.
+
+        Raises, with nothing sent, `MethodUnavailable` for a method of the specification that a server does not send as
+        a notification in this revision, and `NotSerializable`.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
@@ -216,7 +220,7 @@ class RequestContext:
 
     def input_response_as(self, kind: type[T], key: str) -> T:
         """Return the answer to ``key`` as a ``kind``, `ElicitResult` for example, or a class of the handler's own: of
-        attrs, a dataclass, TypedDict, NamedTuple or msgspec Struct.
+        attrs, a dataclass, TypedDict or msgspec Struct.
 
         Members in JSON have the names of the fields. An empty object stands for an absent answer. JSON types are never
         coerced. Raises `ValueError` when the answer does not fit.
@@ -243,8 +247,12 @@ class RequestContext:
         return False
 
     def no_channel(self) -> CodedError:
-        """Return the error of every request to a client that no channel leads to. Transports may say why."""
-        return CodedError(INVALID_REQUEST, "there is no server-to-client channel")
+        """Return the error of every question of this context. Subclasses may say why there is no channel."""
+        return CodedError(
+            INVALID_REQUEST,
+            "there is no server-to-client channel: this RequestContext is passive, made without a request; "
+            "in tests, use trio_mcp.testing.RecordingContext",
+        )
 
     async def send_request(
         self, method: str, params: JSONObject | None, result_type: type[T], *, task_ttl: float | None = None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NotRequired, Required, Union, cast, get_args,
 
 from msgspec import inspect
 
+from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...protocol.conversion.plain_classes import optional_fields
 from ...protocol.fields import JSONObject
 from ...protocol.types.elicitation import check_form_schema
@@ -21,16 +22,20 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     """Return the form's JSON Schema: a dict unchanged, a class translated.
 
     A field of a class that may be `None` is not required; plain strings in ``Annotated`` describe fields. Raises
-    `CodedError` (-32602), naming the field, for a form that is not flat, and `TypeError` for a class that has no JSON
-    Schema.
+    `CodedError` (-32602) for what is neither class nor dict, for a NamedTuple, which is an array in JSON, and, naming
+    the field, for a form that is not flat; `TypeError` for a class that has no JSON Schema.
     """
     if isinstance(form, dict):
         check_form_schema(form)
         return form
+    if not isinstance(form, type):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+        raise _no_form(form)
     try:
         schema = schema_of(form)
     except TypeError as error:
         raise TypeError(f"{form.__name__}: {error}") from None
+    if schema.get("type") != "object":
+        raise _no_form(form)
     check_fields(f"form {form.__name__}", form)
     definitions = cast("JSONObject", schema.pop("$defs", {}))
     optional, hints = set(optional_fields(form)), _hints(form)
@@ -43,6 +48,13 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
     return schema
+
+
+def _no_form(form: object) -> CodedError:
+    return CodedError(
+        INVALID_PARAMS,
+        f"Invalid params: a form is a class with fields, such as a dataclass, or a JSON Schema as a dict, not {form!r}",
+    )
 
 
 def _hints(form: type) -> dict[str, Any]:
