@@ -12,7 +12,8 @@ COUNTS = {field.name: number for number, field in enumerate(attrs.fields(Statist
 
 
 def test_a_server_begins_with_nothing() -> None:
-    assert attrs.asdict(Load()) == dict.fromkeys([field.name for field in attrs.fields(Load)], 0)
+    counts = attrs.asdict(Load(), filter=attrs.filters.exclude("callers"))
+    assert counts == dict.fromkeys([field.name for field in attrs.fields(Load) if field.name != "callers"], 0)
     assert attrs.asdict(Load().statistics()) == dict.fromkeys(COUNTS, 0)
 
 

@@ -1,15 +1,61 @@
-"""leaves_enough decides how much of a server's bound one connection gets."""
+"""Caller: a party that shares what is bounded for a whole server, and leaves_enough, which decides how much it gets."""
 
 from __future__ import annotations
 
-__all__ = ["leaves_enough"]
+from collections.abc import Hashable
+from weakref import WeakValueDictionary
+
+__all__ = ["Caller", "Callers", "leaves_enough"]
 
 
 def leaves_enough(held: int, free: int, more: int = 1) -> bool:
-    """Return whether a connection that holds ``held`` may take ``more`` of ``free``.
+    """Return whether a caller that holds ``held`` may take ``more`` of ``free``.
 
-    A connection gets no more than it leaves for others: half of all if no other connection wants any, a third if two
-    want as much as possible. Some is thus left for the next connection, and a connection that was alone gives its
-    excess back as its requests end.
+    A caller gets no more than it leaves for others: half of all if no other caller wants any, a third if two want as
+    much as possible. Some is thus left for the next caller, and a caller that was alone gives its excess back as its
+    requests end.
     """
     return held + more <= free
+
+
+class Caller:
+    """A party that calls a server, over any number of connections, and what it holds of the server's bounds.
+
+    `Callers` has one for each party; it lives as long as anything refers to it that the party holds: a connection, a
+    session, a request, a thread. ``key`` says who the party is; `None`: nobody knows, so that the party is all that has
+    this very object. With ``alone`` no other party can call, and nothing is kept free for others.
+    """
+
+    __slots__ = ("__weakref__", "alone", "key")
+
+    def __init__(self, key: Hashable = None, *, alone: bool = False) -> None:
+        self.key = key
+        self.alone = alone
+
+    def __repr__(self) -> str:
+        return f"<Caller {self.key!r}>"
+
+    def may_take(self, held: int, free: int, more: int = 1) -> bool:
+        """Return whether the caller, which holds ``held``, may take ``more`` of ``free``: see `leaves_enough`."""
+        return more <= free if self.alone else leaves_enough(held, free, more)
+
+
+class Callers:
+    """The parties that call a server now, each of them once."""
+
+    def __init__(self) -> None:
+        self._known = WeakValueDictionary[Hashable, Caller]()
+
+    def of_principal(self, principal: Hashable) -> Caller:
+        """Return the party that authorization has found."""
+        return self._of(("principal", principal))
+
+    def at(self, address: str) -> Caller:
+        """Return the party at a network address."""
+        return self._of(("address", address))
+
+    def _of(self, key: Hashable) -> Caller:
+        caller = self._known.get(key)
+        if caller is None:
+            caller = self._known[key] = Caller(key)
+        return caller

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from ..client.client import Client
 from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.channel import ConnectionLost, MessageChannel
@@ -121,6 +122,11 @@ class RunningProxy:
     ) -> ProxyConnection:
         """Return the connection to another client, whose messages ``state`` rules on."""
         return ProxyConnection(self._reaching, channel, peer, host=self._host, cipher=self._cipher, state=state)
+
+    @property
+    def callers(self) -> Callers:
+        """The parties that call the proxy."""
+        return self._host.load.callers
 
     @property
     def limits(self) -> Limits:

@@ -97,7 +97,9 @@ class Limits:
     """Threads beside ``worker_threads`` in which plain ``def`` handlers wait for their client, for the whole server.
     Asking one question more fails with error -31000. Where many users are asked, let handlers be ``async def``."""
     max_sessions: int = _bound(10_000)
-    """Legacy sessions over HTTP at the same time. One more is answered with HTTP status 503."""
+    """Legacy sessions over HTTP at the same time, shared by caller. One more takes the place of one that its caller has
+    not used, or, where the caller has none, of the idlest of the caller who has the most; else it is answered with HTTP
+    status 503."""
     max_replay_bytes: int = _bound(1024 * 1024)
     """Bytes of events that one session keeps for a client that comes back for them, and a quarter of them for one
     stream. The oldest go first."""

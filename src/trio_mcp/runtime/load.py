@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from ..concurrency.fair_share import Callers
 from .limits import Limits
 
 __all__ = ["Load", "Statistics"]
@@ -48,6 +49,8 @@ class Load:
     expired: int = 0
     overrun: int = 0
     dropped_logs: int = 0
+    callers: Callers = attrs.Factory(Callers)
+    """The parties that the bounds are shared by."""
 
     def free_requests(self, limits: Limits) -> int:
         """Return how many more requests the whole server may take, streams apart."""

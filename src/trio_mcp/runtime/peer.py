@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from ..concurrency.fair_share import Caller
 from ..jsonrpc.codec import decode_value, pack_value
 from .principal import Auth, PrincipalId
 
@@ -71,6 +72,8 @@ class Peer:
     auth: Auth | None = None
     """The caller, as authorization has found; `None` where no authorization is configured. ``principal`` is the
     identity of its principal then."""
+    caller: Caller | None = None
+    """The party whose share of the bounds of the server the requests take; `None`: the connection is one by itself."""
     alone: bool = False
     """True when no other client can come while this client is connected, as on stdio: no resources need be kept free
     for others."""

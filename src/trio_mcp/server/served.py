@@ -7,6 +7,7 @@ from typing import Final, Protocol, TypeAlias
 
 import trio
 
+from ..concurrency.fair_share import Callers
 from ..protocol.param_headers import ParamHeader
 from ..protocol.types.lifecycle import Implementation
 from ..runtime.channel import MessageChannel
@@ -48,6 +49,11 @@ class Connection(Protocol):
 
 class StandInRunning(Protocol):
     """A stand-in that serves clients now."""
+
+    @property
+    def callers(self) -> Callers:
+        """The parties that call the stand-in, by which its bounds are shared."""
+        ...
 
     @property
     def limits(self) -> Limits:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, Unpack, overload
 import attrs
 
 from ..concurrency.contexts import asynccontextmanager
+from ..concurrency.fair_share import Callers
 from ..concurrency.nurseries import open_service_nursery
 from ..protocol.conversion.converters import unstructure
 from ..protocol.revisions import MODERN_REVISIONS
@@ -331,6 +332,11 @@ class RunningServer:
     """The writer of reply lines."""
     tasks: RunningTasks
     """The tasks of the server."""
+
+    @property
+    def callers(self) -> Callers:
+        """The parties that call the server."""
+        return self.host.load.callers
 
     @property
     def limits(self) -> Limits:

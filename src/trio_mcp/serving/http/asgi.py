@@ -19,7 +19,7 @@ from ...server.served import Running, Servable, end_tasks
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admission, Answer
 from ...transports.http.heads import BadRequest, RequestHead
-from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, fields, head_of
+from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
 from .clock import watch_clock
 from .endpoint import Endpoint
 from .entrance import EndpointSettings
@@ -209,7 +209,8 @@ class _AsgiFront:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, until its response is over or its client is gone."""
-        response, body = AsgiResponse(send, self._context), AsgiBody(receive, self._bounds)
+        hop = self._endpoint.callers.hop_at(client_of(scope))
+        response, body = AsgiResponse(send, self._context, hop), AsgiBody(receive, self._bounds)
         self._responses[response] = None
         try:
             await self._answer(scope, body, response)

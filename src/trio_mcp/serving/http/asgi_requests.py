@@ -16,7 +16,7 @@ from ...transports.http.application import Admission, Answer, Ask, Response, Sou
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.heads import BadRequest, RequestHead, check_headers
 
-__all__ = ["AsgiBody", "AsgiResponse", "ClientLeft", "Receive", "Scope", "Send", "fields", "head_of"]
+__all__ = ["AsgiBody", "AsgiResponse", "ClientLeft", "Receive", "Scope", "Send", "client_of", "fields", "head_of"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -60,6 +60,12 @@ def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
     return RequestHead(
         scope["method"], f"{path}?{query}" if query else path, path, headers, frozenset(repeated), http_1_0
     )
+
+
+def client_of(scope: Scope) -> str | None:
+    """Return the IP address of the client; `None` where the ASGI server tells none (ASGI 3, HTTP Connection Scope)."""
+    client: tuple[str, int | None] | None = scope.get("client")
+    return client[0] if client else None
 
 
 def _path_below(scope: Scope) -> str:
@@ -157,8 +163,8 @@ class AsgiResponse(Response):
         "_whole",
     )
 
-    def __init__(self, send: Send, context: contextvars.Context) -> None:
-        super().__init__()
+    def __init__(self, send: Send, context: contextvars.Context, client: object) -> None:
+        super().__init__(client)
         self._send = send
         self._context = context
         self._scope = trio.CancelScope()

@@ -19,6 +19,7 @@ from ...state.events import Refused, RequestReceived
 from ...state.per_request_fields import unsupported_version
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
+from ..callers import CallersByAddress, Hop
 from ..scopes import lacking, warn_of_unchecked_scopes
 from .answers import empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable
 from .cors import Cors
@@ -51,6 +52,8 @@ class Endpoint:
         self._gate = settings.gate
         warn_of_unchecked_scopes(running, settings.gate)
         self._limits = running.limits
+        self.callers = CallersByAddress(running.callers)
+        """Finds the other ends of connections."""
         self._stateless = running.stateless
         self._cors = Cors(settings.checks)
         self.look = Entrance(settings, self._cors, stateless=running.stateless).look
@@ -96,7 +99,9 @@ class Endpoint:
         origin = head.headers.get("origin")
         extra = b"" if origin is None else self._cors.headers(origin)  # most clients are no pages
         principal = None if caller is None else caller.principal.id
-        request = HttpRequest(head, body, response, extra, caller, principal)
+        assert isinstance(response.client, Hop), "whoever serves a connection knows its other end"
+        party = response.client.caller(principal)
+        request = HttpRequest(head, body, response, extra, caller, principal, party)
         try:
             if head.method == "POST":
                 self._post(request)

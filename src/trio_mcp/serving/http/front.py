@@ -58,7 +58,7 @@ class HttpFront:
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve a connection: see `Front.serve`."""
-        connection = HttpConnection(stream, self._endpoint, self._bounds)
+        connection = HttpConnection(stream, self._endpoint, self._bounds, self._endpoint.callers.hop(stream))
         received: bytes | None = None
         with trio.CancelScope(shield=True) as scope:  # `_until_cancelled` gives it a deadline
             self._connections[connection] = scope

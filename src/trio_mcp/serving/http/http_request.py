@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from ...concurrency.fair_share import Caller
 from ...runtime.peer import Headers, Peer
 from ...runtime.principal import Auth, PrincipalId
 from ...transports.http.application import Response
@@ -25,7 +26,9 @@ class HttpRequest:
     """The caller; `None` where the endpoint is not protected."""
     principal: PrincipalId | None
     """The name of the caller."""
+    caller: Caller
+    """The party whose share of the bounds the request takes."""
 
     def peer(self, session_id: str | None = None) -> Peer:
         """Return the caller as handlers see callers."""
-        return Peer(session_id, Headers.of_lower_case(self.head.headers), self.principal, self.auth)
+        return Peer(session_id, Headers.of_lower_case(self.head.headers), self.principal, self.auth, self.caller)

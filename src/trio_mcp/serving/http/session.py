@@ -9,6 +9,7 @@ from weakref import ref
 
 import trio
 
+from ...concurrency.fair_share import Caller
 from ...jsonrpc.messages import Batch, Message, Request, Unreadable
 from ...runtime.channel import ConnectionLost, MessageChannel
 from ...runtime.outbox import Outbox
@@ -71,10 +72,12 @@ class Session:
     """One legacy client: its connection, whose messages come in POSTs, its streams, and their log. ``peer`` opened the
     session."""
 
-    def __init__(self, running: Running, session_id: str, peer: Peer) -> None:
+    def __init__(self, running: Running, session_id: str, peer: Peer, caller: Caller) -> None:
         limits = running.limits
         self.id = session_id
         self.principal = peer.principal
+        self.caller = caller
+        """The party that has opened the session, whose share of the bounds all its requests take."""
         self._limits = limits
         self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes)
         self._streams: dict[str, SessionStream] = {}
@@ -91,7 +94,8 @@ class Session:
         self._is_draining = False
         self.is_confirmed = False
         """True once the client has used its session."""
-        self._used = trio.current_time()
+        self.used_at = trio.current_time()
+        """Time at which the client last used the session, as exact as `look_at_clock` is called often."""
 
     async def run(self) -> None:
         """Serve until the session ends."""
@@ -137,8 +141,8 @@ class Session:
         for stream in tuple(self._streams.values()):
             stream.look_at_clock(now)
         if self._connection.state.inbound or self.is_listened_to or self._posts:
-            self._used = now
-        elif now - self._used >= self._limits.session_timeout:
+            self.used_at = now
+        elif now - self.used_at >= self._limits.session_timeout:
             self.end(f"the session was idle for {self._limits.session_timeout:g} seconds")
 
     def break_silence(self) -> None:
@@ -152,7 +156,7 @@ class Session:
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
         """Take a message, or a batch, that was ``posted``."""
-        self._used = trio.current_time()
+        self.used_at = trio.current_time()
         self.is_confirmed = self.is_confirmed or not opens
         connection = self._connection
         event = connection.state.receive(message)
@@ -224,7 +228,7 @@ class Session:
         belong to no request. A response that has the stream already ends."""
         response, extra, until = asked.response, asked.extra, end_of_token(asked.auth)
         cursor = asked.head.headers.get("last-event-id")
-        self._used = trio.current_time()
+        self.used_at = trio.current_time()
         self.is_confirmed = True
         polls = self._polls
         if cursor is None:

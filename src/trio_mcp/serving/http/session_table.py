@@ -8,6 +8,7 @@ from typing import Final
 
 import trio
 
+from ...concurrency.fair_share import Caller
 from ...jsonrpc.messages import Request
 from ...runtime.limits import Limits
 from ...runtime.principal import PrincipalId
@@ -30,6 +31,8 @@ class SessionTable:
         self._nursery = nursery
         self._limits: Limits = running.limits
         self._sessions: dict[str, Session] = {}
+        self._held: dict[Caller, dict[Session, None]] = {}
+        """The sessions of each party, oldest first."""
 
     def find(self, session_id: str, principal: PrincipalId | None) -> Session | None:
         """Return the session with this id. `None`: there is none, for this principal (2025-11-25 security best
@@ -38,30 +41,53 @@ class SessionTable:
         return session if session is not None and session.principal == principal and not session.is_over else None
 
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Answer ``initialize``, and open a session for the caller."""
-        if len(self._sessions) >= self._limits.max_sessions and not self._make_room():
+        """Answer ``initialize``, and open a session for the caller, within its share."""
+        caller = posted.caller
+        if not (self._has_room(caller) or self._make_room(caller)):
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
-        session = Session(self._running, session_id, posted.peer(session_id))
+        session = Session(self._running, session_id, posted.peer(session_id), caller)
         self._sessions[session_id] = session
+        self._held.setdefault(caller, {})[session] = None
         self._nursery.start_soon(self._run, session)
         session.post(message, posted, opens=True)
 
-    def _make_room(self) -> bool:
-        """End the oldest session that its client has not used, and return whether there was one. Otherwise who opens
-        sessions again and again would shut out everybody else."""
-        for session in self._sessions.values():
-            if not (session.is_confirmed or session.is_over):
-                session.end("the session was not used, and another client wants its place")
-                return True
-        return False
+    def _has_room(self, caller: Caller) -> bool:
+        free = self._limits.max_sessions - len(self._sessions)
+        return caller.may_take(len(self._held.get(caller, ())), free)
+
+    def _make_room(self, caller: Caller) -> bool:
+        """End a session for one more of ``caller``, and return whether there was one to end.
+
+        A party that has its share gives up its own oldest session that its client has not used. One that has no session
+        takes the place of the idlest of whoever has the most, or, where nobody has two, of the oldest that was not
+        used: otherwise who opens sessions again and again would shut out everybody else.
+        """
+        held = self._held.get(caller)
+        if held is None:
+            held = max(self._held.values(), key=len)
+            if len(held) > 1:
+                idlest = min((session for session in held if not session.is_over), key=_last_use, default=None)
+                return self._end(idlest)
+            held = self._sessions.values()
+        return self._end(next((each for each in held if not (each.is_confirmed or each.is_over)), None))
+
+    def _end(self, session: Session | None) -> bool:
+        if session is None:
+            return False
+        session.end("another client wants the place of the session, which was not used for longer than others")
+        return True
 
     async def _run(self, session: Session) -> None:
         try:
             await session.run()
         finally:
             del self._sessions[session.id]
+            held = self._held[session.caller]
+            del held[session]
+            if not held:
+                del self._held[session.caller]
 
     def look_at_clock(self, now: float) -> None:
         """End idle sessions: see `Session.look_at_clock`."""
@@ -82,3 +108,7 @@ class SessionTable:
         """Wait until all sessions have ended."""
         for session in tuple(self._sessions.values()):
             await session.ended()
+
+
+def _last_use(session: Session) -> float:
+    return session.used_at

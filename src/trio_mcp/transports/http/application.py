@@ -47,9 +47,11 @@ class Source(Protocol):
 class Response(ABC):
     """The response to one request, which the application makes by one call of `answer` or `stream`."""
 
-    __slots__ = ("is_gone", "on_gone")
+    __slots__ = ("client", "is_gone", "on_gone")
 
-    def __init__(self) -> None:
+    def __init__(self, client: object | None = None) -> None:
+        self.client = client
+        """The other end of the connection, in the words of the application."""
         self.is_gone = False
         """True once the client has left, or the response is over: whatever is given then goes nowhere."""
         self.on_gone: Callable[[], None] = _nothing

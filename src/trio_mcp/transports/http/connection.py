@@ -55,7 +55,7 @@ class _Response(Response):
     __slots__ = ("begun", "connection", "head")
 
     def __init__(self, connection: HttpConnection, head: RequestHead | None) -> None:
-        super().__init__()
+        super().__init__(connection.client)
         self.connection = connection
         self.head = head
         self.begun = False
@@ -88,10 +88,18 @@ class HttpConnection:
     __slots__ = (
         *("_advancing", "_application", "_bounds", "_close", "_context", "_ending", "_failure", "_first"),
         *("_head", "_lingered", "_looked", "_nursery", "_outgoing", "_phase", "_reader", "_response", "_resuming"),
-        *("_room", "_since", "_stream", "_unread", "_upgrade", "_writing"),
+        *("_room", "_since", "_stream", "_unread", "_upgrade", "_writing", "client"),
     )
 
-    def __init__(self, stream: trio.abc.Stream, application: HttpApplication, bounds: HttpBounds) -> None:
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        application: HttpApplication,
+        bounds: HttpBounds,
+        client: object | None = None,
+    ) -> None:
+        self.client = client
+        """The other end of ``stream``, in the words of ``application``."""
         self._stream = stream
         self._application = application
         self._bounds = bounds
