@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import trio
-from tests.transports.http.clients import Pieces, socket_pair
+from tests.transports.http.clients import TEXT, App, Pieces, serving, socket_pair
+from tests.transports.vanishing import needs_filters, vanish
 from trio.testing import memory_stream_pair
 
+from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.outgoing import Outgoing
 
 
@@ -69,3 +71,51 @@ async def test_time_counts_only_while_the_client_takes_nothing() -> None:
     assert outgoing.stalled(100.0) == 0
     await ours.aclose()
     await theirs.aclose()
+
+
+@needs_filters
+async def test_time_counts_while_nobody_acknowledges_what_the_system_took_of_a_stream() -> None:
+    ours, theirs = await socket_pair()
+    outgoing, pieces = Outgoing(ours), Pieces()
+    outgoing.put_stream(b"head ", pieces, chunked=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outgoing.write_all)
+        pieces.put(b": a comment\n\n")
+        got = b""
+        while b"comment" not in got:
+            got += await theirs.receive_some()
+        await theirs.send_all(b"whatever")  # which carries the acknowledgement
+        await ours.receive_some()
+        assert [outgoing.stalled(now) for now in (1.0, 50.0)] == [0, 0]
+        vanish(theirs)
+        for now, since in ((60.0, 0), (70.0, 10), (80.0, 20)):
+            pieces.put(b": a comment\n\n")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert outgoing.stalled(now) == since
+        nursery.cancel_scope.cancel()
+    await ours.aclose()
+    await theirs.aclose()
+
+
+@needs_filters
+async def test_a_stream_whose_comments_nobody_acknowledges_ends() -> None:
+    pair = await socket_pair()
+    pieces = Pieces()
+    app = App(lambda exchange: exchange.response.stream(200, TEXT, pieces))
+    async with serving(app, HttpBounds(write_timeout=30), pair) as client:
+        await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await client.until(b"\r\n\r\n")
+        await client.send(b"\r\n")  # which carries the acknowledgement
+        await client.settle()
+        vanish(pair[1])
+        pieces.put(b": a comment\n\n")
+        await client.settle()
+        client.tick(1, 20)
+        pieces.put(b": another\n\n")
+        await client.settle()
+        client.tick(30)
+        assert not app.requests[0].gone
+        client.tick(31)
+        await client.settle()
+        assert client.ended.is_set()
+        assert app.requests[0].gone == 1

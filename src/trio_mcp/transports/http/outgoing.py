@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from ..nowait import nowait_writer
+from ..nowait import nowait_writer, unacknowledged
 from .answers import LAST_CHUNK, chunk
 from .application import Source
 
@@ -19,7 +19,7 @@ class Outgoing:
     """The bytes that go to ``stream``. Once `put` has left a rest, or a source was given to `put_stream`, all that
     follows is for `write_all`, until that returns."""
 
-    __slots__ = ("_chunked", "_sending", "_since", "_source", "_stream", "_waiting", "_write_nowait")
+    __slots__ = ("_chunked", "_pending", "_sending", "_since", "_source", "_stream", "_waiting", "_write_nowait")
 
     def __init__(self, stream: trio.abc.SendStream) -> None:
         self._stream = stream
@@ -33,6 +33,9 @@ class Outgoing:
         """True while bytes wait for the client to take some."""
         self._since: float | None = None
         """The time of the first `stalled` since the client last took any."""
+        self._pending: _Pending | None = None
+        """The bytes of a stream that are on their way. An answer has an end of its own, which the client confirms by
+        its next request, or by going."""
 
     @property
     def waits(self) -> bool:
@@ -61,12 +64,14 @@ class Outgoing:
         self.put(head)
         self._source = source
         self._chunked = chunked
+        self._pending = _Pending(self._stream)
 
     def stalled(self, now: float) -> float:
         """Return for how many seconds, at ``now``, the client has taken none of the bytes that wait, as far as calls of
-        this method can tell."""
+        this method can tell. Of a stream, bytes that the system has taken wait until the client's system acknowledges
+        them: comments are too short to fill the buffers of a system that talks to nobody."""
         if not self._sending:
-            return 0
+            return 0 if self._pending is None else self._pending.stalled(now)
         if self._since is None:
             self._since = now
         return now - self._since
@@ -80,7 +85,7 @@ class Outgoing:
                 await self._send(chunk(data) if self._chunked else data)
             if self._chunked:
                 await self._send(LAST_CHUNK)
-            self._source = None
+            self._source = self._pending = None
         await self._write_waiting()
 
     async def _write_waiting(self) -> None:
@@ -90,9 +95,38 @@ class Outgoing:
 
     async def _send(self, data: bytes | bytearray) -> None:
         self._sending = True
+        if self._pending is not None:
+            self._pending.added += len(data)
         try:
             for start in range(0, len(data), _WRITE):
                 self._since = None
                 await self._stream.send_all(memoryview(data)[start : start + _WRITE])
         finally:
             self._sending = False
+
+
+class _Pending:
+    """The bytes of a stream that the system has taken, and the client's system has not acknowledged."""
+
+    __slots__ = ("_count", "_since", "_stream", "added")
+
+    def __init__(self, stream: trio.abc.SendStream) -> None:
+        self._stream = stream
+        self._count = 0
+        self._since: float | None = None
+        """The time of the first `stalled` since any were acknowledged."""
+        self.added = 0
+        """Bytes that were written since the last `stalled`."""
+
+    def stalled(self, now: float) -> float:
+        """Return for how many seconds, at ``now``, none were acknowledged, as far as calls of this method can tell."""
+        most = self._count + self.added
+        if not most:
+            return 0
+        self.added, self._count = 0, unacknowledged(self._stream)
+        if not self._count:
+            self._since = None
+            return 0
+        if self._since is None or self._count < most:
+            self._since = now
+        return now - self._since
