@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from tests.long_names import ODD, given_to_codecs
 
 from trio_mcp.jsonrpc.errors import INVALID_PARAMS, CodedError
 from trio_mcp.protocol.types.elicitation import check_form_schema, check_url, content_fits, first_form
@@ -245,6 +246,14 @@ def test_any_other_address_is_refused(url: str) -> None:
     with pytest.raises(CodedError) as caught:
         check_url(url)
     assert caught.value.code == INVALID_PARAMS
+
+
+@pytest.mark.parametrize("form", ["https://{}/login", "https://{}", "//{}/", "https:{}"])
+def test_the_name_of_a_host_is_looked_at_only_as_far_as_names_go(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = given_to_codecs(monkeypatch)
+    with pytest.raises(CodedError):
+        check_url(form.format(ODD * 5000))
+    assert max(lengths, default=0) <= 300
 
 
 def test_an_infinite_bound_is_a_number_here_and_refused_when_it_is_encoded() -> None:

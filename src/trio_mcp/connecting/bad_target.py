@@ -7,6 +7,7 @@ from ..jsonrpc.errors import MCPError
 __all__ = ["BadTarget", "check_address"]
 
 _LARGEST_PORT = 65535
+_LONGEST_NAME = 254
 
 
 class BadTarget(MCPError, ValueError):
@@ -19,8 +20,10 @@ def check_address(host: str, port: int) -> None:
     if not 0 < port <= _LARGEST_PORT:
         raise BadTarget(f"a port is a number from 1 to {_LARGEST_PORT}, not {port}")
     try:
-        # Encoded as the system will be asked for it, which would let spaces and control characters through.
-        well_formed = bool(host.encode("idna")) and host.isprintable() and " " not in host
+        # Encoded as the system will be asked for it, which would let spaces and control characters through. The codec
+        # takes the square of the length.
+        is_text = len(host) <= _LONGEST_NAME and host.isprintable() and " " not in host
+        well_formed = is_text and bool(host.encode("idna"))
     except UnicodeError:  # empty labels, those of more than 63 bytes, and characters that no name has
         well_formed = False
     if not well_formed:

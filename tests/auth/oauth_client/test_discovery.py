@@ -13,6 +13,7 @@ from tests.auth.oauth_client.scripted_web import (
     situation,
     usual_web,
 )
+from tests.long_names import LONGEST, ODD, given_to_codecs
 
 from trio_mcp.auth.challenges import Challenge
 from trio_mcp.auth.errors import AuthorizationError
@@ -25,6 +26,7 @@ AT_ROOT = "https://mcp.example/.well-known/oauth-protected-resource"
 NAMED = "https://elsewhere.example/custom/metadata.json"
 AS_METADATA = "https://as.example/.well-known/oauth-authorization-server"
 TENANT = "https://as.example/tenant1"
+UMLAUTS = "\u00fc" * 4000
 
 LOCATIONS = {
     ISSUER: [AS_METADATA, "https://as.example/.well-known/openid-configuration"],
@@ -183,6 +185,17 @@ def test_metadata_of_another_resource_stop_the_way_before_its_authorization_serv
     with pytest.raises(AuthorizationError, match="those of another server"):
         web.run(discover(situation()))
     assert web.asked == [AT_PATH]
+
+
+@pytest.mark.parametrize("resource", [f"https://{ODD * 1300}/mcp", f"//{ODD * 1300}/mcp", f"https://{UMLAUTS}/"])
+def test_names_in_metadata_are_looked_at_only_as_far_as_names_go(
+    resource: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = given_to_codecs(monkeypatch)
+    web = with_resource(AT_PATH, resource=resource)
+    with pytest.raises(AuthorizationError, match="those of another server"):
+        web.run(discover(situation()))
+    assert max(lengths, default=0) <= LONGEST
 
 
 @pytest.mark.parametrize("servers", [None, []])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.long_names import LONGEST, ODD, given_to_codecs
 
 from trio_mcp.transports.http_client.client import HttpClient
 from trio_mcp.transports.http_client.origin import Origin, split_url
@@ -71,8 +72,43 @@ def test_other_texts_are_no_url(url: str) -> None:
         split_url(url)
 
 
-@pytest.mark.parametrize("url", ["http://user:secret@example.com/", "http://user:secret@exa mple:x/"])
+@pytest.mark.parametrize("letters", ["\u00fc" * 8000, ODD * 8000, "a" * 8000])
+@pytest.mark.parametrize(
+    "form", ["https://{}", "https://{}/mcp", "https://{}:80/", "HTTPS://a.{}?b", "//{}/", "{}://a/"]
+)
+def test_the_name_of_a_host_is_looked_at_only_as_far_as_names_go(
+    letters: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = given_to_codecs(monkeypatch)
+    with pytest.raises(ValueError, match=r"like http|can have the name"):
+        split_url(form.format(letters))
+    assert max(lengths, default=0) <= LONGEST
+
+
+def test_a_url_begins_with_its_scheme() -> None:
+    with pytest.raises(ValueError, match="like http"):
+        split_url(" https://example.com/mcp")
+
+
+def test_a_name_has_at_most_253_characters_and_a_dot() -> None:
+    name = "a." * 126 + "a"
+    assert split_url(f"http://{name}/")[0].host == name
+    assert split_url(f"http://{name}.:65535/")[0].host == f"{name}."
+    for long in (f"{name}a", f"{name}aa."):
+        with pytest.raises(ValueError, match="can have the name"):
+            split_url(f"http://{long}/")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@example.com/",
+        "ftp://user:secret@example.com/",
+        "user:secret@a",
+        "http://user:secret@exa mple:x/",
+    ],
+)
 def test_a_password_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(ValueError, match="user") as refused:
+    with pytest.raises(ValueError, match=r"neither a user|like http") as refused:
         HttpClient(url)
     assert "secret" not in str(refused.value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 from joserfc.jwk import OctKey
+from tests.long_names import LONGEST, ODD, given_to_codecs
 
 from trio_mcp import JWTVerifier, Principal
 
@@ -116,6 +118,39 @@ BAD: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("claims", BAD.values(), ids=BAD)
 async def test_a_token_with_other_claims_is_not_good(claims: dict[str, Any]) -> None:
     assert await verified(minted(**claims)) is None
+
+
+@pytest.mark.parametrize("aud", [f" {RESOURCE}", f"{RESOURCE} ", f"\t{RESOURCE}", "https://mcp.\nexample.com/mcp"])
+async def test_an_audience_with_a_blank_is_another(aud: str) -> None:
+    assert await verified(minted(aud=aud)) is None
+
+
+FORGED: dict[str, dict[str, Any]] = {
+    "for another resource": {"aud": "https://other.example/mcp"},
+    "for odd letters": {"aud": f"https://{ODD * 300}/"},
+    "expired": {"exp": NOW - 1000},
+    "of nobody": {"sub": 7},
+}
+
+
+@pytest.mark.parametrize("claims", FORGED.values(), ids=FORGED)
+async def test_nothing_that_a_stranger_has_written_is_looked_at(
+    claims: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = given_to_codecs(monkeypatch)
+    caplog.set_level(logging.INFO)
+    assert await verified(minted(ec_key(2), **claims)) is None
+    assert f"an access token was refused: signed by no key of {ISSUER}" in caplog.messages
+    assert lengths == []
+
+
+@pytest.mark.parametrize("letters", ["\u00fc" * 700, ODD * 300])
+async def test_the_audience_of_a_good_signature_is_looked_at_only_as_far_as_names_go(
+    letters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = given_to_codecs(monkeypatch)
+    assert await verified(minted(aud=[f"https://{letters}/", RESOURCE])) is not None
+    assert max(lengths, default=0) <= LONGEST
 
 
 @pytest.mark.parametrize("name", ["iss", "aud", "exp"])

@@ -41,11 +41,18 @@ async def test_keys_are_asked_for_once_at_the_place_that_the_issuer_names(networ
     assert network.asked == [METADATA, KEYS]
 
 
-async def test_nobody_is_asked_before_a_token_that_might_be_good(network: Network) -> None:
+async def test_nobody_is_asked_about_a_token_that_names_no_issuer_of_ours(network: Network) -> None:
     jwt = verifier(network)
-    for token in (minted(exp=NOW - 100), minted(aud="other"), minted(iss="https://evil.example"), "text"):
+    for token in (minted(iss="https://evil.example"), "text"):
         assert await jwt.verify(token) is None
     assert network.asked == []
+
+
+async def test_what_a_token_says_makes_no_more_questions(network: Network) -> None:
+    jwt = verifier(network)
+    for token in (minted(exp=NOW - 100), minted(aud="other"), minted(ec_key(2), aud="other"), minted(ec_key(2))):
+        assert await jwt.verify(token) is None
+    assert network.asked == [METADATA, KEYS]
 
 
 async def test_a_given_place_is_asked_at_once(network: Network) -> None:
