@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
-from trio_mcp import ClientCredentials, EnterpriseManaged, OAuth, PreregisteredClient, WorkloadIdentity
-from trio_mcp.auth.credentials import ClientAuth
-from trio_mcp.transports.http_client.client import HttpClient
+import trio
+
+from trio_mcp import ClientAuth, ClientCredentials, EnterpriseManaged, OAuth, PreregisteredClient, WorkloadIdentity
 
 CLIENT_METADATA_URL = "https://conformance-test.local/client-metadata.json"
 
 
 async def agree(url: str) -> str:
     """Return where the authorization server sends the user, who is not asked here."""
-    async with (
-        HttpClient(url, proxy=None, follow_redirects=False) as http,
-        http.request("GET", http.target, [], b"") as reply,
-    ):
-        return reply.headers["location"]
+    return await trio.to_thread.run_sync(redirection_of, url)
+
+
+def redirection_of(url: str) -> str:
+    parts = urlsplit(url)
+    with closing(HTTPConnection(parts.netloc, timeout=60)) as connection:
+        connection.request("GET", f"{parts.path}?{parts.query}")
+        return connection.getresponse().headers["location"]
 
 
 def auth_for(scenario: str, context: dict[str, Any]) -> ClientAuth:

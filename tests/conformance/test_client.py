@@ -13,11 +13,23 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from tests.conformance.suite import HERE, LEG_LIMIT, OLDEST_REVISION, REVISIONS, Suite, expected_failures, judge
+from tests.conformance.suite import (
+    HERE,
+    LEG_LIMIT,
+    OLDEST_REVISION,
+    REVISIONS,
+    Suite,
+    expected_failures,
+    is_skip,
+    judge,
+)
 
 CLIENT = [sys.executable, str(HERE / "client.py")]
 
-pytestmark = pytest.mark.filterwarnings("default::tests.conformance.test_client.PassedOnlyAlone")
+pytestmark = [
+    pytest.mark.filterwarnings("default::tests.conformance.test_client.PassedOnlyAlone"),
+    pytest.mark.filterwarnings("default::tests.conformance.suite.Skipped"),
+]
 
 
 class PassedOnlyAlone(UserWarning):
@@ -55,7 +67,8 @@ async def drive_clients(suite: Suite, names: list[str], *selection: str) -> dict
     async with trio.open_nursery() as nursery:
         for name in names:
             nursery.start_soon(play, name)
-    for name in [name for name in names if faults[name] and name not in expected_failures("client")]:
+    wrong = {name for name in names if not all(map(is_skip, faults[name]))}
+    for name in sorted(wrong - expected_failures("client")):
         if again := await suite.drive_client(CLIENT, name, *selection):
             faults[name].append(f"and once more, alone:\n{again}")
         else:

@@ -8,6 +8,8 @@ import pytest
 import trio
 from tests.conformance.suite import LEG_LIMIT, REVISIONS, Suite, judge
 
+pytestmark = pytest.mark.filterwarnings("default::tests.conformance.suite.Skipped")
+
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_the_server_does_what_a_revision_requires(

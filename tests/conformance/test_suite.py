@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.conformance import suite as suites
-from tests.conformance.suite import Suite, judge
+from tests.conformance.suite import Skipped, Suite, judge
 
 WITHOUT_DEMANDS = "sep-2640-client-no-prefetch"
 """A scenario that finds nothing wrong with a client that does nothing."""
@@ -13,10 +13,11 @@ WITHOUT_DEMANDS = "sep-2640-client-no-prefetch"
 @pytest.fixture
 def expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites, "expected_failures", lambda _: {"tasks", "auth"})
+    monkeypatch.setattr(suites, "known_skips", lambda _: {"skills"})
 
 
 async def test_a_client_that_crashes_fails_whatever_the_scenario_found(suite: Suite) -> None:
-    assert await suite.drive_client(["true"], WITHOUT_DEMANDS) == ""
+    assert (await suite.drive_client(["true"], WITHOUT_DEMANDS)).startswith("SKIPPED sep-2640-host-no-prefetch")
     assert "code 1" in await suite.drive_client(["false"], WITHOUT_DEMANDS)
 
 
@@ -35,3 +36,15 @@ def test_a_scenario_that_fails_unexpectedly_is_named_with_what_is_wrong() -> Non
 def test_an_expected_failure_that_passes_is_a_failure() -> None:
     with pytest.raises(AssertionError, match="auth"):
         judge("client", {"auth": [], "tasks": ["FAILURE"]})
+
+
+@pytest.mark.usefixtures("expected")
+def test_a_scenario_that_is_skipped_is_counted_and_named() -> None:
+    with pytest.warns(Skipped, match=r"client: 1 of 2 skipped: \['skills'\]"):
+        judge("client", {"skills": ["SKIPPED all of it"], "tools": []})
+
+
+@pytest.mark.usefixtures("expected")
+def test_a_scenario_that_is_skipped_without_being_known_for_it_is_a_failure() -> None:
+    with pytest.raises(AssertionError, match=r"not listed \['tools'\], not skipped \['skills'\]"):
+        judge("client", {"skills": [], "tools": ["SKIPPED a part"]})
