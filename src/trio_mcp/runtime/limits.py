@@ -120,7 +120,8 @@ class Limits:
     idle_timeout: float = _bound(75.0)
     """Time for which an HTTP connection is kept open between two requests."""
     session_timeout: float = _bound(1800.0)
-    """Time after which a legacy session over HTTP ends in which its client has no request and no stream open."""
+    """Time after which a legacy session over HTTP ends whose client has sent nothing and had no response open for so
+    long, whatever waits for the client there: handlers are cancelled with the cause ``disconnect``."""
     replay_timeout: float = _bound(60.0)
     """Time for which a session keeps the events of a stream that has ended."""
     stream_interval: float = _bound(15.0)

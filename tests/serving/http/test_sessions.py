@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.serving.http.raw import BASE, INITIALIZE, LEGACY, MODERN, message
+from tests.serving.http.raw import BASE, INITIALIZE, LEGACY, MODERN, message, request_bytes
 from tests.serving.http.scenes import (
     SAMPLING,
     MemoryEndpoint,
@@ -141,6 +141,104 @@ async def test_a_session_with_something_open_is_not_idle(scene: Scene, autojump_
         await holding.aclose()
         await trio.sleep(32)
         assert await status_of_ping(endpoint, session) == 404
+
+
+@pytest.mark.parametrize("left_in", ["its call", "its stream", "silence"])
+async def test_a_client_that_vanishes_keeps_its_session_no_longer_than_its_time_whatever_waits_for_it(
+    scene: Scene, autojump_clock: MockClock, left_in: str
+) -> None:
+    async with in_memory(scene.server, session_timeout=30, max_sessions=1, stream_interval=5) as endpoint:
+        session = await endpoint.initialize(**SAMPLING)
+        post = await endpoint.post(session, call("ask", name="asker"))
+        await post.head()
+        question = await next_message(post)
+        if left_in == "its stream":
+            listening = await endpoint.get(session)
+            await listening.head()
+        await trio.sleep(90)  # the client is there, and thinks
+        assert not scene["asker"].ended.is_set()
+        await post.aclose()
+        if left_in == "its stream":
+            await trio.sleep(90)
+            assert not scene["asker"].ended.is_set()
+            await listening.aclose()
+        elif left_in == "silence":
+            await trio.sleep(20)
+            assert await status_of_ping(endpoint, session) == 200
+        await trio.sleep(28)
+        assert not scene["asker"].ended.is_set()
+        await trio.sleep(4)
+        assert scene["asker"].ended.is_set()
+        assert await status_of_ping(endpoint, session) == 404
+        other = await endpoint.initialize()
+        result = {"role": "assistant", "content": {"type": "text", "text": "late"}, "model": "m"}
+        late = {"jsonrpc": "2.0", "id": question["id"], "result": result}
+        assert (await endpoint.ask("POST", session, late)).status == 404
+        assert await status_of_ping(endpoint, other) == 200
+
+
+async def test_a_session_that_nobody_comes_back_to_ends_with_the_cause_disconnect(
+    scene: Scene, autojump_clock: MockClock
+) -> None:
+    async with in_memory(scene.server, session_timeout=30) as endpoint:
+        session = await endpoint.initialize()
+        post = await endpoint.post(session, call("wait", name="mine"))
+        await scene["mine"].started.wait()
+        await post.aclose()
+        await trio.sleep(32)
+        cancellation = scene["mine"].cancellation
+        assert cancellation is not None
+        assert cancellation.cause is CancelCause.DISCONNECT
+        assert cancellation.reason == "the client has not come back for 30 seconds"
+
+
+# Room
+
+
+@pytest.mark.parametrize("cleans_up", [False, True])
+async def test_there_is_room_for_a_session_once_the_end_of_another_is_answered(scene: Scene, cleans_up: bool) -> None:
+    may_end = trio.Event()
+
+    @scene.server.tool
+    async def stubborn() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await may_end.wait()
+
+    async with in_memory(scene.server, max_sessions=1) as endpoint:
+        try:
+            for _ in range(10):
+                session = await endpoint.initialize()
+                if cleans_up:
+                    await endpoint.post(session, call("stubborn"))
+                    await wait_all_tasks_blocked()
+                connection = await endpoint.connect()
+                both = request_bytes("DELETE", session) + request_bytes("POST", {**BASE}, INITIALIZE)
+                await connection.stream.send_all(both)
+                connection.expect("DELETE")
+                assert (await connection.answer()).status == 204
+                connection.expect()
+                opened = await connection.answer()
+                assert opened.status == 200
+                session = {**BASE, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+                assert (await endpoint.ask("DELETE", session)).status == 204
+        finally:
+            may_end.set()
+
+
+async def test_there_is_room_for_a_session_once_another_one_is_refused(scene: Scene) -> None:
+    bad = {**INITIALIZE, "params": {"protocolVersion": LEGACY}}
+    async with in_memory(scene.server, max_sessions=1) as endpoint:
+        connection = await endpoint.connect()
+        await connection.stream.send_all(
+            request_bytes("POST", {**BASE}, bad) + request_bytes("POST", {**BASE}, INITIALIZE)
+        )
+        connection.expect()
+        assert (await connection.answer()).code == -32602
+        connection.expect()
+        assert (await connection.answer()).status == 200
 
 
 async def test_an_initialize_whose_client_has_left_leaves_no_session(scene: Scene, autojump_clock: MockClock) -> None:

@@ -70,15 +70,19 @@ class _Listening:
 
 class Session:
     """One legacy client: its connection, whose messages come in POSTs, its streams, and their log. ``peer`` opened the
-    session."""
+    session. ``on_end`` is called with the session when it ends, before its client learns of that; requests may still
+    clean up then."""
 
-    def __init__(self, running: Running, session_id: str, peer: Peer, caller: Caller) -> None:
+    def __init__(
+        self, running: Running, session_id: str, peer: Peer, caller: Caller, on_end: Callable[[Session], None]
+    ) -> None:
         limits = running.limits
         self.id = session_id
         self.principal = peer.principal
         self.caller = caller
         """The party that has opened the session, whose share of the bounds all its requests take."""
         self._limits = limits
+        self._on_end = on_end
         self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes)
         self._streams: dict[str, SessionStream] = {}
         """Streams that are not finished, by name."""
@@ -95,7 +99,7 @@ class Session:
         self.is_confirmed = False
         """True once the client has used its session."""
         self.used_at = trio.current_time()
-        """Time at which the client last used the session, as exact as `look_at_clock` is called often."""
+        """Time at which the client was last seen, as exact as `look_at_clock` is called often."""
 
     async def run(self) -> None:
         """Serve until the session ends."""
@@ -112,6 +116,7 @@ class Session:
 
     def end(self, reason: str) -> None:
         """End the session: its client is gone, and so are its requests."""
+        self._on_end(self)
         self._connection.duplex.lose(ConnectionLost(reason))
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -135,15 +140,20 @@ class Session:
         return self._listening is not None and self._listening.is_open
 
     def look_at_clock(self, now: float) -> None:
-        """Forget streams whose time is over, end responses whose token has ended, and end the session when the client
-        has let the session idle for too long."""
+        """Forget streams whose time is over, end responses whose token has ended, and end the session when its client
+        has neither posted nor had a response open for too long, whatever waits for the client there."""
         self._log.forget_finished(now)
         for stream in tuple(self._streams.values()):
             stream.look_at_clock(now)
-        if self._connection.state.inbound or self.is_listened_to or self._posts:
+        if self._is_reached:
             self.used_at = now
         elif now - self.used_at >= self._limits.session_timeout:
-            self.end(f"the session was idle for {self._limits.session_timeout:g} seconds")
+            self.end(f"the client has not come back for {self._limits.session_timeout:g} seconds")
+
+    @property
+    def _is_reached(self) -> bool:
+        """True while the client has a response open."""
+        return any(stream.is_open for stream in self._streams.values()) or any(post.is_open for post in self._posts)
 
     def break_silence(self) -> None:
         """Have streams that were silent send comments: see `PostExchange.break_silence`."""

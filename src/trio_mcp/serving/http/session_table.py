@@ -33,6 +33,8 @@ class SessionTable:
         self._sessions: dict[str, Session] = {}
         self._held: dict[Caller, dict[Session, None]] = {}
         """The sessions of each party, oldest first."""
+        self._ended: set[Session] = set()
+        """Sessions that have ended, but whose requests still clean up. They take no place: their requests have one."""
 
     def find(self, session_id: str, principal: PrincipalId | None) -> Session | None:
         """Return the session with this id. `None`: there is none, for this principal (2025-11-25 security best
@@ -47,7 +49,7 @@ class SessionTable:
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
             return
         session_id = secrets.token_urlsafe(_ID_BYTES)
-        session = Session(self._running, session_id, posted.peer(session_id), caller)
+        session = Session(self._running, session_id, posted.peer(session_id), caller, self._free_place)
         self._sessions[session_id] = session
         self._held.setdefault(caller, {})[session] = None
         self._nursery.start_soon(self._run, session)
@@ -79,15 +81,22 @@ class SessionTable:
         session.end("another client wants the place of the session, which was not used for longer than others")
         return True
 
+    def _free_place(self, session: Session) -> None:
+        """Note that ``session`` has ended: from now on there is room for another one."""
+        if self._sessions.pop(session.id, None) is None:
+            return
+        self._ended.add(session)
+        held = self._held[session.caller]
+        del held[session]
+        if not held:
+            del self._held[session.caller]
+
     async def _run(self, session: Session) -> None:
         try:
             await session.run()
         finally:
-            del self._sessions[session.id]
-            held = self._held[session.caller]
-            del held[session]
-            if not held:
-                del self._held[session.caller]
+            self._free_place(session)
+            self._ended.discard(session)
 
     def look_at_clock(self, now: float) -> None:
         """End idle sessions: see `Session.look_at_clock`."""
@@ -101,12 +110,12 @@ class SessionTable:
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """End each session when its requests are done."""
-        for session in tuple(self._sessions.values()):
+        for session in (*self._sessions.values(), *self._ended):
             session.shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:
         """Wait until all sessions have ended."""
-        for session in tuple(self._sessions.values()):
+        for session in (*self._sessions.values(), *self._ended):
             await session.ended()
 
 
