@@ -43,6 +43,24 @@ async def test_an_exchange_waits_until_the_reader_has_taken_enough(nursery: trio
     assert went_on.is_set()
 
 
+async def test_an_exchange_waits_while_the_server_does_not_take_our_answers(nursery: trio.Nursery) -> None:
+    inbox = Inbox(10)
+    went_on = trio.Event()
+
+    async def exchange() -> None:
+        await inbox.room()
+        went_on.set()
+
+    for _ in range(1000):
+        await inbox.room()
+        inbox.owed()
+    nursery.start_soon(exchange)
+    await wait_all_tasks_blocked()
+    assert not went_on.is_set()
+    inbox.paid()
+    await went_on.wait()
+
+
 async def test_a_cancelled_reader_loses_nothing() -> None:
     inbox = Inbox(10)
     with trio.move_on_after(0):

@@ -17,6 +17,7 @@ from ...jsonrpc.messages import (
     Message,
     Notification,
     Request,
+    RequestId,
     Response,
     Unreadable,
     is_request_id,
@@ -58,7 +59,7 @@ def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session
         return _arrived_oddly(endpoint, line, request, session)
     if head.method is not UNSET:
         if session is not None and (head.id is not UNSET or head.method == _CANCELLED):
-            _note_questions(endpoint, (cast("Message", decode(line)),), session)
+            _note_questions(endpoint, (cast("Message", decode(line)),), session, request.id)
         endpoint.inbox.put(line)
         return False
     is_reply = head.result is not UNSET or head.error is not UNSET
@@ -92,7 +93,7 @@ def _arrived_oddly(endpoint: Endpoint, line: bytes, request: Outgoing, session: 
             ids = [each.id for each in message.members if isinstance(each, Response | ErrorResponse)]
             if any(each != request.id for each in ids):
                 raise HTTPError(200, "the server has answered several requests at once")
-            _note_questions(endpoint, message.members, session)
+            _note_questions(endpoint, message.members, session, request.id)
             endpoint.inbox.put(line)
             if ids and request.id is not None:
                 # Where the revision has no batches, the reader makes nothing of the reply.
@@ -111,18 +112,20 @@ def arrived_unasked(endpoint: Endpoint, line: bytes, session: Session | None) ->
     members = message.members if isinstance(message, Batch) else (message,)
     if not all(isinstance(each, Request | Notification) for each in members):
         return False
-    _note_questions(endpoint, members, session)
+    _note_questions(endpoint, members, session, None)
     endpoint.inbox.put(line)
     return True
 
 
-def _note_questions(endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None) -> None:
-    """Note which questions the server asks, and which it takes back."""
+def _note_questions(
+    endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
+) -> None:
+    """Note which questions the server asks, in the answer to ``call`` if any, and which it takes back."""
     if session is None:
         return
     for message in members:
         if isinstance(message, Request):
-            endpoint.questions.asked(message.id, session)
+            endpoint.questions.asked(message.id, session, call)
         elif isinstance(message, Notification) and message.method == _CANCELLED:
             params: Any = message.params
             request_id = cast("JSONObject", params).get("requestId") if isinstance(params, dict) else None

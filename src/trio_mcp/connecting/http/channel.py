@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import math
 from http import HTTPStatus
 from typing import Final
 
 import trio
 
 from ...auth.errors import AuthorizationError
+from ...jsonrpc.codec import frame_notification
 from ...jsonrpc.errors import MCPError
 from ...jsonrpc.messages import RequestId
 from ...runtime.channel import ConnectionLost, MessageChannel
 from ...runtime.http_error import HTTPError
-from .answers import is_good, refusal
 from .endpoint import Endpoint
 from .listening import listen
 from .outgoing import Outgoing
 from .posted_request import PostedRequest
+from .questions import Question
 from .sessions import Session
+from .telling import CANCEL, Telling
 
 __all__ = ["HttpChannel"]
 
@@ -28,8 +31,9 @@ _CLOSE_DEADLINE: Final = 0.5
 """Seconds for the last cancels and the end of the session."""
 _SLOW: Final = 0.2
 """Seconds after which requests follow ``notifications/initialized``, although its answer has not come."""
-_MOST_NOTICES: Final = 32
 _CANCEL_OF_TASK: Final = "tasks/cancel"
+_CANCEL_OF_TASK_TIMEOUT: Final = 30.0
+_MOST_LAST_WORDS: Final = 32
 _OVER: Final = "the client was closed"
 _FORGOTTEN: Final = "the server has forgotten the session"
 
@@ -48,7 +52,8 @@ class HttpChannel(MessageChannel):
         self._send_cancels = send_cancels
         self._requests: dict[RequestId, PostedRequest] = {}
         self._request_places = trio.Semaphore(max_requests)
-        self._notice_places = trio.Semaphore(_MOST_NOTICES)
+        self._telling = Telling(endpoint)
+        self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._notices = 0
         """Number of notifications, replies and cancels of tasks that are under way."""
         self._noticed = trio.lowlevel.ParkingLot()
@@ -89,13 +94,19 @@ class HttpChannel(MessageChannel):
             raise ConnectionLost(_OVER)
         message = Outgoing.of(line)
         if message.method is not None and message.id is not None:
-            posted = self._requests[message.id] = PostedRequest(self._endpoint, message, message.id)
-            if message.method == _CANCEL_OF_TASK:
+            is_last_word = message.method == _CANCEL_OF_TASK
+            timeout = _CANCEL_OF_TASK_TIMEOUT if is_last_word else math.inf
+            posted = self._requests[message.id] = PostedRequest(self._endpoint, message, message.id, timeout)
+            if is_last_word:
                 self._notices += 1
                 nursery.start_soon(self._last_word, message.id, posted)
             else:
                 nursery.start_soon(self._request, message.id, posted, self._request_places)
-        elif message.method != "notifications/cancelled" or self._is_told_of(message):
+        elif message.id is not None:
+            self._notices += 1
+            self._endpoint.inbox.owed()
+            nursery.start_soon(self._answer, message, message.id)
+        elif message.method != CANCEL or self._is_told_of(message):
             self._notices += 1
             nursery.start_soon(self._notice, message)
 
@@ -121,54 +132,74 @@ class HttpChannel(MessageChannel):
         """Send a request that may be the last thing said about a task: it waits for no other request, and the close of
         the channel waits for it."""
         try:
-            await self._request(request_id, posted, self._notice_places)
+            await self._request(request_id, posted, self._last_places)
         finally:
             self._noted()
 
     async def _notice(self, message: Outgoing) -> None:
         try:
-            async with self._notice_places:
-                await self._post(message)
+            await self._tell(message)
         except MCPError as error:
-            logger.warning("the server did not take %s: %s", message.method or "an answer of ours", error)
+            logger.warning("the server did not take %s: %s", message.method, error)
         finally:
             self._noted()
+
+    async def _tell(self, message: Outgoing) -> None:
+        sessions = self._endpoint.sessions
+        if message.method == "notifications/initialized":
+            session = sessions.present
+            assert session is not None, "the answer to initialize came"
+            await self._open(session, message)
+        else:
+            await self._telling.tell(await sessions.opened(), message)
 
     def _noted(self) -> None:
         self._notices -= 1
         if not self._notices:
             self._noticed.unpark_all()
 
-    async def _post(self, message: Outgoing) -> None:
-        sessions = self._endpoint.sessions
-        session = sessions.present
-        if message.method == "notifications/initialized":
-            assert session is not None, "the answer to initialize came"
-            await self._open(session, message)
-            return
-        if message.method is not None:
-            session = await sessions.opened()
-        elif message.id is not None:
-            asked_in = self._endpoint.questions.answered(message.id)
-            if asked_in is not None and asked_in.over.is_set():
-                return
-            if session is not None and session.over.is_set():
-                session = None  # asked while a new one is being opened
-        await self._deliver(session, message)
+    # Answers
 
-    async def _deliver(self, session: Session | None, message: Outgoing) -> None:
-        endpoint = self._endpoint
-        headers = endpoint.headers.in_session(session)
+    async def _answer(self, answer: Outgoing, request_id: RequestId) -> None:
+        """Deliver ``answer``, or else tell the server that it gets none, or else end the call that waits for it."""
+        question = self._endpoint.questions.find(request_id)
+        failure: MCPError | None = None
         try:
-            async with endpoint.post(message, headers) as reply:
-                if is_good(reply):
-                    return
-                error = await refusal(reply, None)
-        except ConnectionLost as lost:
-            raise HTTPError(None, lost.reason) from None
-        if reply.status == HTTPStatus.NOT_FOUND and session is not None:
-            endpoint.lose(session)
-        raise error
+            try:
+                await self._deliver(question, answer)
+            except MCPError as error:
+                logger.warning("the server did not take an answer of ours: %s", error)
+                failure = error.with_traceback(None)
+            finally:
+                self._noted()
+            if question is not None and failure is not None:
+                failure = await self._telling.tell_failure(question, request_id, failure)
+                if failure is not None and question.call is not None:
+                    self._fail(question.call, failure)
+        finally:
+            self._endpoint.inbox.paid()
+            if question is not None:
+                self._endpoint.questions.settled(request_id, question)
+
+    async def _deliver(self, question: Question | None, answer: Outgoing) -> None:
+        if question is not None:
+            if not question.is_over:
+                await self._telling.tell(question.session, answer)
+            return
+        session = self._endpoint.sessions.present
+        if session is not None and session.over.is_set():
+            session = None  # asked while a new one is being opened
+        await self._telling.tell(session, answer)
+
+    def _fail(self, call: RequestId, failure: MCPError) -> None:
+        """End a call whose question gets no answer, since the server cannot be told so."""
+        posted = self._requests.get(call)
+        if posted is None or self._nursery is None:
+            return
+        status = failure.status if isinstance(failure, HTTPError) else None
+        posted.lose(HTTPError(status, f"an answer to a question of the server could not be delivered: {failure}"))
+        params = {"requestId": call, "reason": "an answer could not be delivered"}
+        self._start(frame_notification(CANCEL, params))
 
     # Sessions
 
@@ -177,7 +208,7 @@ class HttpChannel(MessageChannel):
         if self._nursery is not None:
             self._nursery.start_soon(self._live, session, delivered)
         try:
-            await self._deliver(session, initialized)
+            await self._telling.tell(session, initialized)
         finally:
             delivered.set()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -21,7 +21,10 @@ from .request_headers import Headers, RequestHeaders
 from .sessions import Session, Sessions
 from .tool_headers import ToolHeaders
 
-__all__ = ["Endpoint", "cursor_of"]
+__all__ = ["Endpoint", "Seen", "cursor_of"]
+
+Seen: TypeAlias = Callable[[bool], None]
+"""Callback that is told true before the server may see a message, and false where the server has not let it in."""
 
 _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-\x20\x7f])?")
 
@@ -40,11 +43,8 @@ class Endpoint:
     questions: Questions = attrs.field(factory=Questions)
     tools: ToolHeaders = attrs.field(factory=ToolHeaders)
 
-    def post(
-        self, message: Outgoing, headers: Headers, seen: Callable[[bool], None] | None = None
-    ) -> AbstractAsyncContextManager[Reply]:
-        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`. ``seen`` is told
-        true before the server may see the message, and false where the server has not let it in."""
+    def post(self, message: Outgoing, headers: Headers, seen: Seen | None = None) -> AbstractAsyncContextManager[Reply]:
+        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`."""
         return self._exchange("POST", headers, message.line, seen, caller=_caller_of(message))
 
     def get(self, session: Session | None, last_event_id: str, caller: Caller) -> AbstractAsyncContextManager[Reply]:
@@ -60,7 +60,7 @@ class Endpoint:
         method: str,
         headers: Headers,
         body: bytes = b"",
-        seen: Callable[[bool], None] | None = None,
+        seen: Seen | None = None,
         *,
         caller: Caller,
     ) -> AbstractAsyncContextManager[Reply]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 import trio
 
@@ -11,15 +12,20 @@ from ...runtime.channel import ReplyLost
 
 __all__ = ["Inbox"]
 
+_MOST_OWED: Final = 1000
+
 
 class Inbox:
     """A queue of messages and losses, in the order in which they came. An exchange reads on when there is `room`, so
-    beyond ``high_water`` bytes each exchange adds no more than it has read at once."""
+    beyond ``high_water`` bytes, and beyond a thousand answers that the server does not take, each exchange adds no more
+    than it has read at once."""
 
     def __init__(self, high_water: int) -> None:
         self._high_water = high_water
         self._waiting: deque[bytes | ReplyLost] = deque()
         self._size = 0
+        self._owed = 0
+        """Answers of ours that are on their way to the server."""
         self._reader = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
 
@@ -30,10 +36,27 @@ class Inbox:
             self._size += len(message)
         self._reader.wake()
 
+    @property
+    def _is_full(self) -> bool:
+        return self._size >= self._high_water or self._owed >= _MOST_OWED
+
     async def room(self) -> None:
-        """Wait until fewer bytes wait than the high-water mark. No checkpoint when there is room."""
-        while self._size >= self._high_water:
+        """Wait until fewer bytes wait than the high-water mark, and few answers. No checkpoint when there is room."""
+        while self._is_full:
             await self._producers.park()
+
+    def owed(self) -> None:
+        """Note that an answer of ours is to be delivered."""
+        self._owed += 1
+
+    def paid(self) -> None:
+        """Note that an answer was delivered, or never will be."""
+        self._owed -= 1
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._producers and not self._is_full:
+            self._producers.unpark_all()
 
     async def take(self) -> bytes:
         """Wait for the next message and return it; raise `ReplyLost` for a loss. No checkpoint when one waits. A cancel
@@ -47,6 +70,5 @@ class Inbox:
             finally:
                 del message  # with its traceback it would keep the frame that keeps it
         self._size -= len(message)
-        if self._producers and self._size < self._high_water:
-            self._producers.unpark_all()
+        self._make_room()
         return message

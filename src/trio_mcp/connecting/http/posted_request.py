@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from http import HTTPStatus
 from typing import Final
 
@@ -44,16 +45,19 @@ class PostedRequest:
     """A request, ``message``, on its way to the server of ``endpoint`` and back.
 
     `run` brings the reply to the inbox, or the loss of the reply, exactly one of them unless `leave` is called before.
+    The reply is lost when it has not come within ``timeout`` seconds after the server may have seen the request.
     """
 
-    def __init__(self, endpoint: Endpoint, message: Outgoing, request_id: RequestId) -> None:
+    def __init__(self, endpoint: Endpoint, message: Outgoing, request_id: RequestId, timeout: float = math.inf) -> None:
         self._endpoint = endpoint
         self._message = message
         self._id = request_id
+        self._timeout = timeout
         self._scope = trio.CancelScope()
         self._status: int | None = None
         """Status of the last answer; `None` before an answer has come."""
         self._lost: MCPError | None = None
+        self._is_left = False
         self._is_forgone = False
         self.session: Session | None = None
         """The session that the request was sent in."""
@@ -72,6 +76,7 @@ class PostedRequest:
 
     def leave(self, reason: str) -> None:
         """Close the answer at once, because nobody waits for the reply."""
+        self._is_left = True
         self._scope.cancel(reason=reason)
 
     def forgo(self) -> None:
@@ -94,6 +99,8 @@ class PostedRequest:
             except MCPError as raised:
                 error = raised
         error = error or self._lost
+        if error is None and self._scope.cancelled_caught and not (self._is_left or self._is_forgone):
+            error = HTTPError(None, f"the server has not answered within {self._timeout:g} s")
         if error is not None:
             error.__traceback__ = error.__context__ = error.__cause__ = None
             self._endpoint.inbox.put(ReplyLost(self._id, error))
@@ -147,6 +154,8 @@ class PostedRequest:
 
     def _seen(self, is_seen: bool) -> None:
         self.is_begun = is_seen
+        if self._timeout < math.inf and not self._is_forgone:
+            self._scope.deadline = trio.current_time() + self._timeout if is_seen else math.inf
         if self._is_forgone and not is_seen:
             self._scope.cancel(reason="nobody waits for the reply")  # and nobody is to be asked for a token
 

@@ -1,0 +1,253 @@
+"""What a client tells a server: answers that cannot be delivered, and servers that do not say that they have got it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+from tests.connecting.http.scripted import Answer, Got, Handler, ScriptedHttp, legacy, serving, text
+from tests.patience import PATIENCE
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import AuthorizationError, HTTPError, MCPError, open_http
+from trio_mcp.connecting.http import channel, telling
+from trio_mcp.connecting.http.outgoing import Outgoing
+from trio_mcp.connecting.http.questions import Question, Questions
+from trio_mcp.connecting.http.sessions import Session
+from trio_mcp.connecting.http.telling import Telling
+
+CANCELLED = "notifications/cancelled"
+
+
+def question(request_id: Any = "q") -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": "roots/list"}
+
+
+class Asking:
+    """A legacy server whose tool asks, and is answered by ``refusals``, one after another, and then by 202."""
+
+    def __init__(self, *refusals: Handler, **capabilities: Any) -> None:
+        self.refusals = list(refusals)
+        self.replies: list[Any] = []
+        self.told = trio.Event()
+        self.stream: Answer | None = None
+        self.handler = legacy(self._then)
+
+    async def _then(self, got: Got, answer: Answer) -> None:
+        if got.name == "reply":
+            self.replies.append(got.message)
+            if self.refusals:
+                await self.refusals.pop(0)(got, answer)
+            else:
+                await answer.whole(202)
+                self.told.set()
+            return
+        self.stream = answer
+        await answer.open()
+        await answer.event(question())
+        await self.told.wait()
+        await answer.event(text(got))
+        await answer.end()
+
+
+async def too_large(got: Got, answer: Answer) -> None:
+    await answer.whole(413, b"<html><body>413 Request Entity Too Large</body></html>", content_type="text/html")
+
+
+async def unavailable(got: Got, answer: Answer) -> None:
+    await answer.whole(503)
+
+
+async def cut(got: Got, answer: Answer) -> None:
+    await answer.cut()
+
+
+async def never(got: Got, answer: Answer) -> None:
+    await answer.gone()
+
+
+@pytest.fixture
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "_FIRST", 0.001)
+    monkeypatch.setattr(telling, "_ANSWER_TIMEOUT", 0.05)
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.parametrize(
+    "refusals",
+    [[too_large], [unavailable], [cut], [never], [too_large, unavailable, cut, never]],
+    ids=["413", "503", "reset", "silence", "all"],
+)
+async def test_an_answer_that_cannot_be_delivered_is_told_in_its_place(refusals: list[Handler]) -> None:
+    asking = Asking(*refusals)
+    async with (
+        serving(asking.handler) as server,
+        open_http(server.url, era="legacy", roots=[]) as client,
+    ):
+        with trio.fail_after(PATIENCE):
+            assert (await client.call_tool("any")).text == "done"
+    first, *others = asking.replies
+    assert first == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
+    assert len(others) == len(refusals)
+    for other in others:
+        assert other["id"] == "q"
+        assert other["error"]["code"] == -32603
+        assert "could not be delivered" in other["error"]["message"]
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+async def test_the_handler_learns_the_status_of_the_refusal() -> None:
+    asking = Asking(too_large)
+    async with serving(asking.handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
+        await client.call_tool("any")
+    assert asking.replies[1]["error"]["message"].endswith("(HTTP status 413)")
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+async def test_a_call_whose_question_gets_no_answer_fails_when_the_server_cannot_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telling, "_UNTOLD", 0.05)
+    asking = Asking(*[unavailable] * 1000)
+    async with serving(asking.handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
+        with trio.fail_after(PATIENCE):
+            with pytest.raises(
+                HTTPError, match="an answer to a question of the server could not be delivered"
+            ) as caught:
+                await client.call_tool("any")
+            assert caught.value.status == 503
+            cancel = await server.until(CANCELLED)
+    assert cancel.message["params"]["requestId"] == server.named("tools/call")[0].message["id"]
+
+
+class Refused(Telling):
+    """Whatever is told is refused, at the noted times; ``then`` is called each time."""
+
+    def __init__(self, then: Callable[[int], None] = lambda _: None, error: MCPError = HTTPError(503, "no")) -> None:  # noqa: B008
+        self.times: list[float] = []
+        self.then = then
+        self.error = error
+
+    async def tell(self, session: Session | None, message: Outgoing) -> None:
+        self.times.append(trio.current_time())
+        self.then(len(self.times))
+        raise self.error
+
+
+async def test_the_server_is_told_after_growing_delays_for_a_minute(autojump_clock: object) -> None:
+    question, refused = Question(Session("s", "2025-11-25"), 1), Refused()
+    failure = await refused.tell_failure(question, "q", HTTPError(413, "first"))
+    assert failure is refused.error
+    began, *times = refused.times
+    delays = [later - earlier for earlier, later in pairwise(refused.times)]
+    assert all(delay >= longest / 2 for delay, longest in zip(delays, (1, 2, 4, 8, 16, 30), strict=False))
+    assert 5 <= len(delays) <= 7
+    assert trio.current_time() - began == 60
+    assert times
+
+
+@pytest.mark.parametrize("over", ["withdrawn", "asked again", "session"])
+async def test_the_server_is_told_no_more_when_it_wants_no_answer_any_more(over: str, autojump_clock: object) -> None:
+    questions, session = Questions(), Session("s", "2025-11-25")
+    questions.asked("q", session, 1)
+    question = questions.find("q")
+    assert question is not None
+
+    def then(attempt: int) -> None:
+        match attempt, over:
+            case 2, "withdrawn":
+                questions.withdrawn("q")
+            case 2, "asked again":
+                questions.asked("q", session, 2)
+            case 2, "session":
+                session.over.set()
+            case _:
+                pass
+
+    refused = Refused(then)
+    assert await refused.tell_failure(question, "q", HTTPError(413, "first")) is None
+    assert len(refused.times) == 2
+
+
+async def test_nobody_is_asked_for_a_token_again_and_again(autojump_clock: object) -> None:
+    question, refused = Question(Session("s", "2025-11-25"), 1), Refused()
+    denied = AuthorizationError("the user has declined")
+    assert await refused.tell_failure(question, "q", denied) is denied
+    assert refused.times == []
+
+
+# Servers that do not answer what they are told
+
+
+def silent_about(*names: str, then: Handler) -> Handler:
+    async def handler(got: Got, answer: Answer) -> None:
+        await (never if got.name in names else then)(got, answer)
+
+    return handler
+
+
+async def called_and_left(server: ScriptedHttp, client: Any, count: int) -> None:
+    """Make ``count`` calls, and leave them all when they have come."""
+    before = server.names.count("tools/call")
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(client.call_tool, "hang")
+        await server.until("tools/call", before + count)
+        nursery.cancel_scope.cancel()
+
+
+async def asking_or_hanging(got: Got, answer: Answer) -> None:
+    """Hang in one tool, and ask in the other."""
+    if got.name in ("reply", "notifications/roots/list_changed"):
+        await answer.whole(202)
+    elif got.message["params"]["name"] == "hang":
+        await answer.gone()
+    else:
+        await answer.open()
+        await answer.event(question())
+        await answer.event(text(got))
+        await answer.end()
+
+
+async def test_cancels_without_an_answer_hold_up_no_answer_and_no_notification() -> None:
+    handler = silent_about(CANCELLED, then=legacy(asking_or_hanging))
+    async with serving(handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
+        await called_and_left(server, client, 40)
+        await server.until(CANCELLED, 32)
+        with trio.fail_after(PATIENCE):
+            await client.call_tool("ask")
+            await server.until("reply")
+            client.duplex.notify("notifications/roots/list_changed")
+            await server.until("notifications/roots/list_changed")
+
+
+async def test_cancels_without_an_answer_hold_up_further_cancels_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "_CANCEL_TIMEOUT", 0.05)
+    handler = silent_about(CANCELLED, then=legacy(asking_or_hanging))
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        await called_and_left(server, client, 40)
+        with trio.fail_after(PATIENCE):
+            await server.until(CANCELLED, 40)
+
+
+async def test_answers_that_the_server_does_not_take_hold_up_no_cancel() -> None:
+    handler = silent_about("reply", then=legacy(asking_or_hanging))
+    async with serving(handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
+        for _ in range(40):
+            await client.call_tool("ask")
+        await server.until("reply", 32)
+        await called_and_left(server, client, 1)
+        await server.until(CANCELLED)
+
+
+async def test_a_cancel_of_a_task_without_an_answer_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "_CANCEL_OF_TASK_TIMEOUT", 0.05)
+    handler = silent_about("tasks/cancel", then=legacy(asking_or_hanging, tasks={"cancel": {}}))
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        with trio.fail_after(PATIENCE), pytest.raises(HTTPError, match=r"not answered within 0\.05 s"):
+            await client.duplex.request("tasks/cancel", {"taskId": "t"}, client.revision)
+        await wait_all_tasks_blocked()
+        assert server.names.count("tasks/cancel") == 1
