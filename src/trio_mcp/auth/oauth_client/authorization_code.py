@@ -55,6 +55,8 @@ def sign_in(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
     only = None if settings.client is None else known_issuer(settings.client, situation.stored)
     found = yield from discover(situation, only)
     server = found.metadata
+    if settings.client is not None:
+        situation.claim(settings.client, found.issuer)
     # Without S256, a stolen code could be redeemed by the thief (Authorization Code Protection).
     if "S256" not in (server.code_challenge_methods_supported or ()):
         raise AuthorizationError("the authorization server does not support PKCE with S256")

@@ -21,6 +21,7 @@ def client_credentials(settings: ClientCredentialsSettings, situation: Situation
     Asks for seven URLs at most, beside the repeat that a nonce of DPoP demands.
     """
     found = yield from discover(situation, known_issuer(settings.client, situation.stored))
+    situation.claim(settings.client, found.issuer)
     client = preregistered(settings.client, found.metadata.token_endpoint_auth_methods_supported)
     scopes = scopes_at(found, settings.scopes, situation)
     return (yield from granted({"grant_type": "client_credentials"}, found, client, scopes, situation))

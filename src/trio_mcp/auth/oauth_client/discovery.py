@@ -21,7 +21,7 @@ from .grant import Situation
 from .settings import PreregisteredClient
 from .steps import Machine
 
-__all__ = ["AuthorizationServer", "discover", "known_issuer", "metadata_of"]
+__all__ = ["AuthorizationServer", "check_belonging", "discover", "known_issuer", "metadata_of"]
 
 T = TypeVar("T")
 
@@ -160,14 +160,21 @@ def _chosen(named: Sequence[str], only: str | None, stored: Stored) -> str:
     """Return the authorization server to use (RFC 9728 section 7.6; 2026-07-28 authorization, Authorization Server
     Binding). Raises `AuthorizationError` where the credentials belong to none of the ``named``."""
     if only is not None:
-        if only not in named:
-            raise AuthorizationError(
-                f"the credentials of this client belong to {_shown(only)}, and the server uses {_shown(named[0])}"
-            )
+        check_belonging(only, named)
         return only
     used = [] if stored.current is None else [stored.current]
     used += [issuer for issuer, record in stored.issuers.items() if record.client is not None]
     return next((issuer for issuer in used if issuer in named), named[0])
+
+
+def check_belonging(issuer: str, named: Sequence[str]) -> None:
+    """Raise `AuthorizationError` unless the ``issuer`` that the credentials of a client belong to is one of those that
+    the server has ``named``."""
+    if issuer not in named:
+        raise AuthorizationError(
+            f"the credentials of this client belong to {_shown(issuer)}, and the server uses {_shown(named[0])}:"
+            " servers of different authorization servers need clients of their own, each with its issuer"
+        )
 
 
 def _covers(resource: str, server_url: str) -> bool:

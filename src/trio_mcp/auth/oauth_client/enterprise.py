@@ -31,6 +31,7 @@ def enterprise_managed(settings: EnterpriseManagedSettings, situation: Situation
     Asks for eleven URLs at most, beside the repeat that a nonce of DPoP demands.
     """
     found = yield from discover(situation, known_issuer(settings.client, situation.stored))
+    situation.claim(settings.client, found.issuer)
     scopes = scopes_at(found, settings.scopes, situation)
     if settings.idp_token_endpoint is None:
         provider = yield from metadata_of(settings.idp_issuer)

@@ -15,8 +15,23 @@ import attrs
 
 from ..challenges import Challenge
 from ..storage.stored import IssuerRecord, Stored
+from .settings import PreregisteredClient
 
-__all__ = ["Grant", "ProofMaker", "Situation"]
+__all__ = ["Bindings", "Grant", "ProofMaker", "Situation"]
+
+
+class Bindings(Protocol):
+    """The authorization servers that the credentials of clients belong to."""
+
+    async def issuer_of(self, client: PreregisteredClient) -> str | None:
+        """Return the issuer that the credentials of ``client`` belong to; `None` where the first use decides. Raises
+        `AuthorizationError`."""
+        ...
+
+    def claim(self, client: PreregisteredClient, issuer: str) -> None:
+        """Note that the credentials of ``client`` belong to ``issuer``, before the next step of the machine, which is
+        not carried out if they belong to another one. Synchronous."""
+        ...
 
 
 class ProofMaker(Protocol):
@@ -41,6 +56,19 @@ class Situation:
     """Returns the time in seconds since the epoch. A user may take minutes between two steps."""
     proofs: ProofMaker | None = attrs.field(default=None, repr=False)
     """Makes the proofs of DPoP at the token endpoint; `None` without DPoP."""
+    bindings: Bindings | None = attrs.field(default=None, repr=False)
+    """Binds credentials to the first issuer that they are for; `None` where nobody remembers."""
+
+    async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
+        """Return ``client`` with its issuer, as far as known. Raises `AuthorizationError`."""
+        if self.bindings is None:
+            return client
+        return attrs.evolve(client, issuer=await self.bindings.issuer_of(client))
+
+    def claim(self, client: PreregisteredClient, issuer: str) -> None:
+        """Note that the credentials of ``client`` are about to be used at ``issuer``: see `Bindings.claim`."""
+        if self.bindings is not None and client.issuer is None:
+            self.bindings.claim(client, issuer)
 
 
 @attrs.frozen(kw_only=True)

@@ -114,7 +114,8 @@ class ClientCredentials(_MachineClient):
     """`None`: the best that the credentials allow and the authorization server supports."""
     issuer: str | None = attrs.field(default=None, kw_only=True)
     """The authorization server that the credentials belong to, character by character. Without an issuer they go to the
-    first one that a server names, and to no other afterwards."""
+    first one that any server names, which is kept in ``storage``, and to no other afterwards: a server of another
+    authorization server is an error."""
 
     def __attrs_post_init__(self) -> None:
         if self.client_secret is None and self.private_key is None:
@@ -131,7 +132,8 @@ class ClientCredentials(_MachineClient):
             auth_method=self.auth_method,
             issuer=self.issuer,
         )
-        return client_credentials(ClientCredentialsSettings(client=client, scopes=self.scopes), situation)
+        settings = ClientCredentialsSettings(client=await situation.bound(client), scopes=self.scopes)
+        return client_credentials(settings, situation)
 
 
 @attrs.frozen
@@ -187,7 +189,7 @@ class EnterpriseManaged(_MachineClient):
             idp_client=self.idp_client,
             subject_token=await _present(self.subject_token, "subject_token"),
             subject_token_type=self.subject_token_type,
-            client=self.client,
+            client=await situation.bound(self.client),
             scopes=self.scopes,
         )
         return enterprise_managed(settings, situation)

@@ -63,7 +63,8 @@ class OAuth(ClientAuth):
     client_secret: str | None = attrs.field(default=None, repr=False)
     issuer: str | None = None
     """The authorization server that ``client_id`` and ``client_secret`` belong to, character by character. Without an
-    issuer they go to the first one that a server names, and to no other afterwards."""
+    issuer a ``client_secret`` goes to the first one that any server names, which is kept in ``storage``, and to no
+    other afterwards: a server of another authorization server is an error."""
     client_metadata_url: str | None = None
     """The URL of a client id metadata document of this client."""
     on_visit: OnVisit | None = attrs.field(default=None, repr=False)
@@ -148,14 +149,17 @@ class _Source:
         if not auth.asks_user:
             raise SignInNeeded("the user has to sign in, and is not to be asked")
         on_visit = open_in_browser if auth.on_visit is None else auth.on_visit
+        settings = auth.settings()
+        if settings.client is not None:
+            settings = attrs.evolve(settings, client=await situation.bound(settings.client))
         uri = auth.redirect_uri
         if uri is not None and not is_loopback_uri(uri):
             browser = Browser(on_visit, None, auth.sign_in_timeout, self.user_is_asked)
-            yield Errand(sign_in(auth.settings(uri), situation), browser.make)
+            yield Errand(sign_in(attrs.evolve(settings, redirect_uri=uri), situation), browser.make)
             return
         async with open_loopback(uri, _former(situation.stored)) as listener:
             browser = Browser(on_visit, listener, auth.sign_in_timeout, self.user_is_asked)
-            yield Errand(sign_in(auth.settings(listener.redirect_uri), situation), browser.make)
+            yield Errand(sign_in(attrs.evolve(settings, redirect_uri=listener.redirect_uri), situation), browser.make)
 
     def refreshing(self, situation: Situation) -> Machine[Grant] | None:
         # The redirect URI is of no use without a visit.

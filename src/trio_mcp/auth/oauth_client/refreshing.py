@@ -31,6 +31,8 @@ def refresh(settings: OAuthSettings, situation: Situation) -> Machine[Grant]:
     client = client_of(server, record, settings, situation.now())
     if client is None:
         raise AuthorizationError("the refresh token belongs to another client", code="invalid_grant")
+    if settings.client is not None:
+        situation.claim(settings.client, issuer)
     form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
     old = record.tokens
     # RFC 8707 section 2.2: no other resource than the one of the grant

@@ -25,7 +25,8 @@ class PreregisteredClient:
     """A client that the people of one authorization server know already.
 
     A protected server names whichever authorization server its people like. The ``issuer`` says which one may see the
-    credentials; without an issuer, the credentials go to the first one that is named, and to no other one afterwards.
+    credentials; without an issuer, a secret or key goes to the first one that any server names, and to no other one
+    afterwards (2026-07-28 authorization, Authorization Server Binding).
     """
 
     client_id: str

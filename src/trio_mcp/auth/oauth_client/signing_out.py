@@ -13,6 +13,7 @@ from ..fetching.exchange import Fetcher
 from ..storage.stored import Storage, StorageFailed, Stored
 from .endpoints.revocation import revoke
 from .grant import Situation
+from .keeping.bindings import ClientBindings
 from .keeping.driving import drive
 from .settings import OAuthSettings
 
@@ -45,11 +46,12 @@ async def sign_out(
             reasons.append(str(error))
         if not await storage.remove(server_url):
             return None
+    bindings = ClientBindings(storage)
     with trio.move_on_after(_DEADLINE) as patience:
         for issuer in stored.issuers:
-            situation = Situation(server_url=server_url, stored=stored, now=now)
+            situation = Situation(server_url=server_url, stored=stored, now=now, bindings=bindings)
             try:
-                await drive(revoke(settings, situation, issuer), fetcher, None, _nothing)
+                await drive(revoke(settings, situation, issuer), fetcher, None, _nothing, bindings.settle)
             except AuthorizationError as error:
                 reasons.append(str(error))
     if patience.cancelled_caught:

@@ -15,7 +15,7 @@ import trio
 
 from .file_lock import file_lock
 from .private_folder import PrivateFolder, state_folder
-from .stored import Storage, StorageFailed, Stored, Unreadable, name_of_record
+from .stored import BINDING, Storage, StorageFailed, Stored, Unreadable, name_of_record
 
 __all__ = ["FileStorage"]
 
@@ -98,7 +98,8 @@ class FileStorage(Storage):
                 except StorageFailed as error:
                     logger.warning("%s", error)
                 else:
-                    found += [] if content is None else [content.server_url]
+                    is_of_server = content is not None and not content.server_url.startswith(BINDING)
+                    found += [content.server_url] if content is not None and is_of_server else []
             return sorted(found)
 
         return await _in_thread(urls)

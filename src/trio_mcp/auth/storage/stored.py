@@ -13,6 +13,7 @@ import msgspec
 from ..errors import AuthorizationError
 
 __all__ = [
+    "BINDING",
     "IssuerRecord",
     "RegisteredClient",
     "Storage",
@@ -24,6 +25,8 @@ __all__ = [
 ]
 
 _VERSION: Final = 1
+BINDING: Final = "urn:trio-mcp:client:"
+"""Beginning of the names of records that belong to no server: whose the secret of a client is."""
 
 
 class Unreadable(ValueError):
@@ -129,7 +132,8 @@ def name_of_record(server_url: str) -> str:
 
 
 class Storage(Protocol):
-    """A place for records, each under the URL of the MCP server that it belongs to. All methods may be cancelled at
+    """A place for records, each under the URL of the MCP server that it belongs to, or under a name of the same form
+    (``urn:trio-mcp:client:…``) for what is known of the credentials of a client. All methods may be cancelled at
     any checkpoint, and leave a whole record, the old or the new one. All raise `StorageFailed`."""
 
     async def load(self, server_url: str) -> Stored | None:

@@ -56,6 +56,8 @@ def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSetti
     if kept.redirect_uris:
         return _registered(kept)
     if settings.client is not None and settings.client.client_id == kept.client_id:
+        if settings.client.issuer not in (None, server.issuer):
+            return None
         return preregistered(settings.client, server.token_endpoint_auth_methods_supported)
     return _documented(kept.client_id) if kept.client_id == settings.client_metadata_url else None
 

@@ -41,6 +41,8 @@ def revoke(settings: OAuthSettings, situation: Situation, issuer: str) -> Machin
             raise AuthorizationError("it is not known which client the tokens were granted to")
         # Its id is all that is left of a client that other settings had made: enough for one without a secret.
         client = TokenClient(client_id=record.client.client_id, auth_method="none", kept=record.client)
+    elif settings.client is not None:
+        situation.claim(settings.client, issuer)
     tokens = record.tokens
     for hint, token in (("refresh_token", tokens.refresh_token), ("access_token", tokens.access_token)):
         if token is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ...errors import AuthorizationError
@@ -16,14 +16,20 @@ T = TypeVar("T")
 
 
 async def drive(
-    machine: Machine[T], fetcher: Fetcher, visitor: Visitor | None, before_secrets: Callable[[], None]
+    machine: Machine[T],
+    fetcher: Fetcher,
+    visitor: Visitor | None,
+    before_secrets: Callable[[], None],
+    settle: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
     """Return the end of ``machine``, which is closed in any case. ``before_secrets`` is called before each request
-    with credentials, codes or tokens: from then on an authorization server may have used up a code or a token. Raises
-    `AuthorizationError`."""
+    with credentials, codes or tokens: from then on an authorization server may have used up a code or a token.
+    ``settle`` keeps what the machine has noted, before each step. Raises `AuthorizationError`."""
     try:
         step = next(machine)
         while True:
+            if settle is not None:
+                await settle()
             if isinstance(step, Fetch) and step.secrets_of is not None:
                 before_secrets()
             try:

@@ -24,6 +24,7 @@ from ...proofs import ProofKey
 from ...storage.stored import Storage, Stored
 from ..grant import Grant, Situation
 from ..scopes import scopes_in
+from .bindings import ClientBindings
 from .driving import drive
 from .finishing import Finishing
 from .flight import Flight
@@ -71,6 +72,7 @@ class TokenKeeper:
     ) -> None:
         self._server_url = server_url
         self._source = source
+        self._storage = storage
         self._record = Record(server_url, storage)
         self._fetcher = fetcher
         self._nursery = nursery
@@ -195,9 +197,10 @@ class TokenKeeper:
             if self._adopts(stored, held):
                 return
             key = ProofKey.generate() if self._is_dpop else None
-            async with self._source.errand(self._situation(stored, key, challenge)) as errand:
+            bindings = ClientBindings(self._storage)
+            async with self._source.errand(self._situation(stored, bindings, key, challenge)) as errand:
                 with self._finishing.once_begun() as begin:
-                    grant = await drive(errand.machine, self._fetcher, errand.visitor, begin)
+                    grant = await drive(errand.machine, self._fetcher, errand.visitor, begin, bindings.settle)
                     self._check(grant)
                     jwk = None if key is None else key.to_jwk()
                     grant = attrs.evolve(grant, record=attrs.evolve(grant.record, proof_key=jwk))
@@ -213,13 +216,14 @@ class TokenKeeper:
             stored = await self._record.load()
             if self._adopts(stored, held):
                 return
-            machine = self._source.refreshing(self._situation(stored, held.key))
+            bindings = ClientBindings(self._storage)
+            machine = self._source.refreshing(self._situation(stored, bindings, held.key))
             if machine is None or stored.tokens is None:  # as the user has logged out, in another process
                 held.forget_refresh_token()
                 return
             with self._finishing.once_begun() as begin:
                 try:
-                    grant = await drive(machine, self._fetcher, None, begin)
+                    grant = await drive(machine, self._fetcher, None, begin, bindings.settle)
                     self._check(grant)
                 except AuthorizationError as error:
                     if error.code in _PASSING:
@@ -263,9 +267,17 @@ class TokenKeeper:
         stored = Stored().with_record(grant.issuer, grant.record)
         self._held = HeldTokens.of(stored, self._now(), since=trio.current_time(), is_granted=is_granted)
 
-    def _situation(self, stored: Stored, key: ProofKey | None, challenge: Challenge | None = None) -> Situation:
-        proofs = None if key is None else _Proofs(key, self._now)
-        return Situation(server_url=self._server_url, stored=stored, challenge=challenge, now=self._now, proofs=proofs)
+    def _situation(
+        self, stored: Stored, bindings: ClientBindings, key: ProofKey | None, challenge: Challenge | None = None
+    ) -> Situation:
+        return Situation(
+            server_url=self._server_url,
+            stored=stored,
+            challenge=challenge,
+            now=self._now,
+            proofs=None if key is None else _Proofs(key, self._now),
+            bindings=bindings,
+        )
 
 
 def _without_refresh_token(stored: Stored, error: str | None) -> Grant:

@@ -1,0 +1,205 @@
+"""The secret of a client is shown to one authorization server alone, whatever servers name (2026-07-28 authorization,
+Authorization Server Binding)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from joserfc.jwk import ECKey
+from tests.auth.oauth_client.protected_world import World, protected
+from tests.connecting.http.scripted import Answer, Got, modern, text
+
+from trio_mcp import (
+    AuthorizationError,
+    ClientCredentials,
+    EnterpriseManaged,
+    FileStorage,
+    MemoryStorage,
+    OAuth,
+    PreregisteredClient,
+    open_http,
+)
+from trio_mcp.auth.fetching.fetcher import HttpFetcher
+from trio_mcp.auth.fetching.url_rules import UrlRules
+from trio_mcp.auth.oauth_client.signing_out import sign_out
+from trio_mcp.auth.storage.stored import IssuerRecord, RegisteredClient, Storage, Stored, Tokens
+
+SECRET = "h1dden"
+KEY = ECKey.generate_key("P-256").as_dict(private=True)
+
+
+async def as_json(got: Got, answer: Answer) -> None:
+    await answer.json(text(got))
+
+
+SERVED = modern(as_json)
+
+
+def user(**options: Any) -> OAuth:
+    return OAuth(client_id="me", client_secret=SECRET, **options)
+
+
+def robot(**options: Any) -> ClientCredentials:
+    return ClientCredentials("me", client_secret=SECRET, **options)
+
+
+def signer(**options: Any) -> ClientCredentials:
+    return ClientCredentials("me", private_key=KEY, auth_method="private_key_jwt", **options)
+
+
+async def called(world: World, auth: Any) -> None:
+    async with open_http(world.url, auth=auth) as client:
+        await client.call_tool("any")
+
+
+def files_in(folder: Path) -> list[Path]:
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    assert found
+    return found
+
+
+def saw_nothing(world: World) -> bool:
+    return not world.token_requests and not world.authorizations and not world.registrations
+
+
+class AnyUser:
+    """Signs in at whichever of the worlds the browser is sent to."""
+
+    def __init__(self, *worlds: World) -> None:
+        self.worlds = worlds
+
+    async def visit(self, url: str) -> str:
+        (world,) = [world for world in self.worlds if url.startswith(world.origin)]
+        return await world.visit(url)
+
+
+CLIENTS: list[Callable[..., Any]] = [user, robot, signer]
+
+
+@pytest.mark.parametrize("made", CLIENTS)
+async def test_a_secret_goes_to_the_authorization_server_of_the_first_server_alone(made: Callable[..., Any]) -> None:
+    async with protected(SERVED) as first, protected(SERVED) as second:
+        more = {"on_visit": AnyUser(first, second).visit} if made is user else {}
+        auth = made(**more)
+        await called(first, auth)
+        with pytest.raises(AuthorizationError) as refused:
+            await called(second, auth)
+        assert f"belong to {first.origin!r}, and the server uses {second.origin!r}" in refused.value.reason
+        assert saw_nothing(second)
+        await called(first, auth)
+
+
+@pytest.mark.parametrize("made", CLIENTS)
+async def test_another_process_knows_whose_a_secret_is(made: Callable[..., Any], tmp_path: Path) -> None:
+    async with protected(SERVED) as first, protected(SERVED) as second:
+        more = {"on_visit": AnyUser(first, second).visit} if made is user else {}
+        await called(first, made(storage=FileStorage(tmp_path), **more))
+        storage = FileStorage(tmp_path)
+        with pytest.raises(AuthorizationError, match="servers of different authorization servers need clients"):
+            await called(second, made(storage=storage, **more))
+        assert saw_nothing(second)
+        assert await storage.server_urls() == [first.url]
+    assert not [path for path in files_in(tmp_path) if SECRET in path.read_text()]
+
+
+async def test_of_two_servers_at_once_one_gets_the_secret() -> None:
+    async with protected(SERVED) as first, protected(SERVED) as second:
+        auth, failures = robot(), list[str]()
+
+        async def call(world: World) -> None:
+            try:
+                await called(world, auth)
+            except AuthorizationError as error:
+                failures.append(error.reason)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, first)
+            nursery.start_soon(call, second)
+        assert len(failures) == 1
+        assert saw_nothing(first) != saw_nothing(second)
+
+
+async def test_an_issuer_that_was_named_beforehand_is_the_only_one() -> None:
+    async with protected(SERVED) as first, protected(SERVED) as second:
+        auth = robot(issuer=second.origin)
+        with pytest.raises(AuthorizationError, match="the credentials of this client belong to"):
+            await called(first, auth)
+        assert saw_nothing(first)
+        await called(second, auth)
+
+
+async def test_another_secret_may_belong_to_another_issuer() -> None:
+    storage = MemoryStorage()
+    async with protected(SERVED) as first, protected(SERVED) as second:
+        await called(first, robot(storage=storage))
+        await called(second, ClientCredentials("me", client_secret="another", storage=storage))
+
+
+async def test_an_id_without_a_secret_may_be_known_to_several_authorization_servers() -> None:
+    async with protected(SERVED) as first, protected(SERVED) as second:
+        auth = OAuth(client_id="public", on_visit=AnyUser(first, second).visit)
+        await called(first, auth)
+        await called(second, auth)
+
+
+class Failing(MemoryStorage):
+    async def save(self, server_url: str, stored: Stored) -> None:
+        raise OSError
+
+
+async def test_where_the_binding_cannot_be_kept_no_secret_is_sent() -> None:
+    async with protected(SERVED) as world:
+        with pytest.raises(AuthorizationError, match="the storage of tokens failed"):
+            await called(world, robot(storage=Failing()))
+        assert saw_nothing(world)
+
+
+async def remembered(storage: Storage, world: World) -> None:
+    """Have tokens kept that ``world`` has granted to the client ``me``, as if another one's secret had gone there."""
+    record = IssuerRecord(
+        client=RegisteredClient(client_id="me", auth_method="client_secret_basic"),
+        tokens=Tokens(access_token="old", refresh_token="old-refresh"),
+        resource=world.url,
+    )
+    await storage.save(world.url, Stored().with_record(world.origin, record))
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_neither_a_refresh_nor_a_revocation_shows_a_secret_to_another_issuer(is_named: bool) -> None:
+    storage = MemoryStorage()
+    async with protected(SERVED, revoked=[]) as first, protected(SERVED, revoked=[]) as second:
+        auth = user(storage=storage, on_visit=first.visit, issuer=first.origin if is_named else None)
+        await called(first, auth)
+        await remembered(storage, second)
+        with pytest.raises(AuthorizationError):
+            await called(second, auth)
+        assert saw_nothing(second)
+        fetcher = HttpFetcher(UrlRules.for_server(second.url))
+        reasons = await sign_out(second.url, storage, auth.settings(), fetcher)
+        if is_named:
+            assert second.revoked == ["old"], "with the id alone"
+        else:
+            assert reasons is not None
+            assert "belong to" in reasons[0]
+            assert second.revoked == []
+
+
+async def test_an_identity_provider_is_asked_for_no_grant_to_another_issuer() -> None:
+    async with protected(SERVED) as first, protected(SERVED) as second, protected(SERVED) as provider:
+        storage = MemoryStorage()
+        await called(first, robot(storage=storage))
+        auth = EnterpriseManaged(
+            idp_issuer=provider.origin,
+            idp_client=PreregisteredClient(client_id="at-idp", client_secret="other"),
+            subject_token="id-token",
+            client=PreregisteredClient(client_id="me", client_secret=SECRET),
+            storage=storage,
+        )
+        with pytest.raises(AuthorizationError, match="the credentials of this client belong to"):
+            await called(second, auth)
+        assert saw_nothing(second)
+        assert saw_nothing(provider)
