@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..jsonrpc.errors import MCPError
 
-__all__ = ["BadTarget", "check_address"]
+__all__ = ["BadTarget", "check_address", "check_url"]
 
 _LARGEST_PORT = 65535
 _LONGEST_NAME = 254
@@ -15,8 +15,17 @@ class BadTarget(MCPError, ValueError):
     started or sent."""
 
 
+def check_url(url: str, example: str) -> None:
+    """Raise `TypeError` for a URL that is no text."""
+    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance] users' own
+        raise TypeError(f"a URL is a text, {example!r} for example, not {url!r}")
+
+
 def check_address(host: str, port: int) -> None:
-    """Raise `BadTarget` unless ``host`` may be a host name or address, and ``port`` is one to connect to."""
+    """Raise `BadTarget` unless ``host`` may be a host name or address, and ``port`` is one to connect to, and
+    `TypeError` for a host that is no text, or a port that is no integer."""
+    if not isinstance(host, str) or not isinstance(port, int):  # pyright: ignore[reportUnnecessaryIsInstance] users' own
+        raise TypeError(f"a host is a text and a port an integer, not {host!r} and {port!r}")
     if not 0 < port <= _LARGEST_PORT:
         raise BadTarget(f"a port is a number from 1 to {_LARGEST_PORT}, not {port}")
     try:

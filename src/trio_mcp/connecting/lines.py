@@ -19,7 +19,7 @@ from ..concurrency.entering import entered
 from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.channel import ConnectionLost
 from ..transports.lines import LineChannel
-from ..transports.sockets import keep_alive
+from ..transports.sockets import keep_alive, socket_path
 from .bad_target import BadTarget, check_address
 
 __all__ = ["open_tcp", "open_unix"]
@@ -39,9 +39,10 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
 @entered("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to the server that listens on a Unix socket, one message per line, as `open_tcp` does."""
-    name = os.fsdecode(path)
-    if not name or "\0" in name:
-        raise BadTarget(f"the path of a Unix socket is not empty and has no NUL in it: {name!r}")
+    try:
+        name = socket_path(path)
+    except ValueError as error:
+        raise BadTarget(str(error)) from None
     return _open_lines("open_unix", name, partial(trio.open_unix_socket, name), options)
 
 

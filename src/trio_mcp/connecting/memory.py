@@ -16,7 +16,7 @@ from ..concurrency.nurseries import open_service_nursery
 from ..concurrency.under_trio import check_opened_under_trio
 from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
-from ..server.served import Servable, connection_to
+from ..server.served import Servable, check_servable, connection_to
 from ..transports.memory import memory_channel_pair
 
 __all__ = ["open_memory", "open_server"]
@@ -46,6 +46,7 @@ async def open_server(server: Servable, channel: MessageChannel, *, stateless: b
     The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and leaves
     the server's lifespan. The loss of the connection is no exception here. ``stateless``: see `Server.running`.
     """
+    check_servable(server)
     served = False
     try:
         async with (

@@ -23,10 +23,12 @@ from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
 from ..transports.broken import let_go_of_cause
 from ..transports.handshake import UpgradeRefused
+from ..transports.http_client.origin import TARGET
 from ..transports.sockets import keep_alive
 from ..transports.websocket import WebSocketChannel
-from .bad_target import BadTarget, check_address
+from .bad_target import BadTarget, check_address, check_url
 from .credentials import check_headers, is_challenge, open_credentials
+from .given_headers import given_headers
 
 __all__ = ["open_websocket"]
 
@@ -52,10 +54,11 @@ async def open_websocket(
     subprotocol ``mcp`` was not selected); `BadTarget` for an invalid URL.
     """
     check_opened_under_trio("open_websocket")
+    check_url(url, "ws://127.0.0.1:8765/mcp")
     where = _Where.of(url)
     begun, settings = trio.current_time(), ClientSettings(**options)
     check_headers(auth, headers or {})
-    given = [(name.encode("ascii"), value.encode("latin-1")) for name, value in (headers or {}).items()]
+    given = given_headers(headers or {})
     timeouts = CallTimeouts(settings.call_timeout)
     async with (
         open_credentials(auth, url, timeouts) as credentials,
@@ -136,6 +139,8 @@ class _Where:
             port = 443 if secure else 80
         check_address(parts.hostname, port)
         resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        if not TARGET.fullmatch(resource):
+            raise BadTarget(f"the path of a URL has printable ASCII characters only, and the rest encoded: {url!r}")
         return cls(parts.hostname, port, parts.netloc, resource, secure)
 
     async def connect(self, ssl_context: ssl.SSLContext | None) -> trio.abc.Stream:

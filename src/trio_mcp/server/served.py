@@ -24,6 +24,7 @@ __all__ = [
     "Connection",
     "Running",
     "Servable",
+    "check_servable",
     "connection_to",
     "end_tasks",
     "needs_scopes",
@@ -92,6 +93,12 @@ class StandIn(Protocol):
 
 Servable: TypeAlias = Server | StandIn
 Running: TypeAlias = RunningServer | StandInRunning
+
+
+def check_servable(server: object) -> None:
+    """Raise `TypeError` for what cannot be served, where it is given."""
+    if not isinstance(server, Server) and not callable(getattr(server, "running", None)):
+        raise TypeError(f"what is served is a Server, or what proxy(client) returns, not {repr(server)[:200]}")
 
 
 def param_headers_of(running: Running, tool: object) -> tuple[ParamHeader, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import MappingProxyType
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import attrs
 
@@ -176,6 +176,8 @@ class Server:
         cannot be used. Clients are told of a tool that is added at run time.
         """
 
+        _check_options("@server.tool", options, ToolOptions)
+
         def register(function: F) -> F:
             self.tools.add(function, **options)
             self.observers.list_changed("notifications/tools/list_changed")
@@ -206,6 +208,8 @@ class Server:
                 '    right:  @server.resource("note://{name}")'
             )
 
+        _check_options("@server.resource", options, ResourceOptions)
+
         def register(function: F) -> F:
             self.resources.add(uri, function, **options)
             self.observers.list_changed("notifications/resources/list_changed")
@@ -221,6 +225,8 @@ class Server:
         """Offer a function as a prompt. Its parameters are the prompt's arguments, converted from text; the function
         returns text, a content block, `PromptMessage`, a list of texts, blocks and messages, or a `GetPromptResult`.
         `PromptOptions` documents the keywords. Raises as `tool`."""
+
+        _check_options("@server.prompt", options, PromptOptions)
 
         def register(function: F) -> F:
             self.prompts.add(function, **options)
@@ -287,6 +293,13 @@ class Server:
         self._tasks = attrs.evolve(self._tasks, store=store)
         self.tasks = _kept_tasks(self._tasks)
 
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            from .foreign_names import SERVER_NAMES, look_up  # late: for errors alone
+
+            look_up(self, name, SERVER_NAMES)
+
     # Running
 
     @asynccontextmanager
@@ -347,3 +360,12 @@ class RunningServer:
     def stateless(self) -> bool:
         """True: nothing is kept between requests."""
         return self.host.stateless
+
+
+def _check_options(decorator: str, options: Mapping[str, Any], documented: type) -> None:
+    """Raise `TypeError` for an option that the TypedDict ``documented`` does not have."""
+    known: frozenset[str] = vars(documented)["__optional_keys__"]
+    for name in options.keys() - known:
+        from .foreign_names import unknown_option  # late: for errors alone
+
+        raise unknown_option(decorator, name, known)

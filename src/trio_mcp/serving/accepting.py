@@ -12,7 +12,7 @@ import trio
 from ..diagnostics.log import written_in_a_thread
 from ..runtime.channel import ConnectionLost
 from ..runtime.limits import Limits
-from ..server.served import Running, Servable, end_tasks
+from ..server.served import Running, Servable, check_servable, end_tasks
 from ..transports.sockets import keep_alive
 from .collector import collecting_rarely
 from .signals import shutting_down_at_signals
@@ -62,6 +62,7 @@ async def serve_streams(
 ) -> None:
     """Serve ``server`` to all who connect, until a signal or cancel. ``front`` makes the `Front` of the streams, whose
     own tasks run in the nursery given to ``front``. `ServingOptions` documents the last three parameters."""
+    check_servable(server)
     async with written_in_a_thread():
         with collecting_rarely(), ExitStack() as signals:  # signals may come until the lifespan has ended
             async with server.running(limits, stateless=stateless) as running:

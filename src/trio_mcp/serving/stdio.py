@@ -11,7 +11,7 @@ from ..diagnostics.log import written_in_a_thread
 from ..diagnostics.unread import let_go_of_unread_output
 from ..runtime.channel import MessageChannel
 from ..runtime.peer import THE_ONLY_ONE
-from ..server.served import Connection, Running, Servable, connection_to, end_tasks
+from ..server.served import Connection, Running, Servable, check_servable, connection_to, end_tasks
 from ..transports.stdio import own_stdio
 from .collector import quieten_collector
 from .signals import shutting_down_at_signals
@@ -35,6 +35,7 @@ async def serve_stdio(server: Servable, *, stateless: bool = False, handle_signa
     Raises `OSError` when standard input or output is not open.
     """
     check_served_under_trio("serve_stdio")
+    check_servable(server)
     quieten_collector()
     try:
         async with written_in_a_thread():

@@ -19,7 +19,10 @@ class BadSeal(ValueError):
 def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
     """Return the secrets. Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for text."""
     for secret in shared:
-        size = memoryview(secret).nbytes  # TypeError for text, from a variable of the environment for example
+        # Text comes from a variable of the environment, for example; and bytes are a sequence of integers.
+        if isinstance(secret, (str, int)):
+            raise TypeError("secrets are bytes, in a list: secrets=[bytes.fromhex(os.environ['SECRET'])]")
+        size = memoryview(secret).nbytes
         if size < _LEAST_SECRET:
             raise ValueError(f"a secret has at least {_LEAST_SECRET} bytes, not {size}")
     return tuple(shared)

@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import stat
+import sys
 import time
 from collections.abc import Generator
 from contextlib import suppress
@@ -25,7 +26,7 @@ from ..runtime.channel import ConnectionLost, UnreadableFrame
 from .broken import until_broken
 from .lines import LineChannel
 
-__all__ = ["SocketLineChannel", "keep_alive", "unix_listener"]
+__all__ = ["SocketLineChannel", "keep_alive", "socket_path", "unix_listener"]
 
 logger = logging.getLogger("trio_mcp")
 
@@ -37,6 +38,8 @@ _LONGEST_WAIT: Final = 32767
 """Seconds that the system accepts at most for a keep-alive option."""
 _KEEP_IDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0x10)  # else TCP_KEEPALIVE, as macOS calls it
 _BACKLOG: Final = 128
+_LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
+"""Bytes that the address of a Unix socket has room for: unix(7); elsewhere the systems descended from BSD."""
 _LOCK_TRIES: Final = 100
 _LOCK_WAIT: Final = 0.01
 
@@ -129,11 +132,25 @@ def _accepted(seconds: float) -> int:
     return math.ceil(min(max(seconds, 1), _LONGEST_WAIT))
 
 
+def socket_path(path: str | os.PathLike[str]) -> str:
+    """Return the name of a Unix socket. Raises `ValueError` for one that no socket can have, on any machine."""
+    name = os.fsdecode(path)
+    try:
+        size = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        raise ValueError(f"the path of a Unix socket has a character that no file name can have: {name!r}") from None
+    if not name or "\0" in name:
+        raise ValueError(f"the path of a Unix socket is not empty and has no NUL in it: {name!r}")
+    if size > _LONGEST_PATH:
+        raise ValueError(f"the path of a Unix socket has at most {_LONGEST_PATH} bytes, not {size}: {name!r}")
+    return name
+
+
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
     """Listen on the Unix socket ``path``, mode 0600, and remove the socket afterwards. Raises `OSError`, see
-    `serve_unix`."""
-    name = os.fspath(path)
+    `serve_unix`, and `ValueError` for a path that no socket can have."""
+    name = socket_path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         with _alone(name):
             _remove_stale(name)

@@ -25,7 +25,7 @@ from ...concurrency.under_trio import check_opened_under_trio
 from ...jsonrpc.errors import MCPError
 from ...runtime.http_error import HTTPError
 from ...transports.http_client.client import HttpClient, HttpClientBounds
-from ..bad_target import BadTarget
+from ..bad_target import BadTarget, check_url
 from ..credentials import check_headers, open_credentials
 from .channel import HttpChannel
 from .comebacks import Comebacks
@@ -93,6 +93,7 @@ async def open_http(
     check_opened_under_trio("open_http")
     begun, settings = trio.current_time(), ClientSettings(**options)
     limits = settings.limits
+    check_url(url, "http://127.0.0.1:8000/mcp")
     check_headers(auth, headers or {})
     try:
         bounds = HttpClientBounds(ping_interval=limits.ping_interval, ping_timeout=limits.ping_timeout)

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ...protocol.fields import JSONObject
 from ...protocol.param_headers import NAMED_BY, encoded_name
+from ..given_headers import Headers, given_headers
 from .answers import EVENT_STREAM, JSON
 from .outgoing import Outgoing
 from .sessions import Session
 
 __all__ = ["Headers", "RequestHeaders", "encoded"]
-
-Headers: TypeAlias = list[tuple[bytes, bytes]]
-
-_RESERVED: Final = frozenset(
-    (
-        *("accept", "content-type", "last-event-id", "mcp-method", "mcp-name"),
-        *("mcp-protocol-version", "mcp-session-id"),
-        # of HTTP itself
-        *("accept-encoding", "connection", "content-encoding", "content-length", "expect", "host", "keep-alive"),
-        *("proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
-    )
-)
-_RESERVED_PREFIX: Final = "mcp-param-"
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
-_VALUE: Final = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?")
 
 _POST: Final = [
     (b"Content-Type", JSON.encode()),
@@ -39,12 +24,11 @@ _GET: Final = (b"Accept", EVENT_STREAM.encode())
 class RequestHeaders:
     """Writes the headers of requests to one server: those that the specification asks for, and ``given`` ones.
 
-    Raises `ValueError` for given headers that would replace one of the former, or that no HTTP request can have. The
-    words of the error have no value, since values are secrets.
+    Raises as `given_headers`.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = [_checked(name, text) for name, text in given.items()]
+        self._given = given_headers(given)
 
     def of_message(self, message: Outgoing) -> Headers:
         """Return the headers of the POST of a modern request."""
@@ -87,13 +71,3 @@ def _of_session(session: Session | None) -> Headers:
         return []
     version = (b"MCP-Protocol-Version", session.version.encode("ascii"))
     return [version] if session.id is None else [(b"Mcp-Session-Id", session.id.encode("ascii")), version]
-
-
-def _checked(name: str, text: str) -> tuple[bytes, bytes]:
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"no header of HTTP can have the name {name[:100]!r}")
-    if name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIX):
-        raise ValueError(f"the header {name} is written by the client itself")
-    if not _VALUE.fullmatch(text):
-        raise ValueError(f"the value of the header {name} has a character that no header can have, or outer blanks")
-    return name.encode("ascii"), text.encode("latin-1")

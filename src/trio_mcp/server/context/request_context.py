@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import trio
 
@@ -42,6 +42,13 @@ class RequestContext:
     """
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            from ..foreign_names import CONTEXT_NAMES, look_up  # late: for errors alone
+
+            look_up(self, name, CONTEXT_NAMES)
 
     # Identity
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import trio
 
@@ -96,6 +96,13 @@ class WorkerContext:
     `trio.Cancelled` once the request was cancelled; let that exception propagate. While a thread waits for an answer of
     the client, another handler may have its place; see `Limits.max_asking_threads`.
     """
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> Any:
+            from ..foreign_names import CONTEXT_NAMES, look_up  # late: for errors alone
+
+            look_up(self, name, CONTEXT_NAMES)
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context

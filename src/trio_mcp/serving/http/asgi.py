@@ -15,7 +15,7 @@ from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.under_trio import check_mounted_under_trio
 from ...diagnostics.log import written_in_a_thread
 from ...runtime.limits import Limits
-from ...server.served import Running, Servable, end_tasks
+from ...server.served import Running, Servable, check_servable, end_tasks
 from ...transports.host_checks import Allowed, host_checks_for
 from ...transports.http.application import Admission, Answer
 from ...transports.http.heads import BadRequest, RequestHead
@@ -72,6 +72,7 @@ def http_app(
     raises `ValueError` unless both are given. ``limits`` and ``stateless``: see `ServingOptions`. Addresses,
     certificates, connections and signals are the ASGI server's.
     """
+    check_servable(server)
     if origins is None or hosts is None:
         raise ValueError(
             "say which web pages may ask and under which names the server is reached, for example "

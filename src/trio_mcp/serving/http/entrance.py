@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["EndpointSettings", "Entrance"]
 
 _MOST_KEPT: Final = 100
+_PATH: Final = re.compile(r"(?:/[!-\"$->@-~]*)?")  # neither a query nor a fragment
 _ANYBODY: Final = Admission()
+
+
+def _check_path(_: Any, __: Any, path: str) -> None:
+    if not isinstance(path, str) or not _PATH.fullmatch(path):  # pyright: ignore[reportUnnecessaryIsInstance] users' own
+        raise ValueError(f"the path of an endpoint is like /mcp, of printable ASCII characters without ?, not {path!r}")
 
 
 @attrs.frozen
@@ -31,7 +38,7 @@ class EndpointSettings:
     """The place of an endpoint, ``path``, with or without a slash at the end, and who may ask there. ``gate`` knows the
     callers of a protected one."""
 
-    path: str
+    path: str = attrs.field(validator=_check_path)
     checks: HostChecks
     gate: Gate | None = None
 

@@ -1,0 +1,77 @@
+"""What cannot be a target, or be sent to one, is refused where it is given, with what to write instead."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+import trio
+
+from trio_mcp import BadTarget, Server, http_app, open_http, open_tcp, open_unix, open_websocket, serve_http, serve_unix
+
+URLS: Any = {open_http: "http://127.0.0.1:9/mcp", open_websocket: "ws://127.0.0.1:9/mcp"}
+BY_HEADERS = pytest.mark.parametrize("connect", URLS, ids=lambda function: function.__name__)
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
+
+async def refused(error: type[Exception], words: str, connection: AbstractAsyncContextManager[Any]) -> None:
+    with pytest.raises(error, match=words):
+        async with connection:
+            await trio.sleep_forever()
+
+
+@BY_HEADERS
+@pytest.mark.parametrize(
+    ("headers", "error", "words"),
+    [
+        ({"X-Name": "a\u2028b"}, ValueError, "X-Name has a character that no header can have"),
+        ({"X-Name": "a\r\nb: c"}, ValueError, "X-Name has a character that no header can have"),
+        ({"Bad Name": "a"}, ValueError, "no header of HTTP can have the name 'Bad Name'"),
+        ({"Upgrade": "h2c"}, ValueError, "Upgrade is written by the client itself"),
+        ({"Sec-WebSocket-Key": "a"}, ValueError, "is written by the client itself"),
+        ({"X-Name": 5}, TypeError, "the value of 'X-Name' is a int"),
+        ([("X-Name", "a")], TypeError, "headers are a mapping"),
+    ],
+)
+async def test_headers_that_cannot_be_sent(connect: Any, headers: Any, error: type[Exception], words: str) -> None:
+    await refused(error, words, connect(URLS[connect], headers=headers))
+
+
+@BY_HEADERS
+@pytest.mark.parametrize("path", ["/\ud800", "/ä", "/a b"], ids=ascii)
+async def test_urls_with_a_path_that_no_request_can_have(connect: Any, path: str) -> None:
+    await refused(BadTarget, "printable", connect(URLS[connect].replace("/mcp", path)))
+
+
+@BY_HEADERS
+@pytest.mark.parametrize("url", [5, b"http://127.0.0.1:9/mcp", None])
+async def test_urls_that_are_no_text(connect: Any, url: Any) -> None:
+    await refused(TypeError, "a URL is a text, '(http|ws)://127.0.0.1", connect(url))
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("", "not empty"), ("a\0b", "no NUL"), ("/tmp/\ud800", "a character that no file"), ("x" * 200, "bytes, not 200")],
+    ids=["empty", "NUL", "surrogate", "long"],
+)
+async def test_paths_that_no_unix_socket_has(path: str, words: str) -> None:
+    with pytest.raises(BadTarget, match=words):
+        open_unix(path)
+    with pytest.raises(ValueError, match=words):
+        await serve_unix(Server("s"), path)
+
+
+@pytest.mark.parametrize("address", [(5, 5), ("localhost", "80"), (None, 80)])
+async def test_addresses_of_other_types(address: Any) -> None:
+    with pytest.raises(TypeError, match="a host is a text and a port an integer"):
+        open_tcp(*address)
+
+
+@pytest.mark.parametrize("path", ["mcp", "/\ud800", "/mcp?a=b", "/ä", 5], ids=ascii)
+async def test_paths_at_which_no_endpoint_can_be(path: Any) -> None:
+    with pytest.raises(ValueError, match="the path of an endpoint is like /mcp"):
+        await serve_http(Server("s"), port=0, path=path)
+    with pytest.raises(ValueError, match="the path of an endpoint is like /mcp"):
+        http_app(Server("s"), path=path, origins=[], hosts=["a"])
