@@ -1,4 +1,5 @@
-"""renew_session opens a new session with a legacy server that has forgotten the last one."""
+"""renew_session opens a new session with a legacy server that has forgotten the last one; tell_of_changes makes good
+what the client may not have heard."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from ..state.events import NotificationReceived
 from .client import Client
 from .opening import initialize
 
-__all__ = ["renew_session"]
+__all__ = ["renew_session", "tell_of_changes"]
 
 logger = logging.getLogger("trio_mcp")
 
@@ -32,10 +33,15 @@ async def renew_session(client: Client) -> None:
             await client.subscribe(uri)
     except PeerError as error:
         logger.warning("the server has forgotten its session, and refuses in the new one: %s", error)
+    tell_of_changes(client)
+
+
+def tell_of_changes(client: Client) -> None:
+    """Tell the callbacks that everything may have changed that the server tells of."""
     methods = client.revision.methods
     for kind in _watched_lists(client.server_capabilities):
         _tell(client, NotificationReceived(methods[f"notifications/{kind}/list_changed"], {}, client.revision))
-    for uri in tuple(wishes.uris):
+    for uri in tuple(client.session_wishes.uris):
         _tell(client, NotificationReceived(methods["notifications/resources/updated"], {"uri": uri}, client.revision))
 
 

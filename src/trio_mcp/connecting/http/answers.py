@@ -79,7 +79,8 @@ async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | Sta
 
 
 def words_of(body: bytes) -> str:
-    """Return what ``body`` says, on one line of 500 characters at most: the text of an HTML page without its markup."""
+    """Return the words of ``body`` on one line of 500 characters at most: the text of an HTML page without its
+    markup."""
     text = body[:_LOOKED_AT].decode("utf-8", "replace")
     words = " ".join("".join(each if each.isprintable() else " " for each in _without_markup(text)).split())
     return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"

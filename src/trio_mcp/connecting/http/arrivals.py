@@ -48,10 +48,10 @@ _CANCELLED: Final = "notifications/cancelled"
 
 
 def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session | None) -> bool:
-    """Hand on a message that the answer to ``request`` has brought. Return whether it was the reply.
+    """Hand on a message that the answer to ``request`` has brought. Return whether the message was the reply.
 
-    Raises an `MCPError`, and hands nothing on, for what ends the request instead: the reply to another one, an error
-    that names no request, and what cannot be read.
+    Raises an `MCPError`, and hands nothing on, for a message that ends the request instead: the reply to another one,
+    an error that names no request, and an unreadable message.
     """
     try:
         head = _read_head(line)
@@ -74,7 +74,7 @@ def arrived(endpoint: Endpoint, line: bytes, request: Outgoing, session: Session
 
 
 def _check_readable(line: bytes, request: Outgoing) -> None:
-    """Raise `UnreadableAnswer` for a reply that the reader would refuse: here it is known whose reply it is."""
+    """Raise `UnreadableAnswer` for a reply that the reader would refuse: the request is known here."""
     message = decode(line)
     if isinstance(message, Unreadable):
         raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {message.reason}")
@@ -106,8 +106,8 @@ def _arrived_oddly(endpoint: Endpoint, line: bytes, request: Outgoing, session: 
 
 
 def arrived_unasked(endpoint: Endpoint, line: bytes, session: Session | None) -> bool:
-    """Hand on a message of a stream that belongs to no request. Return false, and drop it, when it is none that
-    such a stream may have (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
+    """Hand on a message of a stream that belongs to no request. Return false, and drop the message, when it is none
+    that such a stream may have (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
     message = decode(line)
     members = message.members if isinstance(message, Batch) else (message,)
     if not all(isinstance(each, Request | Notification) for each in members):
@@ -120,7 +120,7 @@ def arrived_unasked(endpoint: Endpoint, line: bytes, session: Session | None) ->
 def _note_questions(
     endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
 ) -> None:
-    """Note which questions the server asks, in the answer to ``call`` if any, and which it takes back."""
+    """Note which questions the server asks, in the answer to ``call`` if any, and which ones are taken back."""
     if session is None:
         return
     for message in members:

@@ -129,8 +129,8 @@ class HttpChannel(MessageChannel):
             del self._requests[request_id]
 
     async def _last_word(self, request_id: RequestId, posted: PostedRequest) -> None:
-        """Send a request that may be the last thing said about a task: it waits for no other request, and the close of
-        the channel waits for it."""
+        """Send a request that may be the last thing said about a task, without waiting for any other request; the close
+        of the channel waits for the end of this one."""
         try:
             await self._request(request_id, posted, self._last_places)
         finally:
@@ -161,7 +161,8 @@ class HttpChannel(MessageChannel):
     # Answers
 
     async def _answer(self, answer: Outgoing, request_id: RequestId) -> None:
-        """Deliver ``answer``, or else tell the server that it gets none, or else end the call that waits for it."""
+        """Deliver ``answer``, or else tell the server that there is none, or else end the call that waits for the
+        answer."""
         question = self._endpoint.questions.find(request_id)
         failure: MCPError | None = None
         try:

@@ -24,7 +24,8 @@ from .tool_headers import ToolHeaders
 __all__ = ["Endpoint", "Seen", "cursor_of"]
 
 Seen: TypeAlias = Callable[[bool], None]
-"""Callback that is told true before the server may see a message, and false where the server has not let it in."""
+"""Callback that is told true before the server may see a message, and false where the server has not let the message
+in."""
 
 _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-\x20\x7f])?")
 
@@ -43,9 +44,12 @@ class Endpoint:
     questions: Questions = attrs.field(factory=Questions)
     tools: ToolHeaders = attrs.field(factory=ToolHeaders)
 
-    def post(self, message: Outgoing, headers: Headers, seen: Seen | None = None) -> AbstractAsyncContextManager[Reply]:
-        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`."""
-        return self._exchange("POST", headers, message.line, seen, caller=_caller_of(message))
+    def post(
+        self, message: Outgoing, headers: Headers, seen: Seen | None = None, *, caller: Caller | None = None
+    ) -> AbstractAsyncContextManager[Reply]:
+        """Send ``message`` in a POST, and wait for the head of the answer: see `HttpClient.request`. ``caller`` is
+        whoever usually waits for such a message, unless given."""
+        return self._exchange("POST", headers, message.line, seen, caller=caller or _caller_of(message))
 
     def get(self, session: Session | None, last_event_id: str, caller: Caller) -> AbstractAsyncContextManager[Reply]:
         """Ask for the events behind ``last_event_id``, or for all to come."""

@@ -56,7 +56,7 @@ async def _find_out(client: Client, url: str) -> None:
 async def _probe(client: Client) -> None:
     """Ask for modern revisions first. What a modern server does not say means a legacy one: errors of any code but
     `UNSUPPORTED_PROTOCOL_VERSION`, which legacy servers use for other things, and statuses of requests that make no
-    sense to them."""
+    sense to such servers."""
     try:
         await discover(client)
     except (PeerError, HTTPError, UnreadableAnswer) as error:

@@ -18,7 +18,7 @@ _MOST_OWED: Final = 1000
 class Inbox:
     """A queue of messages and losses, in the order in which they came. An exchange reads on when there is `room`, so
     beyond ``high_water`` bytes, and beyond a thousand answers that the server does not take, each exchange adds no more
-    than it has read at once."""
+    than was read at once."""
 
     def __init__(self, high_water: int) -> None:
         self._high_water = high_water
@@ -59,8 +59,8 @@ class Inbox:
             self._producers.unpark_all()
 
     async def take(self) -> bytes:
-        """Wait for the next message and return it; raise `ReplyLost` for a loss. No checkpoint when one waits. A cancel
-        loses nothing."""
+        """Wait for the next message, and return the message; raise `ReplyLost` for a loss. No checkpoint when one
+        waits. A cancel loses nothing."""
         while not self._waiting:
             await self._reader.sleep()
         message = self._waiting.popleft()

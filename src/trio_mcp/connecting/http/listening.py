@@ -4,20 +4,24 @@ Server)."""
 from __future__ import annotations
 
 import logging
+from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final
 
 import trio
 
 from ...auth.errors import AuthorizationError
+from ...jsonrpc.codec import frame_request
+from ...jsonrpc.errors import METHOD_NOT_FOUND
 from ...runtime.channel import ConnectionLost
 from ...transports.event_stream.reading import EventReader, EventTooLong
 from ...transports.http_client.reply import Reply
-from .answers import EVENT_STREAM, content_type, is_good, is_passing, refusal
+from .answers import EVENT_STREAM, StatusPeerError, content_type, is_good, is_passing, refusal
 from .arrivals import arrived_unasked
 from .authorized import Caller
 from .comebacks import Comebacks
 from .endpoint import Endpoint, cursor_of
+from .outgoing import Outgoing
 from .sessions import Session
 
 __all__ = ["listen"]
@@ -26,11 +30,25 @@ logger = logging.getLogger("trio_mcp")
 
 _LIVED: Final = 10.0
 """Seconds that a stream must have lasted for its end to count as the first again."""
+_PING_TIMEOUT: Final = 30.0
+
+
+class _Next(Enum):
+    """What a client does after an answer to a GET that opens no stream."""
+
+    END = auto()
+    """Do without a stream, until the next session."""
+    ASK = auto()
+    """Find out whether the session is forgotten, and else do without a stream."""
+    AGAIN = auto()
+    """Come back after a pause."""
+    ANEW = auto()
+    """Come back at once, without the cursor: events behind the cursor are lost."""
 
 
 async def listen(endpoint: Endpoint, session: Session) -> None:
     """Hold a stream open until ``session`` is over. Returns when the server offers no stream; the client works without
-    one, and any refusal means the same (HTTP servers without the stream answer 405, 404, 406, 400 or 501)."""
+    one, and most refusals mean the same (HTTP servers without the stream answer 405, 404, 406, 400 or 501)."""
     comebacks = Comebacks()
     events = endpoint.event_reader()
     while not session.over.is_set():
@@ -38,31 +56,64 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
         cursor = cursor_of(events)
         try:
             async with endpoint.get(session, cursor, Caller.NONE) as reply:
-                if not is_good(reply) or content_type(reply) != EVENT_STREAM:
-                    if not await _is_to_be_tried_again(reply, cursor):
-                        return
-                    events = endpoint.event_reader()
-                else:
+                if is_good(reply) and content_type(reply) == EVENT_STREAM:
+                    session.was_heard = True
                     await _hear(endpoint, session, reply, events)
+                    then = _Next.AGAIN
+                else:
+                    then = await _refused(endpoint, session, reply, cursor)
+            if then is _Next.ASK:
+                await _ask_for_session(endpoint, session)
+            if then in (_Next.ASK, _Next.END):
+                return
         except AuthorizationError as error:
             logger.info("the server opens no stream: %s", error)
             return
         except (ConnectionLost, EventTooLong) as error:
             logger.debug("the stream of the server broke: %s", error)
+            then = _Next.AGAIN
+        if then is _Next.ANEW:
+            events = endpoint.event_reader()
+            endpoint.sessions.miss()
+            continue
         if trio.current_time() - began >= _LIVED:
             comebacks.was_worth_it()
         events.end()
         await comebacks.pause(events.retry)
 
 
-async def _is_to_be_tried_again(reply: Reply, cursor: str) -> bool:
+async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: str) -> _Next:
     error = await refusal(reply, None)
-    if reply.status == HTTPStatus.METHOD_NOT_ALLOWED:
+    status = reply.status
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
         logger.debug("the server offers no stream")
-        return False
-    again = is_passing(reply.status) and reply.status != HTTPStatus.NOT_IMPLEMENTED
+        return _Next.END
+    if status == HTTPStatus.NOT_FOUND and session.id is not None:
+        if not session.was_heard:
+            return _Next.ASK
+        endpoint.lose(session)
+        return _Next.END
+    # 409: the server has not noticed yet that the stream before is gone.
+    again = status == HTTPStatus.CONFLICT or (is_passing(status) and status != HTTPStatus.NOT_IMPLEMENTED)
     logger.info("the server opens no stream%s: %s", " now" if again else "", error)
-    return again or bool(cursor)  # perhaps the server knows the cursor no more
+    if again:
+        return _Next.AGAIN
+    return _Next.ANEW if cursor else _Next.END  # the server does not know the cursor any more
+
+
+async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
+    """Find out, by a ping, whether ``session`` is forgotten, whose first stream was refused with 404: servers without
+    streams answer like that, too, and the end of a session would fail the calls in flight."""
+    ping = Outgoing.of(frame_request("is the session known?", "ping", None))
+    headers = endpoint.headers.in_session(session)
+    with trio.move_on_after(_PING_TIMEOUT):
+        async with endpoint.post(ping, headers, caller=Caller.NONE) as reply:
+            if reply.status == HTTPStatus.NOT_FOUND:
+                error = await refusal(reply, ping.id)
+                if not (isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND):
+                    endpoint.lose(session)
+                    return
+    logger.info("the server opens no stream: HTTP status 404")
 
 
 async def _hear(endpoint: Endpoint, session: Session, reply: Reply, events: EventReader) -> None:

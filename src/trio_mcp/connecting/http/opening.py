@@ -17,8 +17,9 @@ from ...client.call_timeouts import CallTimeouts
 from ...client.client import Client
 from ...client.opening import open_over
 from ...client.options import ClientOptions, ClientSettings
-from ...client.renewing import renew_session
+from ...client.renewing import renew_session, tell_of_changes
 from ...concurrency.contexts import asynccontextmanager
+from ...concurrency.delays import growing_delay
 from ...concurrency.entering import entered
 from ...concurrency.nurseries import open_service_nursery
 from ...concurrency.under_trio import check_opened_under_trio
@@ -41,6 +42,9 @@ logger = logging.getLogger("trio_mcp")
 
 _LIVED: Final = 10.0
 """Seconds that a session must have lasted for its end to be followed by another at once."""
+_FIRST: Final = 1.0
+_LONGEST: Final = 30.0
+_JITTER: Final = 0.5
 
 
 @entered("client")
@@ -81,8 +85,9 @@ async def open_http(
     client hears outside of calls, too, on a stream that is opened again, after growing delays, when broken; a server
     without such a stream is no failure. The rest of an answer that broke is asked for where the server has given event
     ids, after the time that the server has asked for. When the server has forgotten the session (404), the calls in
-    flight in the session fail, one new session is opened, and the server is told the log level and the subscriptions
-    again. The session is ended with the block, for which the server has half a second.
+    flight in the session fail, one new session is opened, the server is told the log level and the subscriptions
+    again, and the callbacks that everything may have changed. The session is ended with the block, for which the server
+    has half a second.
 
     Tools whose ``x-mcp-header`` annotations are invalid are left out of a modern server's lists, since they cannot be
     called over HTTP; the log says so.
@@ -119,12 +124,19 @@ async def open_http(
 
 async def _renew(sessions: Sessions, client: Client) -> None:
     """Open a new session whenever the server has forgotten the last one: at once, but after growing pauses where
-    sessions are forgotten as soon as they are open, by a second replica that does not know of them for example."""
+    sessions are forgotten as soon as they are open, by a second replica that does not know of them for example. Where
+    no session can be opened, try again when a message wants one, and after growing pauses where the client was hearing
+    the server. Tell the callbacks of changes that may have been missed in a session."""
     timeout: Final = client.settings.connect_timeout
     comebacks = Comebacks()
-    opened = -math.inf
+    opened, failures = -math.inf, 0
     while True:
-        await sessions.wanted()
+        pause = growing_delay(failures, first=_FIRST, longest=_LONGEST, jitter=_JITTER) if failures else math.inf
+        with trio.move_on_after(pause if sessions.was_heard else math.inf):
+            await sessions.trouble()
+            if not sessions.is_wanted:
+                tell_of_changes(client)
+                continue
         if trio.current_time() - opened < _LIVED:
             await comebacks.pause(None)
         else:
@@ -133,11 +145,16 @@ async def _renew(sessions: Sessions, client: Client) -> None:
         try:
             with client.timeouts.move_on_after(timeout) as scope:
                 await renew_session(client)
-                opened = trio.current_time()
+                opened, failures = trio.current_time(), 0
         except MCPError as error:
-            logger.warning("no new session: %s", error)
-            sessions.fail(error)
+            _failed(sessions, error, failures)
+            failures += 1
             continue
         if scope.cancelled_caught:
-            logger.warning("no new session within %g s", timeout)
-            sessions.fail(HTTPError(None, f"the server has opened no new session within {timeout:g} s"))
+            _failed(sessions, HTTPError(None, f"the server has opened none within {timeout:g} s"), failures)
+            failures += 1
+
+
+def _failed(sessions: Sessions, error: MCPError, failures: int) -> None:
+    logger.log(logging.DEBUG if failures else logging.WARNING, "no new session: %s", error)
+    sessions.fail(error)

@@ -45,7 +45,7 @@ class PostedRequest:
     """A request, ``message``, on its way to the server of ``endpoint`` and back.
 
     `run` brings the reply to the inbox, or the loss of the reply, exactly one of them unless `leave` is called before.
-    The reply is lost when it has not come within ``timeout`` seconds after the server may have seen the request.
+    The reply is lost when none has come within ``timeout`` seconds after the server may have seen the request.
     """
 
     def __init__(self, endpoint: Endpoint, message: Outgoing, request_id: RequestId, timeout: float = math.inf) -> None:
@@ -81,7 +81,7 @@ class PostedRequest:
 
     def forgo(self) -> None:
         """Read on for no more than a moment, since the server is told that nobody waits for the reply: until then the
-        server may take back what it has asked."""
+        server may take back its questions."""
         self._is_forgone = True
         self._scope.deadline = trio.current_time() + _FAREWELL
 
@@ -91,7 +91,7 @@ class PostedRequest:
         self._scope.cancel(reason=str(error))
 
     async def run(self, places: trio.Semaphore) -> None:
-        """Send the request, once there is a place for it, and read the answer to its end."""
+        """Send the request, once there is a place, and read the answer to its end."""
         error: MCPError | None = None
         with self._scope:
             try:
@@ -224,6 +224,8 @@ class PostedRequest:
                     if not is_good(reply):
                         error = await refusal(reply, None)
                         if not is_passing(reply.status):
+                            if reply.status == HTTPStatus.NOT_FOUND and self.session is not None:
+                                self._endpoint.lose(self.session)
                             raise error
                         broken = str(error)
                         unanswered += 1

@@ -13,8 +13,8 @@ __all__ = ["Question", "Questions"]
 
 @attrs.define(eq=False)
 class Question:
-    """A request of the server, which came in ``session``, in the answer to our request ``call``; `None` where it
-    belongs to no request of ours."""
+    """A request of the server, which came in ``session``, in the answer to our request ``call``; `None` on a
+    stream that belongs to no request of ours."""
 
     session: Session
     call: RequestId | None

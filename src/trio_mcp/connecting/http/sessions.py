@@ -28,30 +28,40 @@ class Session:
         self.version = version
         self.opened = trio.Event()
         """Event set when messages may be sent: ``notifications/initialized`` has arrived, or its answer is slow."""
+        self.was_heard = False
+        """True once the server has opened a stream of its own in the session."""
         self.over = trio.Event()
         """Event set when the server has forgotten the session, or the client is closed."""
 
 
 class Sessions:
-    """The present session, if any. Messages wait in `opened` until the session is open; after `lose` a new session is
-    `wanted`."""
+    """The present session, if any. Messages wait in `opened` until the session is open. `trouble` is to be waited for
+    by a task that opens a new session, where one `is_wanted`, and tells of changes that were missed."""
 
     def __init__(self) -> None:
         self.present: Session | None = None
         """The last session; `None` before the first, and in the modern era."""
         self._failure: MCPError | None = None
         """The reason why the last attempt has opened no session; `None` after one that has."""
-        self._is_wanted = False
+        self.is_wanted = False
+        """True while a new session has to be opened."""
+        self._has_missed = False
         self._opener = trio.lowlevel.ParkingLot()
         self._messages = trio.lowlevel.ParkingLot()
 
+    @property
+    def was_heard(self) -> bool:
+        """True where the server has opened a stream of its own in the last session."""
+        return self.present is not None and self.present.was_heard
+
     def begin(self, session: Session) -> None:
         """Note that the server has agreed to ``session``, which is not open yet."""
-        self.present, self._failure, self._is_wanted = session, None, False
+        self.present, self._failure, self.is_wanted = session, None, False
         self._messages.unpark_all()
 
     async def opened(self) -> Session:
-        """Wait for a session that is open, and return it. Raises the error of the attempt where none can be opened."""
+        """Wait for a session that is open, and return the session. Raises the error of the attempt where none can be
+        opened."""
         while True:
             session = self.present
             if session is not None and not session.over.is_set():
@@ -75,17 +85,23 @@ class Sessions:
         return True
 
     def _want(self) -> None:
-        self._is_wanted = True
+        self.is_wanted = True
         self._opener.unpark_all()
 
-    async def wanted(self) -> None:
-        """Wait until a new session has to be opened."""
-        while not self._is_wanted:
+    def miss(self) -> None:
+        """Note that the server may have told of changes which the client has not heard of."""
+        self._has_missed = True
+        self._opener.unpark_all()
+
+    async def trouble(self) -> None:
+        """Wait until a new session is wanted, or changes were missed."""
+        while not (self.is_wanted or self._has_missed):
             await self._opener.park()
+        self._has_missed = False
 
     def fail(self, error: MCPError) -> None:
         """Tell all who wait that no session can be opened now. The next message asks for another attempt."""
         if self.present is not None:
             self.lose(self.present)
-        self._failure, self._is_wanted = error, False
+        self._failure, self.is_wanted = error, False
         self._messages.unpark_all()

@@ -1,0 +1,176 @@
+"""The stream on which a legacy server is heard outside of calls, when it is refused (2025-11-25 transports)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from tests.connecting.http.scripted import Answer, Got, error, legacy, serving, text
+from tests.patience import PATIENCE
+from trio.testing import wait_all_tasks_blocked
+
+from trio_mcp import HTTPError, open_http
+from trio_mcp.connecting.http import comebacks, opening
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comebacks, "_FIRST", 0.001)
+    monkeypatch.setattr(opening, "_FIRST", 0.001)
+
+
+class Heard:
+    """A legacy server whose GETs are answered by ``gets``, one after another; the last one answers all further ones. A
+    request in another session than the last is answered with 404."""
+
+    def __init__(self, *gets: int | str, **capabilities: Any) -> None:
+        self.gets = list(gets)
+        self.capabilities = capabilities or {"tools": {"listChanged": True}}
+        self.sessions = 0
+        self.known: str | None = None
+        self.refused_openings = 0
+
+    async def __call__(self, got: Got, answer: Answer) -> None:
+        if got.name == "initialize":
+            if self.refused_openings:
+                self.refused_openings -= 1
+                await answer.whole(503)
+                return
+            self.sessions += 1
+            self.known = f"s-{self.sessions}"
+            await legacy(self._call, self.known, **self.capabilities)(got, answer)
+        elif got.headers.get("mcp-session-id") != self.known:
+            await answer.whole(404)
+        elif got.name == "GET":
+            get = self.gets.pop(0) if len(self.gets) > 1 else self.gets[0]
+            await self._hear(get, got, answer)
+        else:
+            await legacy(self._call, self.known)(got, answer)
+
+    async def _hear(self, get: int | str, got: Got, answer: Answer) -> None:
+        if isinstance(get, int):
+            if get == 404:
+                self.known = None
+            await answer.whole(get)
+            return
+        await answer.open()
+        await answer.event("", id="e-1")
+        if get == "cut":
+            await answer.cut()
+        else:
+            await answer.gone()
+
+    async def _call(self, got: Got, answer: Answer) -> None:
+        await answer.json(text(got))
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+async def until_told(told: list[str], count: int) -> None:
+    with trio.fail_after(PATIENCE):
+        while len(told) < count:  # noqa: ASYNC110 - the callback is plain
+            await trio.sleep(0.001)
+
+
+async def test_a_404_for_the_stream_opens_a_new_session_at_once_and_everything_may_have_changed(
+    told: list[str],
+) -> None:
+    handler = Heard("cut", 404, "open")
+    async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append) as client:
+        await server.until("initialize", 2)
+        await until_told(told, 1)
+        assert (await client.call_tool("any")).text == "done"
+    assert told == ["tools"]
+    assert handler.sessions == 2
+
+
+async def test_a_404_for_the_first_stream_of_a_session_that_is_forgotten_opens_a_new_one(told: list[str]) -> None:
+    handler = Heard(404, "open")
+    async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
+        await server.until("initialize", 2)
+        await until_told(told, 1)
+    assert server.named("ping")
+
+
+async def test_a_404_of_a_server_without_streams_ends_no_session() -> None:
+    async def handler(got: Got, answer: Answer) -> None:
+        if got.name == "GET":
+            await answer.whole(404)
+        elif got.name == "ping":
+            await answer.json(error(got, -32601), 404)
+        elif got.name == "tools/call":
+            await server.until("ping")
+            await answer.json(text(got))
+        else:
+            await legacy(handler)(got, answer)
+
+    async with serving(handler) as server, open_http(server.url, era="legacy") as client:
+        assert (await client.call_tool("any")).text == "done"
+        await wait_all_tasks_blocked(0.01)
+        assert [server.names.count(name) for name in ("initialize", "GET", "ping")] == [1, 1, 1]
+
+
+async def test_a_400_for_the_cursor_begins_the_stream_anew_and_everything_may_have_changed(told: list[str]) -> None:
+    handler = Heard("cut", 400, "open", tools={"listChanged": True}, prompts={"listChanged": True}, resources={})
+    async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
+        await server.until("GET", 3)
+        await until_told(told, 2)
+    cursors = [got.headers.get("last-event-id") for got in server.named("GET")]
+    assert cursors == [None, "e-1", None]
+    assert told == ["tools", "prompts"]
+    assert handler.sessions == 1
+
+
+@pytest.mark.parametrize("status", [409, 429, 500, 503])
+async def test_a_refusal_that_passes_is_tried_again_with_the_same_cursor(status: int, told: list[str]) -> None:
+    handler = Heard("cut", status, status, "open")
+    async with serving(handler) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
+        await server.until("GET", 4)
+    cursors = [got.headers.get("last-event-id") for got in server.named("GET")]
+    assert cursors == [None, "e-1", "e-1", "e-1"]
+    assert not told
+
+
+async def test_a_first_stream_that_is_refused_with_409_is_tried_again() -> None:
+    handler = Heard(409, 409, "open")
+    async with serving(handler) as server, open_http(server.url, era="legacy"):
+        await server.until("GET", 3)
+
+
+async def test_a_client_that_only_hears_asks_again_for_the_session_that_it_does_not_get(told: list[str]) -> None:
+    handler = Heard("cut", 404, "open")
+    handler.refused_openings = 0
+
+    async def down(got: Got, answer: Answer) -> None:
+        if got.name == "GET" and len(handler.gets) == 2:
+            handler.refused_openings = 2
+        await handler(got, answer)
+
+    async with serving(down) as server, open_http(server.url, era="legacy", on_list_changed=told.append):
+        await server.until("initialize", 4)
+        await until_told(told, 1)
+    assert handler.sessions == 2
+
+
+async def test_a_call_whose_rest_is_refused_with_404_costs_no_further_call() -> None:
+    handler = Heard(405)
+
+    async def then(got: Got, answer: Answer) -> None:
+        if got.name == "tools/call" and len(server.named("tools/call")) == 1:
+            await answer.open()
+            await answer.event("", id="e-1", retry=1)
+            await answer.end()
+            handler.known = None
+        else:
+            await handler(got, answer)
+
+    async with serving(then) as server, open_http(server.url, era="legacy") as client:
+        with pytest.raises(HTTPError) as caught:
+            await client.call_tool("any")
+        assert caught.value.status == 404
+        assert (await client.call_tool("any")).text == "done"
+    assert server.names.count("tools/call") == 2
