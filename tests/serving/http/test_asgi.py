@@ -20,8 +20,12 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.routing import Mount, Route
 from tests.patience import PATIENCE
 from tests.serving.http.raw import BASE, INITIALIZE, Answer, Connection, Endpoint, events_in, message, modern
+from tests.serving.http.scenes import SAMPLING, Scene
+from tests.serving.http.scenes import call as scene_call
+from trio.testing import MockClock
 
 from trio_mcp import CancelCause, Cancellation, HTTPApp, Limits, RequestContext, Server, http_app, open_http
+from trio_mcp.jsonrpc.errors import UnreadableAnswer
 
 OPEN: dict[str, Any] = {"origins": ["https://app.example.com"], "hosts": ["127.0.0.1"]}
 user: ContextVar[str] = ContextVar("user", default="nobody")
@@ -246,6 +250,35 @@ async def test_a_client_that_goes_away_within_its_body_gets_nothing(ask: Ask) ->
     await exchange.send(b"{", more=True)
     await exchange.leave()
     await exchange.over.wait()
+
+
+@pytest.mark.parametrize("refused_for", ["its length", "its time"])
+async def test_s2c_09_an_answer_that_is_refused_fails_its_question(autojump_clock: MockClock, refused_for: str) -> None:
+    scene = Scene()
+    async with asking(scene.server, limits=Limits(max_message_bytes=20_000)) as ask:
+
+        async def posted(body: dict[str, Any], session: dict[str, str]) -> Exchange:
+            exchange = ask(headers=good({**BASE, **session}))
+            await exchange.send(json.dumps(body).encode())
+            return exchange
+
+        params = {**INITIALIZE["params"], "capabilities": SAMPLING}
+        opened = await (await posted({**INITIALIZE, "params": params}, {})).answer()
+        session = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        post = await posted(scene_call("ask", name="asker"), session)
+        await post.start()
+        told = b""
+        while not (found := [event.data for event in events_in(told) if event.data is not None]):
+            told += (await post.piece())[0]
+        too_long = refused_for == "its length"
+        body = json.dumps({"jsonrpc": "2.0", "id": found[0]["id"], "result": "x" * (20_000 * too_long)}).encode()
+        answer = ask(headers=good({**BASE, **session, "Content-Length": str(len(body))}))
+        await answer.send(body if too_long else body[:-1], more=not too_long)
+        assert (await answer.answer()).status == (413 if too_long else 408)
+        await scene["asker"].ended.wait()
+        assert isinstance(scene["asker"].failure, UnreadableAnswer)
+        await post.leave()
+        await post.over.wait()
 
 
 async def test_an_asgi_server_that_cancels_a_request_cancels_its_handler(served: Served) -> None:

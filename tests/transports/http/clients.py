@@ -17,6 +17,7 @@ from trio_mcp.transports.http.application import Admission, Answer, Looked, Resp
 from trio_mcp.transports.http.bounds import HttpBounds
 from trio_mcp.transports.http.connection import HttpConnection
 from trio_mcp.transports.http.heads import RequestHead
+from trio_mcp.transports.http.unserved import UnservedBody
 
 TEXT = b"Content-Type: text/plain\r\n"
 
@@ -53,6 +54,7 @@ class App:
         self.look = looking
         self.requests: list[Exchange] = []
         self.refused: list[tuple[HTTPStatus, str]] = []
+        self.unserved_bodies: list[UnservedBody] = []
 
     def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
         exchange = Exchange(head, body, response, caller=caller)
@@ -67,6 +69,9 @@ class App:
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
         self.refused.append((status, reason))
         return Answer(status, TEXT, reason.encode())
+
+    def unserved(self, body: UnservedBody) -> None:
+        self.unserved_bodies.append(body)
 
 
 class Pieces:

@@ -17,8 +17,9 @@ from ...diagnostics.log import written_in_a_thread
 from ...runtime.limits import Limits
 from ...server.served import Running, Servable, check_servable, end_tasks
 from ...transports.host_checks import Allowed, host_checks_for
-from ...transports.http.application import Admission, Answer
+from ...transports.http.application import Admission, Answer, Ask
 from ...transports.http.heads import BadRequest, RequestHead
+from ...transports.http.unserved import UnservedBody
 from .asgi_requests import AsgiBody, AsgiResponse, ClientLeft, Receive, Scope, Send, client_of, fields, head_of
 from .clock import watch_clock
 from .endpoint import Endpoint
@@ -225,6 +226,7 @@ class _AsgiFront:
 
     async def _answer(self, scope: Scope, body: AsgiBody, response: AsgiResponse) -> None:
         head: RequestHead | None = None
+        looked: Answer | Admission | Ask | None = None
         try:
             head = head_of(scope, self._bounds)
             looked = self._endpoint.look(head)
@@ -234,7 +236,13 @@ class _AsgiFront:
         except BadRequest as bad:
             closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
             response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
-            await response.write(body)
+            if head is not None and isinstance(looked, Admission):
+                body.unserved = UnservedBody(head, looked.caller, bad.reason, body.part)
+            try:
+                await response.write(body)
+            finally:
+                if body.unserved is not None:
+                    self._endpoint.unserved(body.unserved)
             return
         if isinstance(looked, Answer):
             response.answer(looked)

@@ -15,6 +15,7 @@ from ...concurrency.nurseries import open_service_nursery
 from ...transports.http.application import Admission, Answer, Ask, Response, Source
 from ...transports.http.bounds import HttpBounds
 from ...transports.http.heads import BadRequest, RequestHead, check_headers
+from ...transports.http.unserved import UnservedBody
 
 __all__ = ["AsgiBody", "AsgiResponse", "ClientLeft", "Receive", "Scope", "Send", "client_of", "fields", "head_of"]
 
@@ -83,8 +84,10 @@ class AsgiBody:
         self._bounds = bounds
         self.is_over = False
         """True once the last piece was received."""
-        self._early = bytearray()
-        """The bytes that were received before the request was admitted."""
+        self.part = bytearray()
+        """The bytes that were received and are not given out."""
+        self.unserved: UnservedBody | None = None
+        """The body, where the request was admitted and the body refused."""
 
     async def await_admission(self, ask: Ask, head: RequestHead) -> Answer | Admission:
         """Return the decision of ``ask`` on the request. Raises `ClientLeft`, and cancels ``ask``, when the client is
@@ -99,8 +102,8 @@ class AsgiBody:
 
     async def _watch_early(self, asking: trio.CancelScope) -> None:
         try:
-            while len(self._early) < self._bounds.max_unserved_bytes:
-                self._early += await self._piece()
+            while len(self.part) < self._bounds.max_unserved_bytes:
+                self.part += await self._piece()
         except ClientLeft:
             asking.cancel(reason="the client is gone")
 
@@ -111,13 +114,14 @@ class AsgiBody:
             raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length is no number")
         if int(length) > self._bounds.max_body_bytes:
             raise self._too_long()
-        body, self._early = self._early, bytearray()
+        part = self.part
         with trio.move_on_after(self._bounds.body_timeout):
-            while len(body) <= self._bounds.max_body_bytes and not self.is_over:
-                body += await self._piece()
-            if len(body) > self._bounds.max_body_bytes:
+            while len(part) <= self._bounds.max_body_bytes and not self.is_over:
+                part += await self._piece()
+            if len(part) > self._bounds.max_body_bytes:
                 raise self._too_long()
-            return bytes(body)
+            self.part = bytearray()
+            return bytes(part)
         reason = f"the body did not come within {self._bounds.body_timeout:g} s"
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
@@ -127,7 +131,10 @@ class AsgiBody:
         dropped = 0
         with trio.move_on_after(self._bounds.linger_timeout):
             while not self.is_over and dropped <= self._bounds.max_linger_bytes:
-                dropped += len(await self._piece())
+                piece = await self._piece()
+                dropped += len(piece)
+                if self.unserved is not None:
+                    self.unserved.feed(piece)
 
     async def wait_for_leaving(self) -> None:
         """Wait, behind the body, until the client goes away."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from ...jsonrpc.codec import decode
+from ...jsonrpc.codec import decode, skipped
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
 from ...jsonrpc.messages import Batch, Message, Notification, Request, Unreadable
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
@@ -19,6 +19,7 @@ from ...state.events import Refused, RequestReceived
 from ...state.per_request_fields import unsupported_version
 from ...transports.http.application import Answer, Response
 from ...transports.http.heads import RequestHead
+from ...transports.http.unserved import UnservedBody
 from ..callers import CallersByAddress, Hop
 from ..scopes import lacking, warn_of_unchecked_scopes
 from .answers import empty, error, invalid, lines_of, status_of_legacy_refusal, unavailable
@@ -92,6 +93,19 @@ class Endpoint:
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
         """Return the answer to a fault of HTTP: see `HttpApplication.refusal`."""
         return invalid(status, reason, self._cors.headers(head.headers.get("origin") if head is not None else None))
+
+    def unserved(self, body: UnservedBody) -> None:
+        """Fail the question that ``body`` was to answer: see `HttpApplication.unserved`."""
+        session_id = body.head.headers.get("mcp-session-id")
+        if session_id is None or body.head.method != "POST":
+            return
+        caller = cast("Auth | None", body.caller)
+        session = self._sessions.find(session_id, None if caller is None else caller.principal.id)
+        if session is not None:
+            # Where the end has not come, nothing at the end of the beginning is a member of the message.
+            message = skipped(body.beginning, body.end or b"\n", body.reason)
+            if message.is_answer:
+                session.answer_unreadable(message, body.beginning)
 
     def serve(self, head: RequestHead, body: bytes, response: Response, caller: object | None) -> None:
         """Take a request: see `HttpApplication.serve`."""

@@ -183,6 +183,7 @@ class Session:
 
     def answer_unreadable(self, message: Unreadable, body: bytes) -> None:
         """Fail the request of ours that ``message`` was meant to answer."""
+        self.used_at = trio.current_time()
         self._connection.take(self._connection.state.receive(message), body, self._connection.exchange)
 
     def left(self, post: SessionExchange) -> None:

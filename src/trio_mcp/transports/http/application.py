@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 import attrs
 
 from .heads import RequestHead
+from .unserved import UnservedBody
 
 __all__ = ["Admission", "Answer", "Ask", "HttpApplication", "Looked", "Response", "Source"]
 
@@ -93,4 +94,9 @@ class HttpApplication(Protocol):
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
         """Return the answer to a fault that the connection has found. ``head`` is `None` where the fault is in the
         head."""
+        ...
+
+    def unserved(self, body: UnservedBody) -> None:
+        """Note that the body of an admitted request was refused, by `refusal`. Called once, when no more of ``body``
+        comes. Synchronous; must not raise."""
         ...

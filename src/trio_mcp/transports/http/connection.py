@@ -21,6 +21,7 @@ from .heads import BadRequest, RequestHead
 from .outgoing import Outgoing
 from .receiving import receiver
 from .requests import RequestReader
+from .unserved import UnservedBody
 
 __all__ = ["HttpConnection"]
 
@@ -88,7 +89,7 @@ class HttpConnection:
     __slots__ = (
         *("_advancing", "_application", "_bounds", "_close", "_context", "_ending", "_failure", "_first"),
         *("_head", "_lingered", "_looked", "_nursery", "_outgoing", "_phase", "_reader", "_response", "_resuming"),
-        *("_room", "_since", "_stream", "_unread", "_upgrade", "_writing", "client"),
+        *("_room", "_since", "_stream", "_unread", "_unserved", "_upgrade", "_writing", "client"),
     )
 
     def __init__(
@@ -124,6 +125,8 @@ class HttpConnection:
         """True while a task writes the rest of an answer."""
         self._unread = False
         """True when a part of a request is not read, so that the client may still be sending."""
+        self._unserved: UnservedBody | None = None
+        """The body of an admitted request that was refused."""
         self._lingered = 0
         self._advancing = False
         self._resuming = False
@@ -160,6 +163,8 @@ class HttpConnection:
             self._phase = _OVER
             self._nursery = None
             self._gone()
+            if self._unserved is not None:
+                self._application.unserved(self._unserved)
             if self._upgrade is None:
                 await self._aclose(clean=clean)
         if self._failure is not None:
@@ -239,6 +244,8 @@ class HttpConnection:
         try:
             while data := await receive():
                 if self._phase is _CLOSING:
+                    if self._unserved is not None:
+                        self._unserved.feed(data)
                     self._lingered += len(data)
                     if self._lingered > self._bounds.max_linger_bytes:
                         return
@@ -369,6 +376,8 @@ class HttpConnection:
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
         """Answer to a request that cannot be read to its end."""
         self._unread = True
+        if self._head is not None and isinstance(self._looked, Admission):
+            self._unserved = UnservedBody(self._head, self._looked.caller, reason, self._reader.part)
         self._respond_at_once(self._application.refusal(status, reason, self._head), close=True)
 
     def _respond_at_once(self, answer: Answer, *, close: bool) -> None:

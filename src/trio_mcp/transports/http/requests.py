@@ -82,6 +82,13 @@ class RequestReader:
         self._length, self._part = 0, None
         return bytes(data[:length])
 
+    @property
+    def part(self) -> bytes | bytearray:
+        """What has come so far of the body that belongs to the last head."""
+        if self._chunks is not None:
+            return self._chunks.body
+        return self.unread if self._part is None else self._part
+
     def _chunked(self, chunks: ChunkedBody) -> bytes | None:
         data, self.unread = self.unread, b""
         rest = chunks.feed(data)
