@@ -74,6 +74,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "body_timeout": 60,
         "idle_timeout": 75,
         "session_timeout": 1800,
+        "answer_timeout": 1800,
         "replay_timeout": 60,
         "stream_interval": 15,
         "priming_delay": 0.1,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import Any, Final, Protocol, cast
 
+import trio
+
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, CodedError, PeerError, ProtocolViolation
 from ..protocol.conversion.converters import NotExpressible
 from ..protocol.declared import declares
@@ -148,3 +150,7 @@ async def _put(asked: _Respondent, method: str, params: JSONObject, own: Request
         raise CodedError(error.code, error.message, error.data) from None
     except (ConnectionLost, ProtocolViolation) as error:
         raise CodedError(INTERNAL_ERROR, "Internal error: the client that was asked is gone") from error
+    except trio.TooSlowError as error:
+        raise CodedError(
+            INTERNAL_ERROR, "Internal error: the client that was asked has not answered in time"
+        ) from error

@@ -65,6 +65,8 @@ def reason_of(cancelled: BaseException) -> str:
         return cancelled.message
     if isinstance(cancelled, ProtocolViolation):
         return "the answer makes no sense"
+    if isinstance(cancelled, trio.TooSlowError):
+        return DEADLINE_PASSED
     if isinstance(cancelled, trio.Cancelled):
         if cancelled.source == "explicit":
             return cancelled.reason or "cancelled by the caller"

@@ -122,6 +122,10 @@ class Limits:
     session_timeout: float = _bound(1800.0)
     """Time after which a legacy session over HTTP ends whose client has sent nothing and had no response open for so
     long, whatever waits for the client there: handlers are cancelled with the cause ``disconnect``."""
+    answer_timeout: float = _bound(1800.0)
+    """Time that a legacy client over HTTP, and its user, may take to answer a question. Then the question fails with
+    `trio.TooSlowError`, and the client is sent its cancel: an answer that is refused on its way, by a proxy in front
+    for example, might never be told of. ``math.inf``: for ever."""
     replay_timeout: float = _bound(60.0)
     """Time for which a session keeps the events of a stream that has ended."""
     stream_interval: float = _bound(15.0)

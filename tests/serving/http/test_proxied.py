@@ -31,6 +31,7 @@ from trio_mcp import (
     Client,
     CodedError,
     ConnectionLost,
+    PeerError,
     RequestContext,
     Server,
     open_memory,
@@ -102,6 +103,19 @@ async def test_s2c_07_a_legacy_session_goes_through_a_proxy_with_its_questions_a
         await scene["mine"].ended.wait()
     assert scene["mine"].cancellation is not None
     assert scene["mine"].cancellation.reason == "enough"
+
+
+async def test_s2c_10_a_question_that_is_not_answered_in_time_is_an_error_to_the_server_behind(
+    scene: Scene, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with in_memory(proxy(partial(open_memory, scene.server)), answer_timeout=30) as endpoint:
+        session = await endpoint.initialize(**SAMPLING)
+        post = await endpoint.post(session, call("ask", name="asker"))
+        await post.head()
+        await rest_of(post)
+    failure = scene["asker"].failure
+    assert isinstance(failure, PeerError)
+    assert failure.message == "Internal error: the client that was asked has not answered in time"
 
 
 async def test_the_logs_of_the_only_legacy_call_come_on_its_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:

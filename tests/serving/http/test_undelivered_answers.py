@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -160,3 +161,27 @@ async def test_nobody_else_fails_the_question_of_a_session(autojump_clock: MockC
         assert not there.journal.ended.is_set()
         assert (await endpoint.ask("POST", {**there.session, **bearer("alice-2")}, there.answer(MOST))).status == 413
         await there.fails()
+
+
+async def test_s2c_10_a_question_whose_answer_is_lost_on_its_way_ends_after_its_time(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking(answer_timeout=300, session_timeout=100) as there:
+        asked_at = trio.current_time()
+        told = await rest_of(there.post)  # the client is there all the time
+        assert trio.current_time() - asked_at == pytest.approx(300, abs=1)
+        assert isinstance(there.journal.failure, trio.TooSlowError)
+        assert str(there.journal.failure) == "sampling/createMessage: no answer within 300 s (answer_timeout)"
+        cancelled, reply = told
+        assert cancelled["method"] == "notifications/cancelled"
+        assert cancelled["params"]["requestId"] == there.question["id"]
+        assert reply["result"]["isError"]
+        assert (await there.endpoint.ask("POST", there.session, there.answer(10))).status == 202  # and says nothing
+
+
+async def test_s2c_10_a_user_may_think_for_as_long_as_the_author_wants(autojump_clock: MockClock) -> None:
+    async with asking(answer_timeout=math.inf) as there:
+        await trio.sleep(5_000)
+        assert (await there.endpoint.ask("POST", there.session, there.answer(10))).status == 202
+        await there.journal.ended.wait()
+        assert there.journal.failure is None

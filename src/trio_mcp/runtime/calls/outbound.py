@@ -64,6 +64,8 @@ class Outbound:
         self._tracer = tracer
         self._tell_deadlines = tell_deadlines
         self._send_cancels = send_cancels
+        self.answer_timeout = inf
+        """Seconds after which a request that has no answer fails, where an answer may be lost unsaid."""
         self.over: ConnectionLost | None = None
         """Reason why no reply will ever come any more; `None` while one may."""
         self._calls: dict[RequestId, Call | Posted] = {}
@@ -118,7 +120,7 @@ class Outbound:
             outbox.put_now(frame_request(request.id, method, params) + b"\n", call)
             told = self._told
             seen, running = told.received, told.running
-            end = await call.outcome()
+            end = await (call.outcome() if self.answer_timeout == inf else self._outcome_in_time(call))
             if told.handled < end.after:
                 await told.finished(seen, end.after, running)
         except BaseException as error:
@@ -142,6 +144,14 @@ class Outbound:
         if end.error is not None:
             raise _again(end.error)
         return end.result
+
+    async def _outcome_in_time(self, call: Call) -> Settled:
+        """Wait as `Call.outcome`, but no longer than `answer_timeout`. Raises `trio.TooSlowError` then."""
+        with trio.move_on_after(self.answer_timeout):
+            return await call.outcome()
+        raise trio.TooSlowError(
+            f"{call.request.method.name}: no answer within {self.answer_timeout:g} s (answer_timeout)"
+        )
 
     def post(
         self, method: str, params: dict[str, Any] | None, revision: Revision, poster: Poster, name: str, outbox: Outbox

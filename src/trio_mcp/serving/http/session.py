@@ -90,6 +90,8 @@ class Session:
         outbox = Outbox(limits.high_water)
         outbox.call_writer(self._listen)
         self._connection = PostedConnection(running, _SessionChannel(outbox), peer)
+        # An answer may be refused by a proxy in front, for example, and its client may tell nobody.
+        self._connection.duplex.outbound.answer_timeout = limits.answer_timeout
         self._outbox = outbox
         self._listening: SessionStream | None = None
         """The stream that the client asks for with GET; `None` until the client does, or there is something to send."""
