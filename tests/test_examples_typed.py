@@ -1,0 +1,48 @@
+"""A strict type checker finds nothing wrong with the examples of any page."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LIMIT = 150
+"""Seconds after which the type checker hangs; no measure of speed."""
+
+
+def examples_in(page: Path) -> dict[str, str]:
+    """The files of a page, by the names in their first lines."""
+    return dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page.read_text(), flags=re.DOTALL))
+
+
+def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page(tmp_path: Path) -> None:
+    pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
+    readme = examples_in(PAGES[0])
+    folders = {page: tmp_path / page.stem for page in PAGES if examples_in(page)}
+    for page, folder in folders.items():
+        folder.mkdir()
+        for name, code in (readme | examples_in(page)).items():  # pages use the examples of the README
+            (folder / name).write_text(code)
+    roots = [{"root": folder.name, "extraPaths": [folder.name]} for folder in folders.values()]
+    settings = {"typeCheckingMode": "strict", "executionEnvironments": roots}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    checked = subprocess.run(
+        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(tmp_path), "--outputjson"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    report = json.loads(checked.stdout)
+    assert report["summary"]["filesAnalyzed"] == sum(len(readme | examples_in(page)) for page in folders)
+    found = [
+        f"{Path(fault['file']).relative_to(tmp_path)}:{fault['range']['start']['line'] + 2}: {fault['message']}"
+        for fault in report["generalDiagnostics"]
+    ]
+    assert not found, "\n".join(found)
