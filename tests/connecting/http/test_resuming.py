@@ -207,7 +207,7 @@ async def test_without_a_word_of_the_server_the_pauses_grow_and_vary(autojump_cl
 async def test_a_server_for_whose_word_one_comes_in_vain_is_asked_more_seldom(autojump_clock: object) -> None:
     comebacks = Comebacks()
     pauses = [await slept(comebacks, 0) for _ in range(15)]
-    assert pauses[:5] == [0] * 5
+    assert pauses[:5] == pytest.approx([0.1] * 5)
     assert pauses[-1] >= 15
 
 
@@ -217,3 +217,48 @@ async def test_the_pauses_begin_anew_when_something_came(autojump_clock: object)
         await comebacks.pause(None)
     comebacks.was_worth_it()
     assert await slept(comebacks, None) <= 1
+
+
+@pytest.mark.parametrize("retry", [0, 1])
+async def test_no_server_makes_a_client_come_back_more_than_ten_times_a_second(
+    retry: int, autojump_clock: object
+) -> None:
+    comebacks = Comebacks()
+    for _ in range(20):
+        assert await slept(comebacks, retry) == pytest.approx(0.1)
+        comebacks.ended(trio.current_time(), has_brought=True)
+
+
+async def test_a_stream_that_lasted_was_worth_its_comeback_though_it_brought_nothing(autojump_clock: object) -> None:
+    comebacks = Comebacks()
+    for _ in range(20):
+        assert await slept(comebacks, 500) == pytest.approx(0.5)
+        began = trio.current_time()
+        await trio.sleep(10)
+        comebacks.ended(began, has_brought=False)
+    comebacks.ended(trio.current_time(), has_brought=False)
+    assert comebacks.in_vain == 0
+
+
+async def test_new_ids_without_a_message_do_not_make_the_client_come_back_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five comebacks at the word of the server, and then more and more seldom, in which a message counts."""
+    pauses = list[tuple[int, int | None]]()
+
+    async def pause(comebacks: Comebacks, retry: int | None) -> None:
+        comebacks.in_vain += 1
+        pauses.append((comebacks.in_vain, retry))
+
+    monkeypatch.setattr(Comebacks, "pause", pause)
+    rest = Rest()
+
+    async def another_id(got: Got, answer: Answer) -> None:
+        await answer.open()
+        await answer.event("", id=f"again-{len(pauses)}", retry=0)
+        await answer.end()
+
+    steps = [rest.begin, *[another_id] * 7, rest.more, another_id, rest.end]
+    async with serving(resuming(*steps)) as server, open_http(server.url, era="legacy") as client:
+        assert (await client.call_tool("any")).text == "done"
+    assert pauses == [(1, 1), *[(count, 0) for count in range(2, 9)], (1, 0), (2, 0)]

@@ -14,7 +14,11 @@ _FIRST: Final = 1.0
 _LONGEST: Final = 30.0
 _JITTER: Final = 0.5
 _PATIENCE: Final = 5
-"""Times in a row that the server's own word is enough, though nothing came."""
+"""Times in a row that the server's own word is enough, though no message came."""
+_FLOOR: Final = 0.1
+"""Seconds that a client waits at least, whatever the server says."""
+_LIVED: Final = 10.0
+"""Seconds that a stream without a message must have lasted for its end to count as the first again."""
 
 
 class Comebacks:
@@ -24,20 +28,27 @@ class Comebacks:
         self.in_vain = 0
 
     async def pause(self, retry: int | None) -> None:
-        """Wait until it is time to come back: ``retry`` milliseconds where the server has said so (2025-11-25
-        transports: MUST respect), else a growing delay. A server for whose word the client has come back in vain again
-        and again is asked more and more seldom."""
+        """Wait until the next comeback is due: ``retry`` milliseconds where the server has said so (2025-11-25
+        transports: MUST respect), a tenth of a second at least, else a growing delay. A server for whose word the
+        client has come back in vain again and again is asked more and more seldom."""
         self.in_vain += 1
         if retry is None:
             await trio.sleep(self._growing(self.in_vain))
-        elif self.in_vain <= _PATIENCE:
-            await trio.sleep(retry / 1000)
-        else:
-            await trio.sleep(max(retry / 1000, self._growing(self.in_vain - _PATIENCE)))
+            return
+        asked = max(retry / 1000, _FLOOR)
+        if self.in_vain > _PATIENCE:
+            asked = max(asked, self._growing(self.in_vain - _PATIENCE))
+        await trio.sleep(asked)
 
     def _growing(self, attempt: int) -> float:
         return growing_delay(attempt, first=_FIRST, longest=_LONGEST, jitter=_JITTER)
 
+    def ended(self, began: float, *, has_brought: bool) -> None:
+        """Note the end of a stream that ``began`` at a time on trio's clock. Where the stream has brought a message, or
+        has lasted, counting begins anew; the id of an event is no message."""
+        if has_brought or trio.current_time() - began >= _LIVED:
+            self.was_worth_it()
+
     def was_worth_it(self) -> None:
-        """Begin to count anew, since the stream went on."""
+        """Begin to count anew."""
         self.in_vain = 0

@@ -28,8 +28,6 @@ __all__ = ["listen"]
 
 logger = logging.getLogger("trio_mcp")
 
-_LIVED: Final = 10.0
-"""Seconds that a stream must have lasted for its end to count as the first again."""
 _PING_TIMEOUT: Final = 30.0
 
 
@@ -52,7 +50,7 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
     comebacks = Comebacks()
     events = endpoint.event_reader()
     while not session.over.is_set():
-        began = trio.current_time()
+        began, heard = trio.current_time(), session.heard
         cursor = cursor_of(events)
         try:
             async with endpoint.get(session, cursor, Caller.NONE) as reply:
@@ -76,8 +74,7 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
             events = endpoint.event_reader()
             endpoint.sessions.miss()
             continue
-        if trio.current_time() - began >= _LIVED:
-            comebacks.was_worth_it()
+        comebacks.ended(began, has_brought=session.heard > heard)
         events.end()
         await comebacks.pause(events.retry)
 
@@ -119,6 +116,10 @@ async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
 async def _hear(endpoint: Endpoint, session: Session, reply: Reply, events: EventReader) -> None:
     while chunk := await reply.receive_some():
         for event in events.feed(chunk):
-            if event.name == "message" and event.data and not arrived_unasked(endpoint, event.data, session):
+            if event.name != "message" or not event.data:
+                continue
+            if arrived_unasked(endpoint, event.data, session):
+                session.heard += 1
+            else:
                 logger.warning("ignored: what the server sent outside of any request: %.200r", event.data)
         await endpoint.inbox.room()

@@ -84,7 +84,8 @@ async def open_http(
     Status 401, 403, 408, 429 or 5xx, a network error and silence say nothing of the era. From a legacy server the
     client hears outside of calls, too, on a stream that is opened again, after growing delays, when broken; a server
     without such a stream is no failure. The rest of an answer that broke is asked for where the server has given event
-    ids, after the time that the server has asked for. When the server has forgotten the session (404), the calls in
+    ids, after the time that the server has asked for, a tenth of a second at least; a server whose streams bring no
+    message is asked more and more seldom. When the server has forgotten the session (404), the calls in
     flight in the session fail, one new session is opened, the server is told the log level and the subscriptions
     again, and the callbacks that everything may have changed. The session is ended with the block, for which the server
     has half a second.

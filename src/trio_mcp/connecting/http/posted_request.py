@@ -57,6 +57,8 @@ class PostedRequest:
         self._status: int | None = None
         """Status of the last answer; `None` before an answer has come."""
         self._lost: MCPError | None = None
+        self._brought = 0
+        """Number of messages that have come."""
         self._is_left = False
         self._is_forgone = False
         self.session: Session | None = None
@@ -202,6 +204,7 @@ class PostedRequest:
             for event in found:
                 if event.name != "message" or not event.data:
                     continue
+                self._brought += 1
                 if self._message.method == "initialize":
                     self._begin_session(reply, event.data)
                 if arrived(self._endpoint, event.data, self._message, self.session):
@@ -217,6 +220,7 @@ class PostedRequest:
         while unanswered < _MOST_IN_VAIN:
             await comebacks.pause(events.retry)
             events.end()
+            began, brought = trio.current_time(), self._brought
             cursor = cursor_of(events)
             try:
                 async with self._endpoint.get(self.session, cursor, Caller.WAITS) as reply:
@@ -238,8 +242,7 @@ class PostedRequest:
             except ConnectionLost as error:
                 broken = error.reason
                 unanswered += 1
-            if cursor_of(events) != cursor:
-                comebacks.was_worth_it()
+            comebacks.ended(began, has_brought=self._brought > brought)
         raise HTTPError(self._status, f"the server does not answer when asked for the rest of the answer: {broken}")
 
 

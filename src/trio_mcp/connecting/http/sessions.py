@@ -30,6 +30,8 @@ class Session:
         """Event set when messages may be sent: ``notifications/initialized`` has arrived, or its answer is slow."""
         self.was_heard = False
         """True once the server has opened a stream of its own in the session."""
+        self.heard = 0
+        """Number of messages on such streams."""
         self.over = trio.Event()
         """Event set when the server has forgotten the session, or the client is closed."""
 
