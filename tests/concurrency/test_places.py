@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Limits
+from trio_mcp.concurrency.fair_share import Caller
 from trio_mcp.concurrency.places import Place, PlaceState, Workers, WorkerShare
 from trio_mcp.jsonrpc.errors import TOO_BUSY, CodedError
 
@@ -66,7 +67,7 @@ class Line:
 async def test_connections_take_turns_however_many_of_each_wait() -> None:
     workers = Workers(Limits(worker_threads=1))
     async with trio.open_nursery() as nursery:
-        one, two, three = (Line(workers.share(alone=False), nursery) for _ in range(3))
+        one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
         for _ in range(4):
             await one.want()
         for line in (two, two, three):
@@ -83,7 +84,7 @@ async def test_connections_take_turns_however_many_of_each_wait() -> None:
 async def test_no_connection_gets_more_than_it_leaves_for_others() -> None:
     workers = Workers(Limits(worker_threads=12))
     async with trio.open_nursery() as nursery:
-        one, two, three = (Line(workers.share(alone=False), nursery) for _ in range(3))
+        one, two, three = (Line(workers.share(Caller()), nursery) for _ in range(3))
         for _ in range(12):
             await one.want()
         assert len(one.running) == 6
@@ -103,7 +104,7 @@ async def test_no_connection_gets_more_than_it_leaves_for_others() -> None:
 async def test_one_that_is_alone_gets_all() -> None:
     workers = Workers(Limits(worker_threads=3))
     async with trio.open_nursery() as nursery:
-        line = Line(workers.share(alone=True), nursery)
+        line = Line(workers.share(Caller(alone=True)), nursery)
         for _ in range(3):
             await line.want()
     assert len(line.running) == 3
@@ -112,7 +113,7 @@ async def test_one_that_is_alone_gets_all() -> None:
 async def test_whose_threads_hang_is_refused_and_others_are_not() -> None:
     workers = Workers(Limits(worker_threads=4, max_abandoned_threads=2))
     async with trio.open_nursery() as nursery:
-        one, two = Line(workers.share(alone=False), nursery), Line(workers.share(alone=False), nursery)
+        one, two = Line(workers.share(Caller()), nursery), Line(workers.share(Caller()), nursery)
         await one.want()
         hanging = one.running.popleft()
         hanging.abandon(Hanging())
@@ -127,7 +128,7 @@ async def test_whose_threads_hang_is_refused_and_others_are_not() -> None:
 async def test_a_thread_that_asked_before_too_many_were_abandoned_goes_on_after_its_answer() -> None:
     workers = Workers(Limits(worker_threads=1, max_abandoned_threads=1))
     async with trio.open_nursery() as nursery:
-        line = Line(workers.share(alone=True), nursery)
+        line = Line(workers.share(Caller(alone=True)), nursery)
         await line.want()
         asking = line.running.popleft()
         asking.ask()
@@ -141,7 +142,7 @@ async def test_a_thread_that_asked_before_too_many_were_abandoned_goes_on_after_
 async def test_one_question_more_than_may_be_waited_for_is_refused() -> None:
     workers = Workers(Limits(max_asking_threads=1))
     async with trio.open_nursery() as nursery:
-        line = Line(workers.share(alone=True), nursery)
+        line = Line(workers.share(Caller(alone=True)), nursery)
         await line.want()
         await line.want()
         line.running[0].ask()
@@ -153,7 +154,7 @@ async def test_where_abandoned_threads_hang_is_told_once_the_most_frequent_first
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     workers = Workers(Limits(max_abandoned_threads=13))
-    share = workers.share(alone=True)
+    share = workers.share(Caller(alone=True))
 
     def hang(number: int) -> Place:
         place = Place(share)
@@ -192,7 +193,7 @@ def test_whatever_comes_and_goes_nobody_waits_for_what_is_free_and_each_comes_in
     async def scenario() -> None:
         workers = Workers(Limits(worker_threads=threads, max_abandoned_threads=3, max_asking_threads=3))
         async with trio.open_nursery() as nursery:
-            lines = [Line(workers.share(alone=alone), nursery) for _ in range(1 if alone else 3)]
+            lines = [Line(workers.share(Caller(alone=alone)), nursery) for _ in range(1 if alone else 3)]
             elsewhere = list[Place]()
             for word, whose in steps:
                 line = lines[whose % len(lines)]

@@ -19,6 +19,7 @@ from tests.patience import PATIENCE
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency import workers
+from trio_mcp.concurrency.fair_share import Caller
 from trio_mcp.concurrency.graces import Graces
 from trio_mcp.concurrency.places import PlaceState, Workers, WorkerShare
 from trio_mcp.concurrency.workers import await_in_worker, frames_of, run_in_worker
@@ -84,7 +85,7 @@ class Desk:
 @pytest.fixture
 async def desk(clock: MockClock) -> AsyncGenerator[Desk]:
     threads = Workers(Bounds())
-    desk = Desk(threads, Graces(5), threads.share(alone=True))
+    desk = Desk(threads, Graces(5), threads.share(Caller(alone=True)))
     yield desk
     for gate in desk.gates:
         gate.open()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+from tests.patience import PATIENCE
 from tests.server.listening import Peer, noted
 from trio.testing import MockClock
 
-from trio_mcp import Limits
+from trio_mcp import Limits, serve_tcp
 from trio_mcp.runtime.peer import NOBODY_KNOWN, THE_ONLY_ONE
 from trio_mcp.server.connection import ServerConnection
 from trio_mcp.transports.memory import memory_channel_pair
 
-from .conversation import MODERN
+from .conversation import MODERN, Conversation
 
 Connect = Callable[[], Awaitable[Peer]]
 
@@ -79,3 +81,34 @@ async def test_the_only_client_of_a_server_gets_all(autojump_clock: MockClock) -
     async with shared(alone=True, max_server_requests=16, max_server_streams=16) as connect:
         peer = await connect()
         assert (await hang(peer), await listen(peer)) == (16, 16)
+
+
+async def test_over_tcp_all_connections_from_one_address_are_one_client() -> None:
+    server = noted()
+    server.limits = Limits(max_server_requests=8)
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(serve_tcp, server, "127.0.0.1", 0)
+        port: int = listeners[0].socket.getsockname()[1]
+        one, again, other = [
+            await trio.open_tcp_stream("127.0.0.1", port, local_address=each)
+            for each in ("127.0.0.1", "127.0.0.1", "127.0.0.2")
+        ]
+        with trio.fail_after(PATIENCE):
+            assert await refused_on(one, 4) == [-31000] * 4
+            assert await refused_on(again, 8) == [-31000] * 8
+            assert await refused_on(other, 6) == [-31000] * 6
+        for stream in (one, again, other):
+            await trio.aclose_forcefully(stream)
+        nursery.cancel_scope.cancel()
+
+
+async def refused_on(stream: trio.abc.Stream, count: int) -> list[int]:
+    """The codes of the first ``count`` replies, where eight calls are made that do not end by themselves."""
+    talk = Conversation()
+    talk.revision = MODERN
+    calls = [talk.message("tools/call", {"name": "hang", "arguments": {}}) for _ in range(8)]
+    await stream.send_all(b"".join(json.dumps(each).encode() + b"\n" for each in calls))
+    received = b""
+    while received.count(b"\n") < count:
+        received += await stream.receive_some(65536)
+    return [json.loads(line)["error"]["code"] for line in received.splitlines()]

@@ -10,6 +10,7 @@ from tests.patience import PATIENCE
 from trio.testing import wait_all_tasks_blocked
 
 from trio_mcp import Limits
+from trio_mcp.concurrency.fair_share import Caller
 from trio_mcp.protocol.methods import METHODS, Method
 from trio_mcp.runtime.exchange import Exchange
 from trio_mcp.runtime.load import Load
@@ -39,8 +40,9 @@ class FakeScope:
 class InFlight:
     """An `Admission` and the `Exchange` that holds its requests, used together as `RequestRunner` does."""
 
-    def __init__(self, limits: Limits, start: Callable[[FakeScope], None], load: Load, *, alone: bool) -> None:
-        self.admission = Admission[FakeScope](limits, load, alone=alone)
+    def __init__(self, limits: Limits, start: Callable[[FakeScope], None], load: Load, caller: Caller) -> None:
+        self.admission = Admission[FakeScope](limits, load)
+        self.caller = caller
         self.exchange: Any = Exchange(ConnectionState("server"), Outbox(100), Peer())
         self.start = start
 
@@ -55,7 +57,7 @@ class InFlight:
 
     def admit(self, scope: FakeScope) -> bool:
         request: Any = scope.request
-        scope.ticket = self.admission.admit(request)
+        scope.ticket = self.admission.admit(request, self.caller)
         if scope.ticket is None:
             return False
         self.exchange.hold(scope.request, scope)
@@ -97,10 +99,10 @@ class InFlight:
 class Floor:
     """An `InFlight` and who was started."""
 
-    def __init__(self, load: Load | None = None, *, alone: bool = False, **limits: Any) -> None:
+    def __init__(self, load: Load | None = None, *, caller: Caller | None = None, **limits: Any) -> None:
         self.started: list[FakeScope] = []
         self.load = load or Load()
-        self.in_flight: Any = InFlight(Limits(**limits), self.started.append, self.load, alone=alone)
+        self.in_flight: Any = InFlight(Limits(**limits), self.started.append, self.load, caller or Caller())
 
     def admit(self, count: int, size: int = 1) -> list[FakeScope]:
         scopes = [FakeScope(FakeRequest(size)) for _ in range(count)]
@@ -313,7 +315,7 @@ def test_the_bytes_of_one_connection_leave_others_as_many() -> None:
 def floors(count: int, *, alone: bool = False, **limits: Any) -> list[Floor]:
     """So many connections of one server."""
     load = Load()
-    return [Floor(load, alone=alone, **limits) for _ in range(count)]
+    return [Floor(load, caller=Caller(alone=alone), **limits) for _ in range(count)]
 
 
 def took(floor: Floor, make: Callable[[], FakeScope]) -> int:
@@ -358,23 +360,75 @@ def test_a_bound_of_nothing_is_refused(field: str) -> None:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_the_bytes_of_a_parked_request_count_once_when_its_client_comes_back(alone: bool) -> None:
-    admission = Admission[object](Limits(max_inbound_bytes=100), Load(), alone=alone)
+    admission, caller = Admission[object](Limits(max_inbound_bytes=100), Load()), Caller(alone=alone)
     request: Any = FakeRequest(60)
-    parked = admission.admit(request)
+    parked = admission.admit(request, caller)
     assert parked is not None
     admission.park(parked)
-    assert not admission.has_room(60)
-    assert admission.has_room(60, parked)
-    assert admission.has_room(100, parked), "it is the only one"
+    assert not admission.has_room(60, caller)
+    assert admission.has_room(60, caller, parked)
+    assert admission.has_room(100, caller, parked), "it is the only one"
     other: Any = FakeRequest(20)
-    assert admission.admit(other) is not None
-    assert admission.has_room(80, parked)
-    assert not admission.has_room(81, parked)
+    assert admission.admit(other, caller) is not None
+    assert admission.has_room(80, caller, parked)
+    assert not admission.has_room(81, caller, parked)
 
 
 def test_a_parked_handler_of_another_connection_brings_nothing_along() -> None:
-    admission = Admission[object](Limits(max_inbound_bytes=100), Load())
+    admission, caller = Admission[object](Limits(max_inbound_bytes=100), Load()), Caller()
     request: Any = FakeRequest(60)
-    assert admission.admit(request) is not None
-    assert admission.has_room(40)
-    assert not admission.has_room(41)
+    assert admission.admit(request, caller) is not None
+    assert admission.has_room(40, caller)
+    assert not admission.has_room(41, caller)
+
+
+def test_one_caller_has_one_share_over_all_its_connections() -> None:
+    load, caller = Load(), Caller()
+    bounds: dict[str, Any] = {"max_server_requests": 12, "max_server_streams": 12, "max_server_bytes": 12}
+    one, two = (Floor(load, caller=caller, **bounds) for _ in range(2))
+    other = Floor(load, **bounds)
+    for make in (lambda: FakeScope(FakeRequest(0)), lambda: stream(0)):
+        assert took(one, make) == 6
+        assert took(two, make) == 0
+        assert took(other, make) == 3
+    assert (caller.requests, caller.streams) == (6, 6)
+    for floor in (one, other):
+        for scope in floor.in_flight:
+            floor.in_flight.ended(scope)
+    assert two.in_flight.admit(FakeScope(FakeRequest(6)))
+    assert not one.in_flight.admit(FakeScope(FakeRequest(1)))
+    assert other.in_flight.admit(FakeScope(FakeRequest(3)))
+    assert (caller.requests, caller.streams, caller.bytes) == (1, 0, 6)
+
+
+def test_one_connection_with_many_callers_counts_for_each() -> None:
+    admission, ada, eve = Admission[object](Limits(max_server_requests=6), Load()), Caller(), Caller()
+    request: Any = FakeRequest(1)
+    tickets = [admission.admit(request, eve) for _ in range(4)]
+    assert tickets.count(None) == 1
+    parked = tickets[0]
+    assert parked is not None
+    admission.park(parked)
+    assert not admission.has_room(1, eve)
+    assert admission.has_room(1, eve, parked), "its handler is counted already"
+    admission.unpark(parked)
+    admission.ended(parked)
+    assert admission.admit(request, ada) is not None
+    assert (ada.requests, eve.requests, eve.bytes) == (1, 2, 2)
+    admission.park(tickets[1])  # type: ignore[arg-type]
+    assert (eve.requests, admission.has_room(1, ada, tickets[1])) == (2, True)
+
+
+def test_what_waits_cleans_up_or_overruns_counts_for_its_caller_until_it_is_over() -> None:
+    floor = Floor(max_in_flight=1)
+    admission, caller = floor.in_flight.admission, floor.in_flight.caller
+    first, second, third = floor.admit(3)
+    assert caller.requests == 3
+    admission.clean_up(second.ticket)
+    assert floor.in_flight.drop_waiting(third)
+    assert caller.requests == 2
+    floor.in_flight.release_slot(first)
+    assert caller.requests == 1
+    for scope in (first, second):
+        floor.in_flight.ended(scope)
+    assert (caller.requests, caller.bytes) == (0, 0)

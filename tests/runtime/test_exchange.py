@@ -83,9 +83,9 @@ def test_a_request_is_found_while_it_is_held() -> None:
 def test_the_caller_is_the_principal_or_the_exchange_itself() -> None:
     name = PrincipalId("https://login.example.com", "ada")
     nobody, ada = exchange(), exchange(name)
-    assert nobody.caller is nobody
-    assert ada.caller == exchange(name).caller == name
-    assert BatchExchange(nobody, 2).caller is nobody
+    assert nobody.party is nobody
+    assert ada.party == exchange(name).party == name
+    assert BatchExchange(nobody, 2).party is nobody
 
 
 async def test_idle_waits_for_the_last_and_streams_idle_for_the_last_stream() -> None:

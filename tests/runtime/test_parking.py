@@ -25,8 +25,9 @@ class Lot:
         self.expired.append((name, reason))
         self.parking.forget(f"request of {name}")
 
-    def keep(self, name: str, caller: object = "ada") -> None:
-        self.parking.keep(name.encode(), name, f"request of {name}", caller)
+    def keep(self, name: str, party: object = "ada", caller: object | None = None) -> None:
+        """``caller``: the party whose share it takes, if that is not the one that may come back."""
+        self.parking.keep(name.encode(), name, f"request of {name}", party, party if caller is None else caller)
 
 
 @asynccontextmanager
@@ -90,3 +91,16 @@ async def test_of_too_many_the_oldest_of_the_same_caller_goes(autojump_clock: Mo
         assert one.expired == [("a", "too many handlers wait for answers")]
         assert (one.parking.of("ada"), one.parking.of("eve"), one.parking.of("nobody")) == (["b", "c"], ["e"], [])
         assert list(one.parking) == ["e", "b", "c"]
+
+
+async def test_strangers_do_not_push_each_other_out_though_any_of_them_may_come_back(autojump_clock: MockClock) -> None:
+    async with lot(most=2) as one:
+        one.keep("a", "the endpoint", "ada")
+        for name in "bcd":
+            one.keep(name, "the endpoint", "eve")
+        assert [name for name, _ in one.expired] == ["b"]
+        assert one.parking.of("the endpoint") == ["a", "c", "d"]
+        assert one.parking.find(b"a", "the endpoint") == "a"
+        assert one.parking.forget("request of c")
+        one.keep("e", "the endpoint", "eve")
+        assert [name for name, _ in one.expired] == ["b"]

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import trio
 
+from ..concurrency.fair_share import Caller
 from ..concurrency.graces import Graces
 from ..jsonrpc.codec import frame_notification
 from ..protocol.errors import MethodUnavailable
@@ -81,7 +82,7 @@ class Client:
         graces = Graces(settings.limits.cleanup_grace)
         self.timeouts = timeouts or CallTimeouts(settings.call_timeout)
         """The time limits of all calls, and of connecting."""
-        self._answers = Answers(settings, self.host.workers.share(alone=True), graces, self.timeouts)
+        self._answers = Answers(settings, self.host.workers.share(Caller(alone=True)), graces, self.timeouts)
         self.callbacks = Callbacks(settings)
         self._unreadable = UnreadableMessages(settings.on_unreadable)
         self._state = ConnectionState("client")

@@ -26,18 +26,24 @@ class Caller:
     this very object. With ``alone`` no other party can call, and nothing is kept free for others.
     """
 
-    __slots__ = ("__weakref__", "alone", "key")
+    __slots__ = ("__weakref__", "alone", "bytes", "key", "requests", "streams")
 
     def __init__(self, key: Hashable = None, *, alone: bool = False) -> None:
         self.key = key
         self.alone = alone
+        self.requests = 0
+        """Requests that run, wait or are parked, streams apart."""
+        self.streams = 0
+        """Streams that are open."""
+        self.bytes = 0
+        """Bytes in memory of all those."""
 
     def __repr__(self) -> str:
         return f"<Caller {self.key!r}>"
 
     def may_take(self, held: int, free: int, more: int = 1) -> bool:
         """Return whether the caller, which holds ``held``, may take ``more`` of ``free``: see `leaves_enough`."""
-        return more <= free if self.alone else leaves_enough(held, free, more)
+        return more <= free if self.alone else held + more <= free
 
 
 class Callers:

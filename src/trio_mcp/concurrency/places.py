@@ -6,12 +6,13 @@ import logging
 from collections import Counter, deque
 from enum import IntEnum
 from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 import outcome
 import trio
 
 from ..jsonrpc.errors import TOO_BUSY, CodedError
-from .fair_share import leaves_enough
+from .fair_share import Caller
 
 __all__ = ["Place", "PlaceState", "Work", "WorkerShare", "Workers"]
 
@@ -57,11 +58,11 @@ class ThreadBounds(Protocol):
 
 
 class Workers:
-    """The threads of plain handlers, of all connections together.
+    """The threads of plain handlers, of all callers together.
 
     Up to ``worker_threads`` threads run. Up to ``max_asking_threads`` more wait for an answer of their peer, so that no
     call that waits for a thread waits for a client's user. Abandoned threads count separately: while there are
-    ``max_abandoned_threads``, no other call gets a thread. Each connection has a `WorkerShare`.
+    ``max_abandoned_threads``, no other call gets a thread. Each caller has a `WorkerShare`.
     """
 
     def __init__(self, bounds: ThreadBounds) -> None:
@@ -71,16 +72,20 @@ class Workers:
             PlaceState.ABANDONED: bounds.max_abandoned_threads,
         }
         self._counts = [0] * len(PlaceState)
+        self._shares = WeakValueDictionary[Caller, WorkerShare]()
         self._queue = deque[WorkerShare]()
-        """Connections with waiting calls, the next in turn first."""
+        """Callers with waiting calls, the next in turn first."""
         self._hanging: dict[Place, Work] = {}
         """Calls in abandoned threads that still run, by their places."""
         self._told = True
         """True while the log has been told of all those calls."""
 
-    def share(self, *, alone: bool) -> WorkerShare:
-        """Return the share of one connection. ``alone``: there is no other connection to keep threads free for."""
-        return WorkerShare(self, alone)
+    def share(self, caller: Caller) -> WorkerShare:
+        """Return the share of ``caller``, which is one as long as anything refers to it, a thread for example."""
+        share = self._shares.get(caller)
+        if share is None:
+            share = self._shares[caller] = WorkerShare(self, caller)
+        return share
 
     def free(self, state: PlaceState) -> int:
         """Return how many more threads may be in ``state``; 0 or less: none."""
@@ -100,7 +105,7 @@ class Workers:
         self._queue.remove(share)
 
     def hand_out(self) -> None:
-        """Wake the calls that have a place now: one of each connection, then the next of each."""
+        """Wake the calls that have a place now: one of each caller, then the next of each."""
         found = True
         while found:
             found = False
@@ -141,14 +146,13 @@ class Workers:
 
 
 class WorkerShare:
-    """The part of one connection in `Workers`: no more than the connection leaves for others, unless it is
-    ``alone``."""
+    """The part of ``caller`` in `Workers`: no more than it leaves for others."""
 
-    __slots__ = ("_alone", "_counts", "_waiting", "workers")
+    __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "workers")
 
-    def __init__(self, workers: Workers, alone: bool) -> None:
+    def __init__(self, workers: Workers, caller: Caller) -> None:
         self.workers = workers
-        self._alone = alone
+        self._caller = caller
         self._counts = [0] * len(PlaceState)
         self._waiting: dict[Place, trio.lowlevel.Task] = {}
         """Tasks that wait for a thread, by their places, oldest first."""
@@ -159,9 +163,8 @@ class WorkerShare:
         return bool(self._waiting)
 
     def may_have(self, state: PlaceState) -> bool:
-        """Return whether one more thread of the connection may be in ``state``."""
-        free = self.workers.free(state)
-        return free > 0 if self._alone else leaves_enough(self._counts[state], free)
+        """Return whether one more thread of the caller may be in ``state``."""
+        return self._caller.may_take(self._counts[state], self.workers.free(state))
 
     def move(self, before: PlaceState, after: PlaceState) -> None:
         """Count a thread that was ``before`` and is ``after`` now, and hand out the freed places."""
@@ -172,7 +175,7 @@ class WorkerShare:
             self.workers.hand_out()
 
     async def turn(self, place: Place) -> None:
-        """Wait until ``place`` runs. Places of one connection get their turn in the order of arrival.
+        """Wait until ``place`` runs. Places of one caller get their turn in the order of arrival.
 
         A place that may run at once lets no other task run, so that threads start in the same order, too. Raises
         `CodedError` when ``place`` is refused; nothing has changed then, nor after a cancelled wait.

@@ -72,7 +72,7 @@ class Exchange:
         """Tasks that wait until no request, or no stream, is left; `None` until the first such task."""
 
     @property
-    def caller(self) -> object:
+    def party(self) -> object:
         """The party that may come back for a waiting handler: the principal, or, where the transport knows no
         principal, the exchange itself."""
         return self if self.peer.principal is None else self.peer.principal
@@ -183,8 +183,8 @@ class PartExchange(Exchange):
         self._connection = connection
 
     @property
-    def caller(self) -> object:
-        return self._connection.caller if self.peer.principal is None else self.peer.principal
+    def party(self) -> object:
+        return self._connection.party if self.peer.principal is None else self.peer.principal
 
     @property
     def lasting(self) -> LastingWay:

@@ -32,10 +32,11 @@ def _seconds(default: float) -> Any:
 class Limits:
     """The bounds of one connection. Counts and bytes are per connection unless said otherwise, times are in seconds.
 
-    Of a resource bounded for the whole server, a connection gets no more than the connection leaves for others: half of
-    the resource where no other connection wants any, a third where two connections want as much as possible, and the
-    whole over stdio, where there is no other. So no client can use up the share of the next. Connections whose calls
-    wait for threads get threads in turns.
+    What is bounded for the whole server is shared by caller, over all connections of a caller: a caller gets no more
+    than it leaves for others, half where no other caller wants any, a third where two want as much as possible, and the
+    whole over stdio, where there is no other. So no client can use up the share of the next. A caller is the principal
+    of a token, else whoever opened the legacy session, else the IP address (in IPv6 its network of 64 bits); on a Unix
+    socket and in memory each connection is one. Callers whose calls wait for threads get threads in turns.
     """
 
     max_in_flight: int = _bound(1000)
@@ -56,8 +57,8 @@ class Limits:
     max_batch: int = _bound(100)
     """Messages in one batch (revisions that have batches). Longer batches are answered with error -32600."""
     max_parked: int = _bound(1000)
-    """Handlers that wait for a modern client to come back with answers, for each connection or, where the transport
-    knows a principal, for each principal. Beyond the bound the oldest handler is cancelled."""
+    """Handlers of one caller that wait for a modern client to come back with answers. Beyond the bound the oldest of
+    the caller is cancelled."""
     max_rounds: int = _bound(32)
     """Number of times that, in the course of one call, a handler may ask a legacy client for input by its return value,
     and is run again with the answers. Asking once more is a failure of the handler. Modern clients count by themselves,

@@ -15,6 +15,7 @@ from ..runtime.limits import Limits
 from ..runtime.peer import Peer
 from ..server.served import CheckScopes, Connection, Running, Servable, connection_to
 from .accepting import SocketListeners, serve_streams
+from .callers import CallersByAddress
 from .scopes import warn_of_unchecked_scopes
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Connections:
     def __init__(self, running: Running) -> None:
         self._running = running
         self._limits = running.limits
+        self._callers = CallersByAddress(running.callers)
         self._greeted: dict[trio.CancelScope, Literal[True]] = {}
         """Scopes of the unidentified clients, oldest first."""
         self._open: set[Connection] = set()
@@ -119,7 +121,9 @@ class Connections:
                     has_place = self._greeted.pop(scope, False)
             if arrival is None or not has_place:
                 return
-            connection = connection_to(self._running, arrival.channel, arrival.peer, check_scopes=arrival.check_scopes)
+            caller = self._callers.hop(stream).caller(arrival.peer.principal)
+            peer = attrs.evolve(arrival.peer, caller=caller)
+            connection = connection_to(self._running, arrival.channel, peer, check_scopes=arrival.check_scopes)
             self._open.add(connection)
             if arrival.expire is not None:
                 nursery.start_soon(_lose_in_time, connection, arrival.until, arrival.expire)

@@ -16,6 +16,7 @@ from ..client.options import (
     SamplingHandler,
     UrlElicitationHandler,
 )
+from ..concurrency.fair_share import Caller
 from ..concurrency.graces import Graces
 from ..concurrency.places import Workers
 from ..jsonrpc.errors import CodedError, PeerError
@@ -54,7 +55,7 @@ class ScriptedUser:
         # The answers that a bad client gives must be possible, too.
         self._answers = Answers(
             ClientSettings(**handlers),
-            Workers(DEFAULT_LIMITS).share(alone=True),
+            Workers(DEFAULT_LIMITS).share(Caller(alone=True)),
             Graces(DEFAULT_LIMITS.cleanup_grace),
             CallTimeouts(math.inf),
             check_forms=False,

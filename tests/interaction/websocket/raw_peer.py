@@ -122,8 +122,8 @@ def port_of(listeners: Any) -> int:
     return listeners[0].socket.getsockname()[1]
 
 
-async def _handshake(port: int, **request: Any) -> tuple[RawPeer, Event | None]:
-    peer = RawPeer(await trio.open_tcp_stream("127.0.0.1", port))
+async def _handshake(port: int, address: str = "127.0.0.1", **request: Any) -> tuple[RawPeer, Event | None]:
+    peer = RawPeer(await trio.open_tcp_stream("127.0.0.1", port, local_address=address))
     given = {"host": f"127.0.0.1:{port}", "target": "/mcp", "subprotocols": ["mcp"], **request}
     headers = [(name.encode(), value.encode()) for name, value in given.pop("headers", {}).items()]
     await peer.send(Request(**given, extra_headers=headers))
@@ -132,7 +132,8 @@ async def _handshake(port: int, **request: Any) -> tuple[RawPeer, Event | None]:
 
 @asynccontextmanager
 async def connected(port: int, **request: Any) -> AsyncIterator[RawPeer]:
-    """A peer whose upgrade was accepted; it vanishes without a close frame when the block is left."""
+    """A peer whose upgrade was accepted; it vanishes without a close frame when the block is left. ``address``: where
+    it connects from."""
     peer, answer = await _handshake(port, **request)
     async with peer.stream:
         assert isinstance(answer, AcceptConnection), answer

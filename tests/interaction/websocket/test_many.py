@@ -119,7 +119,7 @@ async def test_the_bound_of_the_whole_server_is_shared_and_hits_who_takes_too_mu
     with trio.fail_after(PATIENCE):
         async with served(watched.server, port=0) as listeners:
             port = port_of(listeners)
-            async with connected(port) as busy:
+            async with connected(port, address="127.0.0.2") as busy:
                 await busy.open_legacy()
                 for id in (1, 2, 3):
                     await busy.ask(id, "tools/call", {"name": "hang"})
@@ -138,7 +138,7 @@ async def test_the_bytes_of_all_requests_of_the_server_are_bounded_together() ->
     with trio.fail_after(PATIENCE):
         async with served(watched.server, port=0) as listeners:
             port = port_of(listeners)
-            async with connected(port) as one, connected(port) as two:
+            async with connected(port) as one, connected(port, address="127.0.0.2") as two:
                 for peer in (one, two):
                     await peer.open_legacy()
                 await one.ask(1, "tools/call", hang)

@@ -16,6 +16,7 @@ from tests.state.peers import accepted, meta_of, server_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp.concurrency.alarms import Alarms
+from trio_mcp.concurrency.fair_share import Caller
 from trio_mcp.jsonrpc.messages import Request
 from trio_mcp.protocol.errors import NoWayBack
 from trio_mcp.protocol.log_levels import log_level_rank
@@ -68,7 +69,7 @@ class Floor:
             meta = meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}, **meta})
         message = Request(1, "tools/call", {"name": "x", "_meta": meta})
         request = accepted(server_of(revision).receive(message))
-        return RequestScope(self.runner, self.exchange, request, Ticket(1, streams=False))
+        return RequestScope(self.runner, self.exchange, request, Ticket(Caller(), 1, streams=False))
 
     def running(self, revision: Revision = LATEST_LEGACY, **meta: Any) -> RequestScope:
         scope = self.scope(revision, **meta)
@@ -397,7 +398,7 @@ async def test_a_request_asks_is_parked_and_goes_on_where_its_client_comes_back(
         retry = this.scope(LATEST_MODERN, progressToken="q", **{REMAINING_MS: 9000})
         elsewhere = Floor(FakeRunner(), this.nursery)
         elsewhere.runner.alarms = this.runner.alarms
-        ticket, first = Ticket(1, streams=False), scope.request
+        ticket, first = Ticket(Caller(), 1, streams=False), scope.request
         await trio.sleep(2)
         scope.bind(elsewhere.runner, elsewhere.exchange, retry.request, ticket)
         retry.cancel(CancelCause.PEER, None)
@@ -424,7 +425,7 @@ async def test_a_retry_without_a_token_gets_no_progress() -> None:
         this.nursery.start_soon(ask, scope, answers)
         await wait_all_tasks_blocked()
         retry = this.scope(LATEST_MODERN)
-        scope.bind(this.runner, this.exchange, retry.request, Ticket(1, streams=False))
+        scope.bind(this.runner, this.exchange, retry.request, Ticket(Caller(), 1, streams=False))
         scope.resume()
         assert not scope.progress(1)
 

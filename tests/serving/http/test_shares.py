@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
 import trio
+from tests.patience import PATIENCE
 from tests.serving.http.protection import Tokens, bearer, protected
-from tests.serving.http.raw import BASE, INITIALIZE, Answer, Connection, message, served
-from tests.serving.http.scenes import MemoryEndpoint, Scene, in_memory
+from tests.serving.http.raw import BASE, INITIALIZE, Answer, Connection, message, modern, served
+from tests.serving.http.scenes import MemoryEndpoint, Scene, call, in_memory
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_mcp import Limits
+
+SAMPLER = {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}
+SAMPLED = {"model": "m", "role": "assistant", "content": {"type": "text", "text": "well"}}
 
 
 @attrs.define(eq=False)
@@ -64,22 +70,71 @@ async def parties(*names: str, **limits: Any) -> AsyncGenerator[list[Party]]:
         yield [Party(endpoint, tokens, name) for name in names]
 
 
-async def connect_from(address: str, port: int) -> Connection:
-    """Return a connection from an address of this machine."""
-    return Connection(await trio.open_tcp_stream("127.0.0.1", port, local_address=address))
+class Addresses:
+    """Connections to a port of this machine from several of its addresses."""
 
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.opened: list[Connection] = []
 
-async def open_from(address: str, port: int) -> int:
-    """Open a session and use it; return the status."""
-    connection = await connect_from(address, port)
-    try:
+    async def connect(self, address: str) -> Connection:
+        """Return a connection from ``address``."""
+        connection = Connection(await trio.open_tcp_stream("127.0.0.1", self.port, local_address=address))
+        self.opened.append(connection)
+        return connection
+
+    async def open(self, address: str) -> dict[str, str | None] | int:
+        """Open a session and use it; return the headers that belong to it, or the status of the refusal."""
+        connection = await self.connect(address)
         answer = await connection.ask("POST", {**BASE}, INITIALIZE)
-        if answer.status == 200:
-            session: dict[str, str | None] = {**BASE, "Mcp-Session-Id": answer.headers["mcp-session-id"]}
-            assert (await connection.ask("POST", session, message("notifications/initialized"))).status == 202
-        return answer.status
-    finally:
-        await connection.aclose()
+        if answer.status != 200:
+            return answer.status
+        session: dict[str, str | None] = {**BASE, "Mcp-Session-Id": answer.headers["mcp-session-id"]}
+        assert (await connection.ask("POST", session, message("notifications/initialized"))).status == 202
+        return session
+
+    async def opens(self, address: str) -> bool:
+        return isinstance(await self.open(address), dict)
+
+
+@asynccontextmanager
+async def from_addresses(scene: Scene, **limits: Any) -> AsyncGenerator[Addresses]:
+    async with served(scene.server, limits=Limits(**limits)) as endpoint:
+        addresses = Addresses(endpoint.port)
+        try:
+            yield addresses
+        finally:
+            for connection in addresses.opened:
+                await connection.aclose()
+
+
+async def all_it_gets(party: Party, method: str, params: dict[str, Any], most: int = 20) -> int:
+    """Return how many of many modern requests that do not end by themselves are taken, each on a connection of its
+    own."""
+    taken = 0
+    for _ in range(most):
+        headers, body = modern(method, params)
+        connection = await party.endpoint.post({**headers, **party.headers()}, body)
+        await wait_all_tasks_blocked()
+        if await refused(connection):
+            break
+        taken += 1
+    return taken
+
+
+async def refused(connection: Connection) -> bool:
+    """Return whether the answer is there, and says that the server is too busy."""
+    with trio.move_on_after(0.05) as scope:
+        answer = await connection.head()
+        if answer.headers["content-type"] == "text/event-stream":
+            return False
+        assert (answer.status, answer.headers["retry-after"].isdigit()) == (503, True)
+    return not scope.cancelled_caught
+
+
+async def echoes(party: Party) -> bool:
+    headers, body = modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
+    return (await party.endpoint.ask("POST", {**headers, **party.headers()}, body)).status == 200
 
 
 # Sessions
@@ -93,10 +148,9 @@ async def test_one_principal_gets_half_of_the_sessions_and_the_next_one_half_of_
 
 
 async def test_one_address_gets_half_of_the_sessions() -> None:
-    async with served(Scene().server, limits=Limits(max_sessions=8)) as endpoint:
-        statuses = [await open_from("127.0.0.1", endpoint.port) for _ in range(6)]
-        assert statuses == [200] * 4 + [503] * 2
-        assert [await open_from("127.0.0.2", endpoint.port) for _ in range(3)] == [200] * 2 + [503]
+    async with from_addresses(Scene(), max_sessions=8) as addresses:
+        assert [await addresses.opens("127.0.0.1") for _ in range(6)] == [True] * 4 + [False] * 2
+        assert [await addresses.opens("127.0.0.2") for _ in range(3)] == [True] * 2 + [False]
 
 
 async def test_the_first_session_of_a_newcomer_takes_the_place_of_the_idlest_of_whoever_has_most(
@@ -136,3 +190,114 @@ async def test_who_has_a_share_of_the_sessions_gives_up_an_unused_one_of_its_own
         assert not isinstance(await alice.open(), dict)
         session = {**bearer("bob-1"), "Mcp-Session-Id": unused.headers["mcp-session-id"]}
         assert await bob.is_there(session)
+
+
+# Requests, streams, threads, parked handlers
+
+WAIT: dict[str, Any] = {"name": "wait", "arguments": {"name": "long"}}
+LISTEN: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
+
+
+async def test_the_calls_of_one_principal_leave_the_next_ones_theirs(autojump_clock: MockClock) -> None:
+    async with parties("alice", "bob", "carol", max_server_requests=8) as [alice, bob, carol]:
+        assert await all_it_gets(alice, "tools/call", WAIT) == 4
+        assert await all_it_gets(bob, "tools/call", WAIT) == 2
+        assert not await echoes(alice)
+        assert await echoes(carol)
+
+
+async def test_the_streams_of_one_principal_leave_the_next_ones_theirs(autojump_clock: MockClock) -> None:
+    async with parties("alice", "bob", max_server_streams=8) as [alice, bob]:
+        assert await all_it_gets(alice, "subscriptions/listen", LISTEN) == 4
+        assert await all_it_gets(bob, "subscriptions/listen", LISTEN) == 2
+
+
+async def test_the_calls_of_all_sessions_of_a_principal_are_one_share(autojump_clock: MockClock) -> None:
+    async with parties("alice", "bob", max_server_requests=8) as [alice, bob]:
+        taken = 0
+        for number in range(6):
+            session = await alice.open()
+            assert isinstance(session, dict)
+            connection = await alice.endpoint.post(session, call("wait", number, name="long"))
+            await wait_all_tasks_blocked()
+            taken += not await refused(connection)
+        assert taken == 4
+        assert await echoes(bob)
+
+
+async def test_the_calls_of_one_address_leave_the_next_one_theirs() -> None:
+    async with from_addresses(Scene(), max_server_requests=4) as addresses:
+        statuses = list[int]()
+        for address in ("127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2"):
+            connection = await addresses.connect(address)
+            headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": address, "speaks": True}})
+            await connection.send("POST", {**headers}, body)
+            statuses.append((await connection.head()).status)
+        assert statuses == [200, 200, 503, 200]
+
+
+async def test_a_session_keeps_the_share_of_the_address_that_opened_it() -> None:
+    async with from_addresses(Scene(), max_server_requests=4) as addresses:
+        session, statuses = await addresses.open("127.0.0.1"), list[int]()
+        assert isinstance(session, dict)
+        for number, address in enumerate(("127.0.0.1", "127.0.0.2", "127.0.0.3")):
+            connection = await addresses.connect(address)
+            await connection.send("POST", session, call("wait", number, name="long", speaks=True))
+            statuses.append((await connection.head()).status)
+        assert statuses == [200, 200, 503]
+
+
+async def test_the_threads_of_one_principal_leave_the_next_one_theirs() -> None:
+    scene, tokens, gate = Scene(), Tokens(), threading.Event()
+    runs = {name: threading.Semaphore(0) for name in ("alice", "bob")}
+
+    @scene.server.tool
+    def hold(name: str) -> str:
+        runs[name].release()
+        assert gate.wait(PATIENCE)
+        return "held"
+
+    tokens.may_answer.set()
+    async with in_memory(scene.server, auth=protected(tokens), worker_threads=2) as endpoint:
+        parties = {name: Party(endpoint, tokens, name) for name in runs}
+        connections: list[Connection] = []
+        for name in ("alice", "alice", "bob"):
+            headers, body = modern("tools/call", {"name": "hold", "arguments": {"name": name}})
+            connections.append(await endpoint.post({**headers, **parties[name].headers()}, body))
+            await wait_all_tasks_blocked()
+        try:
+            for semaphore in runs.values():
+                assert await trio.to_thread.run_sync(partial(semaphore.acquire, timeout=PATIENCE))
+        finally:
+            gate.set()
+        for connection in connections:
+            assert (await connection.answer()).status == 200
+
+
+async def test_strangers_do_not_push_each_others_waiting_handlers_out() -> None:
+    scene = Scene()
+    async with from_addresses(scene, max_parked=2) as addresses:
+
+        async def park(address: str, name: str) -> dict[str, Any]:
+            connection = await addresses.connect(address)
+            headers, body = modern("tools/call", {"name": "ask", "arguments": {"name": name}, "_meta": SAMPLER})
+            answer = await connection.ask("POST", {**headers}, body)
+            assert answer.json["result"]["resultType"] == "input_required"
+            return answer.json["result"]
+
+        first = await park("127.0.0.1", "first")
+        for number in range(4):
+            await park("127.0.0.2", str(number))
+        await scene["1"].ended.wait()
+        assert not scene["first"].ended.is_set()
+        params = {
+            "name": "ask",
+            "arguments": {"name": "first"},
+            "_meta": SAMPLER,
+            "requestState": first["requestState"],
+            "inputResponses": dict.fromkeys(first["inputRequests"], SAMPLED),
+        }
+        back = await addresses.connect("127.0.0.1")
+        headers, body = modern("tools/call", params)
+        answer = await back.ask("POST", {**headers}, body)
+        assert answer.json["result"]["content"][0]["text"] == "m has answered"

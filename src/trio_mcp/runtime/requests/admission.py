@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from ...concurrency.fair_share import leaves_enough
-
 if TYPE_CHECKING:
+    from ...concurrency.fair_share import Caller
     from ...state.requests import InboundRequest
     from ..limits import Limits
     from ..load import Load
@@ -22,9 +21,11 @@ _NOBODY: Final = ()
 class Ticket:
     """The share of the bounds that one request takes, from admission to end. Only `Admission` writes the fields."""
 
-    __slots__ = ("runs", "size", "streams")
+    __slots__ = ("caller", "runs", "size", "streams")
 
-    def __init__(self, size: int, streams: bool) -> None:
+    def __init__(self, caller: Caller, size: int, streams: bool) -> None:
+        self.caller = caller
+        """The party whose share of the server's bounds the request takes."""
         self.size = size
         """Bytes that count for the request."""
         self.streams = streams
@@ -34,25 +35,23 @@ class Ticket:
 
 
 class Admission(Generic[T]):
-    """The inbound requests of one connection, running and waiting, within ``limits``; counted in ``load``, too.
+    """The inbound requests of one connection, running and waiting, within ``limits``; counted in ``load``, and for
+    their callers, too.
 
     A request gives its slot back at its end, or on overrunning its cleanup grace, whichever comes first; then the
     oldest waiting request may run. A stream takes no slot, since a stream only waits, for as long as the client likes,
     and would keep requests from running. Streams have bounds of their own. Of a resource bounded for the whole server,
-    the connection gets no more than the connection leaves for others (`leaves_enough`), unless ``alone``. ``T`` is the
-    type of the entries that wait with a ticket.
+    a caller gets no more, over all its connections, than it leaves for others (`Caller.may_take`). ``T`` is the type of
+    the entries that wait with a ticket.
     """
 
-    def __init__(self, limits: Limits, load: Load, *, alone: bool = False) -> None:
+    def __init__(self, limits: Limits, load: Load) -> None:
         self._limits = limits
-        self._shared = 0 if alone else 1
-        """Factor 1, or 0 when alone: so many times the connection's own share must be left for others."""
         self._load = load
         self._waiting: dict[Ticket, T] = {}
         """Requests that wait for a slot, oldest first."""
         self._slots = 0
         self._streams = 0
-        self._parked = 0
         self._bytes = 0
 
     @property
@@ -60,73 +59,86 @@ class Admission(Generic[T]):
         """Number of requests that wait for their turn."""
         return len(self._waiting)
 
-    def admit(self, request: InboundRequest) -> Ticket | None:
-        """Return the ticket of a request that runs now, or else is to `wait`; `None` when a bound is reached."""
+    def admit(self, request: InboundRequest, caller: Caller) -> Ticket | None:
+        """Return the ticket of a request of ``caller`` that runs now, or else is to `wait`; `None` when a bound is
+        reached."""
         if request.method.streams:
-            return self._admit_stream(request)
-        return self.take(request) if self.has_room(request.size) else None
+            return self._admit_stream(request, caller)
+        return self.take(request, caller) if self.has_room(request.size, caller) else None
 
-    def has_room(self, size: int, parked: Ticket | None = None) -> bool:
-        """Return whether there is room for a request of ``size`` bytes that is no stream. ``parked``: the ticket of the
-        parked handler that goes on with the request, where that ticket counts here already."""
+    def has_room(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
+        """Return whether there is room for a request of ``caller`` of ``size`` bytes that is no stream. ``parked``: the
+        ticket of the parked handler that goes on with the request, where that ticket counts here already."""
         limits, load = self._limits, self._load
-        waiting = len(self._waiting)
-        if self._slots >= limits.max_in_flight and waiting >= limits.max_queued:
+        if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
-        if parked is not None:
-            return self._has_bytes(size, parked.size)
-        held = (self._slots + waiting + self._parked) * self._shared
-        if not leaves_enough(held, load.free_requests(limits)):
+        if (parked is None or parked.caller is not caller) and not caller.may_take(
+            caller.requests, load.free_requests(limits)
+        ):
             return False
-        return not load.inbound_bytes or self._has_bytes(size, 0)
+        return not load.inbound_bytes or self._has_bytes(size, caller, parked)
 
-    def _has_bytes(self, size: int, kept: int) -> bool:
-        limits, mine, all_others = self._limits, self._bytes - kept, self._load.inbound_bytes - kept
+    def _has_bytes(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
+        limits, mine, of_caller, all_others = self._limits, self._bytes, caller.bytes, self._load.inbound_bytes
+        if parked is not None:
+            kept = parked.size
+            mine, all_others = mine - kept, all_others - kept
+            if parked.caller is caller:
+                of_caller -= kept
         if mine and mine + size > limits.max_inbound_bytes:
             return False
-        return not all_others or leaves_enough(mine * self._shared, limits.max_server_bytes - all_others, size)
+        return not all_others or caller.may_take(of_caller, limits.max_server_bytes - all_others, size)
 
-    def take(self, request: InboundRequest) -> Ticket:
-        """Return the ticket of a request for which there is room."""
-        ticket, load = Ticket(request.size, request.method.streams), self._load
-        self._bytes += ticket.size
-        load.inbound_bytes += ticket.size
+    def take(self, request: InboundRequest, caller: Caller) -> Ticket:
+        """Return the ticket of a request of ``caller`` for which there is room."""
+        size, load = request.size, self._load
+        ticket = Ticket(caller, size, request.method.streams)
+        self._bytes += size
+        load.inbound_bytes += size
+        caller.bytes += size
         if self._slots < self._limits.max_in_flight:
             ticket.runs = True
             self._slots += 1
             load.in_flight += 1
+            caller.requests += 1
         return ticket
 
-    def _admit_stream(self, request: InboundRequest) -> Ticket | None:
-        limits = self._limits
-        free = self._load.free_streams(limits)
-        if not self._has_bytes(request.size, 0):
+    def _admit_stream(self, request: InboundRequest, caller: Caller) -> Ticket | None:
+        limits, load, size = self._limits, self._load, request.size
+        if not self._has_bytes(size, caller):
             return None
-        if self._streams >= limits.max_subscriptions or not leaves_enough(self._streams * self._shared, free):
+        if self._streams >= limits.max_subscriptions or not caller.may_take(caller.streams, load.free_streams(limits)):
             return None
-        ticket = Ticket(request.size, True)
+        ticket = Ticket(caller, size, True)
         ticket.runs = True
         self._streams += 1
-        self._load.listening += 1
-        self._bytes += ticket.size
-        self._load.inbound_bytes += ticket.size
+        load.listening += 1
+        caller.streams += 1
+        self._bytes += size
+        load.inbound_bytes += size
+        caller.bytes += size
         return ticket
 
     def _take_slot(self, ticket: Ticket) -> None:
         ticket.runs = True
         self._slots += 1
         self._load.in_flight += 1
+        ticket.caller.requests += 1
 
     def wait(self, ticket: Ticket, waiting: T) -> None:
         """Keep ``waiting`` until a slot is free."""
         self._waiting[ticket] = waiting
-        self._load.queued += 1
+        self._count_waiting(ticket, 1)
+
+    def _count_waiting(self, ticket: Ticket, number: int) -> None:
+        self._load.queued += number
+        ticket.caller.requests += number
 
     def drop_waiting(self, ticket: Ticket) -> bool:
         """Forget a request that waits for its turn, and never ran. Return false when the request is not waiting."""
         if self._waiting.pop(ticket, None) is None:
             return False
-        self._load.queued -= 1
+        self._count_waiting(ticket, -1)
         self.ended(ticket)
         return True
 
@@ -135,21 +147,21 @@ class Admission(Generic[T]):
         next round waited for its turn. The slot may exceed the bound, but otherwise a client could have any number of
         requests cleaning up uncounted."""
         if self._waiting.pop(ticket, None) is not None:
-            self._load.queued -= 1
+            self._count_waiting(ticket, -1)
         self._take_slot(ticket)
 
     def park(self, ticket: Ticket) -> Sequence[T]:
         """Note that a request was answered while its handler waits for more, and return the entries whose turn has
         come. The request's bytes still count."""
-        self._parked += 1
         self._load.parked += 1
+        ticket.caller.requests += 1
         return self.release_slot(ticket)
 
     def unpark(self, ticket: Ticket) -> None:
         """Note that a parked request is parked no more: the request goes on with another ticket, or is to
         `clean_up`."""
-        self._parked -= 1
         self._load.parked -= 1
+        ticket.caller.requests -= 1
 
     def release_slot(self, ticket: Ticket) -> Sequence[T]:
         """Give back the slot of ``ticket``, though its request has not ended, and return the entries whose turn has
@@ -159,6 +171,7 @@ class Admission(Generic[T]):
         ticket.runs = False
         self._slots -= 1
         self._load.in_flight -= 1
+        ticket.caller.requests -= 1
         return self._next() if self._waiting else _NOBODY
 
     def _next(self) -> Sequence[T]:
@@ -166,16 +179,17 @@ class Admission(Generic[T]):
         while self._waiting and self._slots < self._limits.max_in_flight:
             ticket = next(iter(self._waiting))
             turns.append(self._waiting.pop(ticket))
-            self._load.queued -= 1
+            self._count_waiting(ticket, -1)
             self._take_slot(ticket)
         return turns
 
     def ended(self, ticket: Ticket) -> Sequence[T]:
         """Note that the request of ``ticket`` is over, give back all that the request took, and return the entries
         whose turn has come. Idempotent."""
-        load = self._load
-        self._bytes -= ticket.size
-        load.inbound_bytes -= ticket.size
+        load, caller, size = self._load, ticket.caller, ticket.size
+        self._bytes -= size
+        load.inbound_bytes -= size
+        caller.bytes -= size
         ticket.size = 0
         if not ticket.runs:
             return _NOBODY
@@ -183,7 +197,9 @@ class Admission(Generic[T]):
         if ticket.streams:
             self._streams -= 1
             load.listening -= 1
+            caller.streams -= 1
             return _NOBODY
         self._slots -= 1
         load.in_flight -= 1
+        caller.requests -= 1
         return self._next() if self._waiting else _NOBODY

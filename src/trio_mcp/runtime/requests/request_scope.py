@@ -27,7 +27,7 @@ from .rounds import Question, Rounds, Send
 if TYPE_CHECKING:
     from ...concurrency.alarms import Alarm, Alarms
     from ...concurrency.graces import Graces
-    from ...concurrency.places import WorkerShare
+    from ...concurrency.places import Workers
     from ...protocol.fields import JSONObject
     from ...protocol.meta import ProgressToken
     from ...protocol.revisions import Revision
@@ -74,8 +74,8 @@ class Surroundings(Protocol):
     limits: Limits
     load: Load
     alarms: Alarms
-    workers: WorkerShare
-    """The threads that plain ``def`` handlers of this connection may have."""
+    workers: Workers
+    """The threads of plain ``def`` handlers."""
     graces: Graces
     """Times that cancelled handlers in threads may clean up."""
     trio_token: trio.lowlevel.TrioToken

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from ...concurrency.fair_share import Caller
 from ...concurrency.together import only_member
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TOO_BUSY, CodedError
 from ...protocol.types.input_required import InputRequiredResult
@@ -75,21 +76,30 @@ class RequestRunner:
         self.alarms = host.alarms
         self.stateless = host.stateless
         self.may_log = host.may_log
-        self.workers = host.workers.share(alone=peer.alone)
+        self.workers = host.workers
         self.graces = graces
         self.trio_token = trio.lowlevel.current_trio_token()
         self.seal = handler.seal
         self.ask = ask
         self.posts = posts
         self.replies = replies
-        self.admission = Admission[RequestScope](limits, host.load, alone=peer.alone)
+        self.admission = Admission[RequestScope](limits, host.load)
         self.refuse_reason: str | None = None
         """Reason why no new request is taken; `None` while they are."""
         self._host = host
         self._handler = handler
+        self._caller = Caller(alone=peer.alone)
+        self._caller = self._party(peer)
+        """The party that asks where the exchange of a request names no other."""
         self._tracer = tracer
         self._beginning = deque[RequestScope]()
         """Requests that were given a task and have not begun, oldest first."""
+
+    def _party(self, peer: Peer) -> Caller:
+        """Return the party whose share of the bounds the requests of ``peer`` take."""
+        if peer.caller is not None:
+            return peer.caller
+        return self._caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def refuse_new(self, reason: str) -> None:
         """Take no new request from now on. The first reason stays."""
@@ -108,7 +118,7 @@ class RequestRunner:
         elif self.refuse_reason is not None:
             self._refuse(request, "Shutting down: no new requests are taken", exchange)
         elif decision is LATER:
-            ticket = self.admission.admit(request)
+            ticket = self.admission.admit(request, exchange.peer.caller or self._caller)
             if ticket is None:
                 self._refuse(request, _BUSY, exchange)
                 return
@@ -221,7 +231,7 @@ class RequestRunner:
         exchange.release(request)
         for ready in self.admission.park(scope.ticket):
             self.start(ready)
-        self._host.parking.keep(handle, scope, request, exchange.caller)
+        self._host.parking.keep(handle, scope, request, exchange.party, scope.ticket.caller)
 
     def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
         """Let the parked handler go on with ``request``, once it is its turn.
@@ -229,13 +239,14 @@ class RequestRunner:
         Raises `CodedError`, and nothing has changed then: -32602 for a handle that is not good (any more), and
         "too busy" when the request is one too many.
         """
-        scope = self._host.parking.find(retry.handle, exchange.caller)
+        scope = self._host.parking.find(retry.handle, exchange.party)
         if scope is None or scope.abort.is_overdue:
             raise CodedError(INVALID_PARAMS, _UNKNOWN)
-        if not self.admission.has_room(request.size, scope.ticket if scope.runner is self else None):
+        caller = self._party(exchange.peer)
+        if not self.admission.has_room(request.size, caller, scope.ticket if scope.runner is self else None):
             raise CodedError(TOO_BUSY, _BUSY)
         scope.runner.unpark(scope)
-        ticket = self.admission.take(request)
+        ticket = self.admission.take(request, caller)
         assert scope.rounds is not None, "what is parked has asked"
         scope.rounds.bring(retry.responses)
         scope.bind(self, exchange, request, ticket)
@@ -250,7 +261,7 @@ class RequestRunner:
         of ``runner``. Synchronous."""
         here, request, ticket = scope.exchange, scope.request, scope.ticket
         line = self.replies.line(request, answer)
-        scope.move(runner, exchange, runner.admission.take(request))
+        scope.move(runner, exchange, runner.admission.take(request, ticket.caller))
         here.state.finish(request)
         here.reply(line)
         here.release(request)
@@ -260,7 +271,8 @@ class RequestRunner:
 
     def take_up(self, request: InboundRequest, exchange: Exchange) -> RequestScope:
         """Return the scope of a request that did not come by a connection, and is to be given to `start`."""
-        scope = RequestScope(self, exchange, request, self.admission.take(request))
+        ticket = self.admission.take(request, self._party(exchange.peer))
+        scope = RequestScope(self, exchange, request, ticket)
         exchange.hold(request, scope)
         return scope
 
@@ -286,7 +298,7 @@ class RequestRunner:
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
         """Cancel all requests that wait for the client to come back with answers, and for nobody else than
         ``exchange``: a principal may come back on another one."""
-        if exchange.caller is exchange:
+        if exchange.party is exchange:
             for scope in self._host.parking.of(exchange):
                 self.cancel(scope, cause, reason)
 

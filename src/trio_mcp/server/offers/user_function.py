@@ -43,5 +43,5 @@ class UserFunction:
             return signature.function(**bound)
         if signature.context_name is not None:
             bound[signature.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
-        call, workers = partial(signature.function, **bound), scope.runner.workers
-        return run_in_worker(call, workers, lambda: scope.runner.graces)  # a task has another runner in the end
+        call, threads = partial(signature.function, **bound), scope.runner.workers.share(scope.ticket.caller)
+        return run_in_worker(call, threads, lambda: scope.runner.graces)  # a task has another runner in the end

@@ -168,6 +168,7 @@ class Session:
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
         """Take a message, or a batch, that was ``posted``."""
+        posted.caller = self.caller
         self.used_at = trio.current_time()
         self.is_confirmed = self.is_confirmed or not opens
         connection = self._connection
