@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_mcp.jsonrpc.codec import decode
+from trio_mcp.jsonrpc.codec import decode, skipped
+from trio_mcp.jsonrpc.extent import MOST_FAR
 from trio_mcp.jsonrpc.messages import ErrorResponse, Unreadable
 from trio_mcp.jsonrpc.remains import NOTHING, Remains, remains_of
 
@@ -146,3 +147,30 @@ def test_a_batch_that_is_not_json_names_nobody() -> None:
     assert unreadable.settles is None
     assert isinstance(unreadable.reply, ErrorResponse)
     assert unreadable.reply.id is None
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "may_be", "request_id"),
+    [
+        (b'{"x":"xx', b'xx","id":7,"result":{}}', True, None),
+        (b'{"x":"xx', b'xx","result":{},"id":7}', True, 7),
+        (b' {"x":"xx', b"", True, None),
+        (b'{"x":"xx', b'xx","params":{},"method":"m","id":7}', False, None),
+        (b'{"id":7,"result":"xx', b'xx"}', False, 7),
+        (b"[[[[", b"", False, None),
+        (b"xxxx", b"xxxx", False, None),
+    ],
+)
+def test_an_object_too_long_to_be_read_may_be_an_answer_unless_its_ends_tell_its_kind(
+    head: bytes, tail: bytes, may_be: bool, request_id: Any
+) -> None:
+    unreadable = skipped(head, tail, "too long")
+    assert (unreadable.may_be_answer, unreadable.settles) == (may_be, request_id)
+
+
+@pytest.mark.parametrize("body", [b"[" * 600 + b"]" * 600, b"[%b]" % b",".join([b"1e-300"] * 2 * MOST_FAR)])
+def test_so_may_an_object_that_is_too_deep_or_too_slow(body: bytes) -> None:
+    unknown = b"[%b]" % b",".join([b"[]"] * 100_000)
+    unreadable = decode(b'{"x":%b,"y":%b,"result":{},"id":7}' % (unknown, body))
+    assert isinstance(unreadable, Unreadable)
+    assert (unreadable.is_answer, unreadable.may_be_answer, unreadable.settles) == (False, True, 7)

@@ -14,7 +14,7 @@ from trio_mcp.jsonrpc.messages import ErrorResponse, Notification, Request, Resp
 from trio_mcp.protocol.log_levels import log_level_rank
 from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 from trio_mcp.state.connection_state import ConnectionState
-from trio_mcp.state.events import AnswerLost, Ignored, Refused, Unread
+from trio_mcp.state.events import AnswerLost, Ignored, Refused, ReplyUnreadable, Unread
 
 LONG = "x" * 1000
 
@@ -113,6 +113,21 @@ def test_an_answer_that_names_nobody_is_lost_for_the_requests_in_flight_and_for_
     assert client.receive(lost) == Unread("bad"), "a stream is answered by its end"
     call = client.open_request("tools/list", LATEST_MODERN)
     assert client.receive(lost) == AnswerLost((call,), "bad")
+
+
+def test_a_message_of_unknown_kind_counts_as_an_answer_where_one_is_waited_for() -> None:
+    refused = ErrorResponse(None, INVALID_REQUEST, "too long")
+    unknown = Unreadable("too long", refused, too_long=True, may_be_answer=True)
+    client, server = client_of(LATEST_LEGACY), server_of(LATEST_LEGACY)
+    assert client.receive(unknown) == Unread("too long")
+    assert server.receive(unknown) == Refused(refused)
+    call, question = client.open_request("tools/list", LATEST_LEGACY), server.open_request("roots/list", LATEST_LEGACY)
+    assert client.receive(unknown) == AnswerLost((call,), "too long")
+    assert server.receive(unknown) == AnswerLost((question,), "too long")
+    other = client.open_request("tools/list", LATEST_LEGACY)
+    named = Unreadable("too long", refused, other.id, too_long=True, may_be_answer=True)
+    assert client.receive(named) == ReplyUnreadable(other, "too long")
+    assert client.receive(named) == Unread("too long")
 
 
 def test_an_answer_for_nobody_is_ignored_with_a_word() -> None:

@@ -7,6 +7,7 @@ message is one line: the encoder never writes a raw newline.
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -75,6 +76,7 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
 
+_OBJECT: Final = re.compile(rb"\s*+\{")
 _SHALLOW: Final = 2 * (MOST_LEVELS - 2)
 """Length in bytes up to which nesting cannot be too deep, even with two levels around the text."""
 _LARGE: Final = 64 * 1024
@@ -101,19 +103,19 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
         if size < _LARGE:
             data = _read(line)
         elif has_many_far(line):
-            return _unreadable(remains_of(line), _TOO_FAR, PARSE_ERROR, f"Parse error: {_TOO_FAR}")
+            return _unread_message(line, _TOO_FAR)
         else:
             with CollectorPause():
                 data = _read(line)
     except RecursionError:
-        return _too_deep(line)
+        return _unread_message(line, _TOO_DEEP)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         owed = "Parse error: the message is not JSON in UTF-8"
         return _unreadable(remains_of(line), f"not JSON: {reason}", PARSE_ERROR, owed)
     if size > _SHALLOW:
         if line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(_levels(data)):
-            return _too_deep(line)
+            return _unread_message(line, _TOO_DEEP)
         size = weight_of(line)
     if type(data) is _Envelope:
         return _classify(data, size)
@@ -137,22 +139,31 @@ def _levels(data: Any) -> Any:
     return msgspec.structs.astuple(data) if type(data) is _Envelope else data
 
 
-def _too_deep(line: bytes | bytearray) -> Unreadable:
-    return _unreadable(remains_of(line), _TOO_DEEP, PARSE_ERROR, f"Parse error: {_TOO_DEEP}")
+def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:
+    """Return the `Unreadable` for ``line``, which is JSON as far as is known."""
+    return _unreadable(
+        remains_of(line), reason, PARSE_ERROR, f"Parse error: {reason}", may_be_answer=_OBJECT.match(line) is not None
+    )
 
 
 def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
     """Return the `Unreadable` for a message that is too long, as ``reason`` says, with only ``head`` and ``tail``
     known."""
     remains = remains_of(head, tail)
-    return _unreadable(remains, reason, INVALID_REQUEST, f"Invalid request: {reason}", too_long=True)
+    is_object = _OBJECT.match(head) is not None
+    words = f"Invalid request: {reason}"
+    return _unreadable(remains, reason, INVALID_REQUEST, words, too_long=True, may_be_answer=is_object)
 
 
-def _unreadable(remains: Remains, reason: str, code: int, message: str, *, too_long: bool = False) -> Unreadable:
+def _unreadable(
+    remains: Remains, reason: str, code: int, message: str, *, too_long: bool = False, may_be_answer: bool = False
+) -> Unreadable:
     if remains.is_reply:
         return Unreadable(reason, None, remains.id, is_answer=True)
-    owed = ErrorResponse(remains.id if remains.is_request else None, code, message)
-    return Unreadable(reason, owed, too_long=too_long)
+    if remains.is_request or not may_be_answer:
+        owed = ErrorResponse(remains.id if remains.is_request else None, code, message)
+        return Unreadable(reason, owed, too_long=too_long)
+    return Unreadable(reason, ErrorResponse(None, code, message), remains.id, too_long=too_long, may_be_answer=True)
 
 
 def _classify(data: _Envelope, size: int) -> Message | Unreadable:

@@ -86,6 +86,9 @@ class Unreadable:
     is_answer: bool = False
     too_long: bool = False
     """True when only the length kept the line from being read, and its beginning may belong to a valid message."""
+    may_be_answer: bool = False
+    """True for an object that was too long, too deep or too slow to be read, and whose known parts tell no more of its
+    kind: its peer has sent a message, and more of the messages of such size are answers than anything else."""
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse

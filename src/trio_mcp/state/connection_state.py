@@ -133,7 +133,8 @@ class ConnectionState(RequestTables):
 
     def _receive_unreadable(self, message: Unreadable) -> Event:
         reply = message.reply
-        if message.is_answer:
+        if message.is_answer or (message.may_be_answer and (self.role == "client" or self._outbound)):
+            # Where nobody asks, a server refuses what may be a request.
             return self._receive_bad_answer(message)
         if reply is None:
             return Unread(message.reason)

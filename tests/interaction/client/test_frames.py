@@ -28,6 +28,7 @@ from trio_mcp import (
     proxy,
 )
 from trio_mcp.client.opening import open_client
+from trio_mcp.jsonrpc.errors import UnreadableAnswer
 
 
 @pytest.mark.parametrize(
@@ -174,6 +175,26 @@ async def test_a_question_that_is_too_long_is_refused_under_its_id_by_a_legacy_c
             assert text_of(await client.call_tool("any")) == "done"
             assert client.unreadable_messages == 0
     assert raw.wire[-1]["error"]["code"] == -32600
+
+
+@pytest.mark.parametrize("named", ["nowhere", "last"])
+async def test_an_answer_of_which_neither_end_tells_what_it_is_fails_the_only_call(tmp_path: Path, named: str) -> None:
+    raw = RawServer(
+        tmp_path,
+        r"""
+        handshake()
+        call = until("tools/call")
+        last = ["id", "result"] if NAMED == "nowhere" else ["result", "id"]
+        members = {"id": b'"id":%d' % call["id"], "result": b'"result":{"content":[]}'}
+        write(b'{"x":"' + b"x" * 2**21 + b'","jsonrpc":"2.0",' + b",".join(members[each] for each in last) + b"}\n")
+        text(until("tools/call"))
+        """.replace("NAMED", repr(named)),
+    )
+    with trio.fail_after(PATIENCE):
+        async with open_stdio(raw.command, era="legacy", limits=Limits(max_message_bytes=2**20)) as client:
+            with pytest.raises(UnreadableAnswer, match="a message has at most 1048576 bytes"):
+                await client.call_tool("any")
+            assert text_of(await client.call_tool("any")) == "done"
 
 
 async def test_a_modern_client_writes_no_reply_whatever_comes_over_a_real_pipe(tmp_path: Path) -> None:
