@@ -139,6 +139,11 @@ class Exchange:
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
         """Raise `CodedError` where the headers of ``request`` that ``table`` names differ from its arguments."""
 
+    def check_scopes(self, needed: frozenset[str]) -> None:
+        """Raise `CodedError` where the caller lacks one of the ``needed`` scopes, as far as anybody knows scopes."""
+        if needed and self.peer.check_scopes is not None:
+            self.peer.check_scopes(needed)
+
     def close_stream(self, retry: float) -> bool:
         """Close the client's way to the lines of its requests for now. The client comes back after ``retry`` seconds.
         Return false where that is impossible."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -11,7 +11,10 @@ from ..concurrency.fair_share import Caller
 from ..jsonrpc.codec import decode_value, pack_value
 from .principal import Auth, PrincipalId
 
-__all__ = ["EVERYBODY", "NOBODY_KNOWN", "THE_ONLY_ONE", "Headers", "Peer"]
+__all__ = ["EVERYBODY", "NOBODY_KNOWN", "THE_ONLY_ONE", "CheckScopes", "Headers", "Peer"]
+
+CheckScopes: TypeAlias = Callable[[frozenset[str]], None]
+"""Raises `CodedError` for a caller who lacks one of the scopes."""
 
 _CREDENTIALS: Final = frozenset(("authorization", "cookie", "dpop", "proxy-authorization"))
 
@@ -80,6 +83,8 @@ class Peer:
     everybody: bool = False
     """True for all clients of an endpoint together, each of whose requests stands for itself: the bounds of a
     connection hold for none of the clients, but those of the whole server."""
+    check_scopes: CheckScopes | None = None
+    """The check of what is found to need scopes only while a request is answered; `None` where nobody knows scopes."""
 
     @property
     def is_told_apart(self) -> bool:

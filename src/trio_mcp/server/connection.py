@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final
 
 import attrs
 import trio
@@ -27,7 +27,7 @@ from ..protocol.types.tools import CallToolParams, ListToolsResult
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.exchange import Exchange
-from ..runtime.peer import NOBODY_KNOWN, Peer
+from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..runtime.requests.handler import LATER, Decision, Now
 from ..runtime.requests.request_scope import RequestScope
 from ..state.connection_state import ConnectionState
@@ -39,9 +39,8 @@ from .required_scopes import required_scopes
 from .server import RunningServer
 from .subscriptions import Subscriptions
 
-__all__ = ["CheckScopes", "ServerConnection"]
+__all__ = ["ServerConnection"]
 
-CheckScopes: TypeAlias = Callable[[frozenset[str]], None]
 """A function that raises `CodedError` where the caller lacks one of the scopes."""
 _DONE: Final = EmptyResult()
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import trio
 
 from ..concurrency.graces import Graces
+from ..jsonrpc.errors import CodedError
 from ..protocol.conversion.converters import structure_params
 from ..protocol.errors import NoWayBack
 from ..protocol.types.tools import CallToolParams
@@ -20,8 +21,9 @@ from ..runtime.requests.request_scope import RequestScope
 from ..runtime.requests.runner import RequestRunner
 from ..state.events import NotificationReceived
 from ..state.requests import InboundRequest
+from ..stores.task_record import TaskRecord
 from ..tasks.core.methods import CoreMethods
-from ..tasks.extension_methods import ExtensionMethods
+from ..tasks.extension_methods import ExtensionMethods, scope_of, unknown_task
 from ..tasks.host import TaskHost
 from ..tasks.records import TaskRecords
 from ..tasks.settings import TaskSettings
@@ -36,6 +38,7 @@ class RunningTasks:
     def __init__(
         self, tools: Tools, host: RequestHost, replies: Replies, settings: TaskSettings, lifespan: Any
     ) -> None:
+        self._tools = tools
         work = _ToolWork(tools, lifespan)
         graces = Graces(host.limits.cleanup_grace)
         runner = RequestRunner(host, work, graces, replies, _no_client, None, peer=EVERYBODY)
@@ -44,7 +47,7 @@ class RunningTasks:
         self.are_kept = settings.store is not None or not host.stateless
         """False in a server that is run stateless, and has no store of its own: there are no tasks."""
         work.run_in(self.host)
-        self._core = CoreMethods(self.records, self.host.questions)
+        self._core = CoreMethods(self.records, self.host.questions, self.may_see)
         self._extension = ExtensionMethods(self.records)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -62,7 +65,34 @@ class RunningTasks:
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
         """Answer a method of tasks, in the form of the request's revision."""
         methods = self._core if scope.request.revision.tasks == "core" else self._extension
-        return methods.answer(scope)
+        if scope.exchange.peer.check_scopes is None:
+            return methods.answer(scope)
+        return self._answer_checked(methods, scope)
+
+    async def _answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
+        task_id = scope.request.params.get("taskId")
+        record = await self.records.read(scope_of(scope), task_id) if isinstance(task_id, str) else None
+        if record is not None:
+            self.check_scopes(scope, record)
+        return await methods.answer(scope)
+
+    def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
+        """Raise `CodedError` where the caller of a request lacks a scope of the tool that has made the task: the result
+        of a tool is as well protected as the tool. Of a tool that is gone nobody knows the scopes: in a server with
+        scopes its tasks do not exist for callers who have to have some."""
+        tool = self._tools.registry.get(record.name)
+        if tool is not None:
+            scope.exchange.check_scopes(tool.scopes)
+        elif scope.exchange.peer.check_scopes is not None and any(entry.scopes for entry in self._tools.registry):
+            raise unknown_task()
+
+    def may_see(self, scope: RequestScope, record: TaskRecord) -> bool:
+        """Return whether a listing shows the task: see `check_scopes`."""
+        try:
+            self.check_scopes(scope, record)
+        except CodedError:
+            return False
+        return True
 
 
 class _ToolWork:

@@ -13,14 +13,13 @@ from ..protocol.types.lifecycle import Implementation
 from ..runtime.channel import MessageChannel
 from ..runtime.duplex import DuplexChannel
 from ..runtime.limits import Limits
-from ..runtime.peer import NOBODY_KNOWN, Peer
+from ..runtime.peer import NOBODY_KNOWN, CheckScopes, Peer
 from ..state.connection_state import ConnectionState
-from .connection import CheckScopes, ServerConnection
+from .connection import ServerConnection
 from .required_scopes import has_scopes, required_scopes
 from .server import RunningServer, Server
 
 __all__ = [
-    "CheckScopes",
     "Connection",
     "Running",
     "Servable",

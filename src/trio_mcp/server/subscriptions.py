@@ -115,7 +115,8 @@ class Subscriptions:
             nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
 
     async def _known_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
-        """Return the ids of tasks that exist for the caller. Raises `CapabilityMissing`."""
+        """Return the ids of tasks that exist for the caller. Raises `CapabilityMissing`, and `CodedError` for the task
+        of a tool that needs a scope which the caller lacks."""
         if not (self._server.tools.has_tasks and self._tasks.are_kept):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
@@ -123,7 +124,13 @@ class Subscriptions:
             raise CapabilityMissing(missing, scope.request.revision)
         records = self._tasks.records
         asked = list(dict.fromkeys(task_ids))[: self._limits.max_subscriptions]
-        return [task_id for task_id in asked if await records.read(scope_of(scope), task_id) is not None]
+        known = list[str]()
+        for task_id in asked:
+            record = await records.read(scope_of(scope), task_id)
+            if record is not None:
+                self._tasks.check_scopes(scope, record)
+                known.append(task_id)
+        return known
 
     async def _known(self, uris: Sequence[str]) -> list[str]:
         known: list[str] = []

@@ -12,8 +12,8 @@ import trio
 from ..concurrency.nurseries import ServiceNursery, open_service_nursery
 from ..runtime.channel import ConnectionLost, MessageChannel
 from ..runtime.limits import Limits
-from ..runtime.peer import Peer
-from ..server.served import CheckScopes, Connection, Running, Servable, connection_to
+from ..runtime.peer import CheckScopes, Peer
+from ..server.served import Connection, Running, Servable, connection_to
 from .accepting import SocketListeners, serve_streams
 from .callers import CallersByAddress
 from .scopes import warn_of_unchecked_scopes

@@ -8,24 +8,33 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, CodedError
+from ..runtime.peer import CheckScopes
 from ..runtime.principal import Auth
-from ..server.served import CheckScopes, Running, needs_scopes
+from ..server.served import Running, needs_scopes
 
 if TYPE_CHECKING:
     from ..auth.resource_server.gate import Gate
     from ..auth.resource_server.refusal import Refusal
 
-__all__ = ["lacking", "scope_check", "warn_of_unchecked_scopes"]
+__all__ = ["LacksScopes", "lacking", "scope_check", "warn_of_unchecked_scopes"]
 
 logger = logging.getLogger("trio_mcp")
+
+
+class LacksScopes(CodedError):
+    """The error for a caller who lacks a scope, with the ``refusal`` in the words of HTTP."""
+
+    def __init__(self, refusal: Refusal, needed: frozenset[str]) -> None:
+        data = {"error": "insufficient_scope", "scopes": sorted(needed)}
+        super().__init__(INVALID_REQUEST, f"Invalid request: {refusal.reason}", data)
+        self.refusal = refusal
 
 
 def lacking(refusal: Refusal, needed: frozenset[str]) -> CodedError:
     """Return the error for a request of a caller who lacks one of the ``needed`` scopes."""
     if refusal.status != HTTPStatus.FORBIDDEN:  # a defect, of the author's rule for broader scopes
         return CodedError(INTERNAL_ERROR, "Internal error")
-    data = {"error": "insufficient_scope", "scopes": sorted(needed)}
-    return CodedError(INVALID_REQUEST, f"Invalid request: {refusal.reason}", data)
+    return LacksScopes(refusal, needed)
 
 
 def scope_check(gate: Gate, auth: Auth) -> CheckScopes:

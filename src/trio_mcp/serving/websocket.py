@@ -122,10 +122,11 @@ class WebSocketGreeting:
         session_id, headers = secrets.token_urlsafe(16), Headers(request.headers)
         if self.gate is None or auth is None:
             return Arrival(channel, Peer(session_id, headers))
+        check = scope_check(self.gate, auth)
         return Arrival(
             channel,
-            Peer(session_id, headers, auth.principal.id, auth),
-            scope_check(self.gate, auth),
+            Peer(session_id, headers, auth.principal.id, auth, check_scopes=check),
+            check,
             end_of_token(auth),
             partial(channel.close_with, _POLICY, "the token has expired"),
         )

@@ -115,7 +115,7 @@ class Endpoint:
         principal = None if caller is None else caller.principal.id
         assert isinstance(response.client, Hop), "whoever serves a connection knows its other end"
         party = response.client.caller(principal)
-        request = HttpRequest(head, body, response, extra, caller, principal, party)
+        request = HttpRequest(head, body, response, extra, caller, principal, party, self._gate)
         try:
             if head.method == "POST":
                 self._post(request)

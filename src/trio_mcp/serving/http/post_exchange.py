@@ -6,15 +6,17 @@ from abc import abstractmethod
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from ...jsonrpc.errors import METHOD_NOT_FOUND, TOO_BUSY
+from ...jsonrpc.errors import INVALID_REQUEST, METHOD_NOT_FOUND, TOO_BUSY
 from ...runtime.cancellation import CancelCause
 from ...runtime.exchange import Exchange, PartExchange
 from ...runtime.outbox import Outbox, Owner
 from ...transports.http.application import Answer
-from .answers import JSON_HEADERS, RETRY_AFTER, json_status, status_of_refusal, unavailable
+from ..scopes import LacksScopes
+from .answers import JSON_HEADERS, RETRY_AFTER, json_status, lines_of, status_of_refusal, unavailable
 from .http_request import HttpRequest
 
 if TYPE_CHECKING:
+    from ...auth.resource_server.refusal import Refusal
     from ...state.requests import InboundRequest
 
 __all__ = ["PostExchange"]
@@ -28,7 +30,7 @@ class PostExchange(PartExchange):
     was opened, an empty one is; where the server ends, status 503.
     """
 
-    __slots__ = ("_was_silent", "extra", "is_over", "is_stream", "request", "response")
+    __slots__ = ("_refusal", "_was_silent", "extra", "is_over", "is_stream", "request", "response")
 
     def __init__(
         self, connection: Exchange, posted: HttpRequest, high_water: int, session_id: str | None = None
@@ -44,6 +46,8 @@ class PostExchange(PartExchange):
         self.is_over = False
         """True once the reply was given, or none comes any more."""
         self._was_silent = False
+        self._refusal: Refusal | None = None
+        """The refusal of the request, where its caller lacks a scope."""
 
     def take_up(self, request: InboundRequest) -> None:
         """Note the request of this POST."""
@@ -87,12 +91,23 @@ class PostExchange(PartExchange):
             self.commit()
         elif not self.is_stream:
             code = None if self.request is None or self.request.error is None else self.request.error.code
-            self.answer(self.status_of(code), line)
+            if self._refusal is not None and code == INVALID_REQUEST:
+                self.answer(self._refusal.status, line, lines_of(self._refusal))
+            else:
+                self.answer(self.status_of(code), line)
             return
         else:
             self.outbox.put(line, owner)
         self.end()
         self.end_stream()
+
+    def check_scopes(self, needed: frozenset[str]) -> None:
+        """Raise `CodedError` for a caller who lacks a scope; the answer has a status of its own then."""
+        try:
+            super().check_scopes(needed)
+        except LacksScopes as error:
+            self._refusal = error.refusal
+            raise
 
     def status_of(self, code: int | None) -> HTTPStatus:
         """Return the status for a reply in JSON: see `json_status`."""

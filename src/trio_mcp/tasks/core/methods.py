@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from ...jsonrpc.errors import INVALID_PARAMS, METHOD_NOT_FOUND, CodedError
@@ -25,11 +26,17 @@ _PAGE: Final = 100
 
 class CoreMethods:
     """Answers ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` from the ``records``. While a client
-    waits for a result, ``questions`` asks there."""
+    waits for a result, ``questions`` asks there. Lists show the tasks that the caller ``may_see``."""
 
-    def __init__(self, records: TaskRecords, questions: CoreQuestions) -> None:
+    def __init__(
+        self,
+        records: TaskRecords,
+        questions: CoreQuestions,
+        may_see: Callable[[RequestScope, TaskRecord], bool] = lambda *_: True,
+    ) -> None:
         self._records = records
         self._questions = questions
+        self._may_see = may_see
 
     async def answer(self, scope: RequestScope) -> Any:
         """Answer a request. Raises `CodedError`."""
@@ -66,7 +73,7 @@ class CoreMethods:
             page = await self._records.page(scope_of(scope), cursor, _PAGE + 1)
         except KeyError:
             raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor") from None
-        tasks = [core_task(record) for record in page[:_PAGE]]
+        tasks = [core_task(record) for record in page[:_PAGE] if self._may_see(scope, record)]
         return ListTasksResult(tasks, page[_PAGE - 1].id if len(page) > _PAGE else None)
 
     async def _cancel(self, scope: RequestScope) -> Task:
