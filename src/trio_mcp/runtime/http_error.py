@@ -14,24 +14,26 @@ class HTTPError(MCPError):
     usable.
 
     ``status`` is the HTTP status that the server, or a proxy on the way, has answered with; `None` when no answer came,
-    because nobody listens for example. ``body`` is what the answer says, in plain words, up to 500 characters. The
-    request may have run, unless the status says otherwise; no request is sent again by itself.
-    """
+    because nobody listens for example. ``body`` is what the answer says, in plain words, up to 500 characters.
+    ``retry_after`` are the seconds after which the server asks to be asked again (``Retry-After``); `None` where the
+    server has not said so. The request may have run, unless the status says otherwise; no request is sent again by
+    itself."""
 
-    def __init__(self, status: int | None, reason: str, body: str = "") -> None:
+    def __init__(self, status: int | None, reason: str, body: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(status, reason, body)
         self.status = status
         self.reason = reason
         self.body = body
+        self.retry_after = retry_after
 
     @classmethod
-    def refused(cls, status: int, body: str) -> HTTPError:
+    def refused(cls, status: int, body: str, retry_after: float | None = None) -> HTTPError:
         """Return the error for an answer whose status says that the request failed."""
         try:
             phrase = f" ({HTTPStatus(status).phrase})"
         except ValueError:
             phrase = ""
-        return cls(status, f"the server answered with HTTP status {status}{phrase}", body)
+        return cls(status, f"the server answered with HTTP status {status}{phrase}", body, retry_after=retry_after)
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.body}" if self.body else self.reason

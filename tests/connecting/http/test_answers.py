@@ -8,6 +8,7 @@ import pytest
 
 from trio_mcp import HTTPError
 from trio_mcp.connecting.http.answers import is_passing, words_of
+from trio_mcp.connecting.http.retry_after import seconds_until_retry
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,29 @@ def test_some_refusals_say_nothing_of_later_requests() -> None:
         501,
         503,
     ]
+
+
+NOW = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "0"}, 0),
+        ({"retry-after": "120"}, 120),
+        ({"retry-after": "Sun, 06 Nov 1994 08:51:37 GMT", "date": NOW}, 120),
+        ({"retry-after": "Sunday, 06-Nov-94 08:51:37 GMT", "date": NOW}, 120),
+        ({"retry-after": "Sun Nov  6 08:51:37 1994", "date": NOW}, 120),
+        ({"retry-after": "Sun, 06 Nov 1994 08:40:00 GMT", "date": NOW}, 0),
+        ({"retry-after": NOW}, 0),
+        *[
+            ({"retry-after": nonsense, "date": NOW}, None)
+            for nonsense in ("", "-1", "1.5", "\u0661", "9" * 20, "soon", "Sun, 99 Nov 1994 08:51:37 GMT", "1 " * 4000)
+        ],
+    ],
+)
+def test_a_server_says_when_to_try_again_in_seconds_or_by_a_date(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    assert seconds_until_retry(headers) == seconds

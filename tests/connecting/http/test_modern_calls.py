@@ -521,3 +521,18 @@ async def test_discovery_is_answered_by_a_stream_as_well() -> None:
 
     async with serving(handler) as server, open_http(server.url) as client:
         assert client.revision.name == VERSION
+
+
+@pytest.mark.parametrize(("body", "kind"), [(b"slow down", "text/plain"), (b"{", "application/json")])
+async def test_the_error_of_a_refused_call_says_when_to_try_again(body: bytes, kind: str) -> None:
+    async def busy(got: Got, answer: Answer) -> None:
+        await answer.whole(429, body, content_type=kind, retry_after="7")
+
+    async def unavailable(got: Got, answer: Answer) -> None:
+        await answer.whole(503)
+
+    for handler, seconds in ((busy, 7), (unavailable, None)):
+        async with serving(modern(handler)) as server, open_http(server.url) as client:
+            with pytest.raises(HTTPError) as caught:
+                await client.call_tool("any")
+            assert caught.value.retry_after == seconds

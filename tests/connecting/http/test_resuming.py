@@ -262,3 +262,12 @@ async def test_new_ids_without_a_message_do_not_make_the_client_come_back_faster
     async with serving(resuming(*steps)) as server, open_http(server.url, era="legacy") as client:
         assert (await client.call_tool("any")).text == "done"
     assert pauses == [(1, 1), *[(count, 0) for count in range(2, 9)], (1, 0), (2, 0)]
+
+
+async def test_a_refusal_may_ask_for_a_longer_pause_and_gets_five_minutes_at_most(autojump_clock: object) -> None:
+    comebacks = Comebacks()
+    comebacks.refused({"retry-after": "50"})
+    assert await slept(comebacks, 500) == pytest.approx(50)
+    assert await slept(comebacks, 500) == pytest.approx(0.5)
+    comebacks.refused({"retry-after": "86400"})
+    assert await slept(comebacks, None) == pytest.approx(300)

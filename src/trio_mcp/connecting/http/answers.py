@@ -13,6 +13,7 @@ from ...jsonrpc.messages import ErrorResponse, RequestId
 from ...runtime.http_error import HTTPError
 from ...transports.http_client.errors import BadResponse
 from ...transports.http_client.reply import Reply
+from .retry_after import seconds_until_retry
 
 __all__ = [
     "EVENT_STREAM",
@@ -65,17 +66,18 @@ def is_passing(status: int) -> bool:
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
     """Return the error for ``reply``, whose status says that a request failed: the error reply in its body, where that
     is one to this request, else the words of the body. Raises `ConnectionLost` when the body is cut."""
+    retry_after = seconds_until_retry(reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
     except BadResponse as error:
-        return HTTPError.refused(reply.status, str(error))
+        return HTTPError.refused(reply.status, str(error), retry_after)
     if content_type(reply) == JSON:
         message = decode(body)
         if isinstance(message, ErrorResponse):
             if message.id is not None and message.id == request_id:
                 return StatusPeerError(message.code, message.message, message.data, reply.status)
-            return HTTPError.refused(reply.status, f"{message.message[:_MOST_WORDS]} ({message.code})")
-    return HTTPError.refused(reply.status, words_of(body))
+            return HTTPError.refused(reply.status, f"{message.message[:_MOST_WORDS]} ({message.code})", retry_after)
+    return HTTPError.refused(reply.status, words_of(body), retry_after)
 
 
 def words_of(body: bytes) -> str:

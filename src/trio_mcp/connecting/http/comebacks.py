@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import trio
 
 from ...concurrency.delays import growing_delay
+from .retry_after import seconds_until_retry
 
 __all__ = ["Comebacks"]
 
@@ -17,6 +19,7 @@ _PATIENCE: Final = 5
 """Times in a row that the server's own word is enough, though no message came."""
 _FLOOR: Final = 0.1
 """Seconds that a client waits at least, whatever the server says."""
+_LONGEST_AFTER_REFUSAL: Final = 300.0
 _LIVED: Final = 10.0
 """Seconds that a stream without a message must have lasted for its end to count as the first again."""
 
@@ -26,22 +29,32 @@ class Comebacks:
 
     def __init__(self) -> None:
         self.in_vain = 0
+        self._least = 0.0
+        """Seconds that the next pause takes at least."""
 
     async def pause(self, retry: int | None) -> None:
         """Wait until the next comeback is due: ``retry`` milliseconds where the server has said so (2025-11-25
         transports: MUST respect), a tenth of a second at least, else a growing delay. A server for whose word the
         client has come back in vain again and again is asked more and more seldom."""
         self.in_vain += 1
+        least, self._least = self._least, 0.0
+        await trio.sleep(max(self._delay(retry), least))
+
+    def _delay(self, retry: int | None) -> float:
         if retry is None:
-            await trio.sleep(self._growing(self.in_vain))
-            return
+            return self._growing(self.in_vain)
         asked = max(retry / 1000, _FLOOR)
         if self.in_vain > _PATIENCE:
             asked = max(asked, self._growing(self.in_vain - _PATIENCE))
-        await trio.sleep(asked)
+        return asked
 
     def _growing(self, attempt: int) -> float:
         return growing_delay(attempt, first=_FIRST, longest=_LONGEST, jitter=_JITTER)
+
+    def refused(self, headers: Mapping[str, str]) -> None:
+        """Note a refusal with ``headers``: the next pause takes as long as the server asks for with ``Retry-After``,
+        within five minutes."""
+        self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
 
     def ended(self, began: float, *, has_brought: bool) -> None:
         """Note the end of a stream that ``began`` at a time on trio's clock. Where the stream has brought a message, or

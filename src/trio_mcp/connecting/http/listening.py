@@ -60,6 +60,7 @@ async def listen(endpoint: Endpoint, session: Session) -> None:
                     then = _Next.AGAIN
                 else:
                     then = await _refused(endpoint, session, reply, cursor)
+                    comebacks.refused(reply.headers)
             if then is _Next.ASK:
                 await _ask_for_session(endpoint, session)
             if then in (_Next.ASK, _Next.END):

@@ -231,6 +231,7 @@ class PostedRequest:
                             if reply.status == HTTPStatus.NOT_FOUND and self.session is not None:
                                 self._endpoint.lose(self.session)
                             raise error
+                        comebacks.refused(reply.headers)
                         broken = str(error)
                         unanswered += 1
                         continue
